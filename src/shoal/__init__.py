@@ -1,0 +1,25 @@
+"""Shoal: discover the categories in a partly labeled image collection."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name -> the module that defines it. Names are imported on first use, so that `shoal --help` and readers of run
+# folders start without torch. `__all__` is checked against this by a test.
+_HOMES = {
+    "UNLABELED": "shoal.arrays",
+    "ShoalError": "shoal.errors",
+}
+
+__all__ = ["UNLABELED", "ShoalError"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'shoal' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,79 @@
+"""Embeddings and labels as numpy arrays: the checks at the door.
+
+N rows, D columns. Unlabeled is -1. Everything behind these checks trusts its input.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.errors import DataError
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+UNLABELED = -1
+"""The label of an image that has none."""
+
+MAX_ROWS_NAMED = 5
+"""How many bad rows an error message lists."""
+
+
+def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
+    """Check an (N, D) matrix of finite numbers; float32 and float64 stay as they are, the rest becomes float64.
+
+    float16 becomes float32: no arithmetic is done in half precision on the CPU.
+    """
+    found = np.asarray(x)
+    if found.dtype == object or found.dtype.kind not in "fiub":
+        raise DataError(f"{name}: found dtype {found.dtype}, expected numbers; convert it to float32")
+    if found.ndim != 2:
+        raise DataError(f"{name}: found shape {found.shape}, expected (N, D), a row per image; reshape it")
+    if len(found) < min_rows or found.shape[1] < 1:
+        raise DataError(
+            f"{name}: found shape {found.shape}, expected at least {min_rows} row(s) and 1 column; add embeddings"
+        )
+    if found.dtype == np.float16:
+        found = found.astype(np.float32)
+    elif found.dtype not in (np.float32, np.float64):
+        found = found.astype(np.float64)
+    bad = ~np.isfinite(found).all(axis=1)
+    if bad.any():
+        raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")
+    return found
+
+
+def as_unit_rows(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
+    """Check a matrix as `as_embeddings` does and scale each row to length 1; a row of zeros has no direction."""
+    found = as_embeddings(x, name=name, min_rows=min_rows)
+    lengths = np.linalg.norm(found.astype(np.float64, copy=False), axis=1, keepdims=True)  # (N, 1)
+    zero = lengths[:, 0] == 0
+    if zero.any():
+        raise DataError(f"{name}: only zeros in {name_rows(zero)}, so no direction; remove them")
+    unit: Floats = (found / lengths).astype(found.dtype)  # (N, D)
+    return unit
+
+
+def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
+    """Check N integer labels, -1 for unlabeled and nothing below."""
+    found = np.asarray(y)
+    if found.shape != (n_rows,):
+        raise DataError(f"{name}: found shape {found.shape}, expected ({n_rows},), one label per row")
+    if found.dtype.kind == "f" and np.isfinite(found).all() and (found == np.trunc(found)).all():
+        found = found.astype(np.int64)
+    if found.dtype.kind not in "iu":
+        raise DataError(f"{name}: found dtype {found.dtype}, expected whole numbers with -1 for unlabeled")
+    bad = found < UNLABELED
+    if bad.any():
+        raise DataError(f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0")
+    return found.astype(np.int64)
+
+
+def name_rows(mask: Bools) -> str:
+    """Name the first few True rows and how many there are: 'rows 3, 8, 9 (3 of 100)'."""
+    rows = np.flatnonzero(mask)
+    listed = ", ".join(map(str, rows[:MAX_ROWS_NAMED]))
+    dots = ", …" if len(rows) > MAX_ROWS_NAMED else ""
+    return f"row{'s' if len(rows) > 1 else ''} {listed}{dots} ({len(rows):,} of {len(mask):,})"

@@ -1,0 +1,58 @@
+"""Where tensors live, in which precision, and from which seed: the one place that asks the hardware."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shoal.errors import MissingError, UsageError
+
+
+def choose_device(name: str | torch.device | None = None) -> torch.device:
+    """Turn 'cpu', 'cuda', 'cuda:1' or None (CUDA when there is one) into a device that exists."""
+    if name is None or name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise MissingError(
+            f"device: found {name!r}, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA device(s); "
+            "use cpu, or install a CUDA build of torch"
+        )
+    return device
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype:
+    """The precision of network forwards: bfloat16 on CUDA, float32 on the CPU."""
+    return torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def seed_everything(seed: int) -> None:
+    """Seed python, numpy and torch (all devices); functions that draw still take their own generator."""
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
+    torch.manual_seed(seed)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux calls available."""
+    if device.type == "cuda":
+        free, _total = torch.cuda.mem_get_info(device)
+        return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return _available_host_memory()
+
+
+def _available_host_memory() -> int:
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return 4 << 30

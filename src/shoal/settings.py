@@ -1,0 +1,143 @@
+"""Settings: YAML on one side, frozen dataclasses on the other, nothing unknown in between.
+
+Settings classes live beside the code they set; this file only carries them across. A field's type says what is
+accepted: int, float, str, bool, Literal, `X | None`, tuples of these, and dataclasses nested to any depth.
+"""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from shoal.errors import UsageError, did_you_mean
+
+Settings = TypeVar("Settings")
+
+
+def load_settings(cls: type[Settings], file: Path | str) -> Settings:
+    """Read a YAML file into `cls`; a run's own config.yaml is accepted as it is."""
+    path = Path(file)
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file; give the path of a YAML file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
+    return from_dict(cls, {} if found is None else found, where=str(path))
+
+
+def dump_settings(settings: Any) -> str:
+    """Write settings as YAML, every field with its resolved value, in the order of the class."""
+    return yaml.safe_dump(to_dict(settings), sort_keys=False, allow_unicode=True)
+
+
+def to_dict(settings: Any) -> dict[str, Any]:
+    """Turn settings into plain dictionaries and lists."""
+    return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+
+
+def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Settings:
+    """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error that names its place."""
+    if not isinstance(found, Mapping):
+        raise UsageError(f"{where}: found {_show(found)}, expected keys and values of {cls.__name__}")
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in found:
+        if key not in fields:
+            raise UsageError(f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}")
+    values = {key: _convert(hints[key], value, f"{where}: {key}") for key, value in found.items()}
+    missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
+    if missing:
+        raise UsageError(f"{where}: missing setting(s) {', '.join(missing)}")
+    try:
+        return cls(**values)
+    except UsageError as error:  # a check in __post_init__: say which file it came from
+        raise UsageError(f"{where}: {error}") from error
+
+
+def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
+    """List the fields in which two settings of one class differ: 'training.epochs: 20, was 10'."""
+    found: list[str] = []
+    for field in dataclasses.fields(ours):
+        a, b = getattr(ours, field.name), getattr(theirs, field.name)
+        if dataclasses.is_dataclass(a) and type(a) is type(b):
+            found += differences(a, b, f"{prefix}{field.name}.")
+        elif a != b:
+            found.append(f"{prefix}{field.name}: {_show(a)}, was {_show(b)}")
+    return found
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _convert_union(args, value, where)
+    if origin is Literal:
+        if value in args:
+            return value
+        raise UsageError(f"{where}: found {_show(value)}{did_you_mean(str(value), map(str, args))}")
+    if origin is tuple:
+        return _convert_tuple(args, value, where)
+    if dataclasses.is_dataclass(hint):
+        return from_dict(hint, value, where=where)  # type: ignore[arg-type]
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, hint) and not (hint in (int, float) and isinstance(value, bool)):
+        return value
+    raise UsageError(f"{where}: found {_show(value)}, expected {_name(hint)}{_exponent_hint(hint, value)}")
+
+
+def _convert_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
+    if value is None and type(None) in choices:
+        return None
+    real = [choice for choice in choices if choice is not type(None)]
+    for choice in real[:-1]:
+        try:
+            return _convert(choice, value, where)
+        except UsageError:
+            continue
+    return _convert(real[-1], value, where)
+
+
+def _convert_tuple(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{where}: found {_show(value)}, expected a list")
+    kinds = [args[0]] * len(value) if args[-1] is Ellipsis else list(args)
+    if len(kinds) != len(value):
+        raise UsageError(f"{where}: found {len(value)} values, expected {len(kinds)}")
+    return tuple(_convert(kind, item, f"{where}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True)))
+
+
+def _exponent_hint(hint: Any, value: Any) -> str:
+    """YAML 1.1 reads 5e-5 as text; say so, because the message 'found "5e-5", expected a number' helps nobody."""
+    if hint is float and isinstance(value, str):
+        try:
+            return f"; write {float(value)!r} with a point and a signed exponent, as in 5.0e-05"
+        except ValueError:
+            return ""
+    return ""
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _is_required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _name(hint: Any) -> str:
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))

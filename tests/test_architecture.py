@@ -1,0 +1,97 @@
+"""The house stands as drawn: imports go down only, files stay small, light rooms stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "shoal"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 400
+
+GROUND = {"errors", "arrays", "device", "distributed", "settings"}
+PEERS = {"runs", "data", "encoders", "clustering"}
+BELOW_REPORT = {"errors", "arrays", "settings", "runs", "clustering.matching", "clustering.tree"}
+MAY_IMPORT = {
+    "errors": set(),
+    "arrays": {"errors"},
+    "device": {"errors"},
+    "distributed": {"errors"},
+    "settings": {"errors"},
+    "runs": GROUND,
+    "data": GROUND,
+    "encoders": GROUND,
+    "clustering": GROUND,
+    "training": GROUND | PEERS,
+    "methods": GROUND | PEERS | {"training"},
+    "reproduce": GROUND | PEERS | {"training", "methods"},
+    "report": BELOW_REPORT,
+    "review": BELOW_REPORT,
+    "cli": GROUND | PEERS | {"training", "methods", "reproduce", "report", "review"},
+}
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def modules_imported_by(file: Path) -> set[str]:
+    """Every shoal module a file names in an import, at any depth of the file, without the leading 'shoal.'."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            assert all(alias.name != "*" for alias in node.names), f"{file}: star import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name.removeprefix("shoal.") for name in found if name.startswith("shoal.")}
+
+
+def is_allowed(module: str, room: str) -> bool:
+    parts = module.split(".")
+    prefixes = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+    return parts[0] == room or parts[0] == "__version__" or bool(prefixes & MAY_IMPORT[room])
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_imports_go_down_only(file: Path) -> None:
+    room = room_of(file)
+    if room == "__init__":
+        assert not modules_imported_by(file)
+        return
+    wrong = sorted(module for module in modules_imported_by(file) if not is_allowed(module, room))
+    assert not wrong, f"{room} may import {sorted(MAY_IMPORT[room])}, not {wrong}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_no_file_is_over_400_lines(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_a_test_file_mirrors_every_room() -> None:
+    """Each room that holds code is tested by a folder, each ground-floor file by a file, of the same name."""
+    rooms = {room_of(file) for file in FILES} - {"__init__", "recipes"}
+    tests = {path.name.removeprefix("test_").removesuffix(".py") for path in (ROOT / "tests").iterdir()}
+    assert rooms <= tests, f"no tests for {sorted(rooms - tests)}"
+
+
+@pytest.mark.parametrize("module", ["shoal", "shoal.runs", "shoal.arrays", "shoal.settings", "shoal.cli.main"])
+def test_light_modules_load_no_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_nothing_pickles() -> None:
+    """No pickle is written or read: foreign weights are opened with weights_only, arrays without allow_pickle."""
+    for file in FILES:
+        text = file.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                assert all(alias.name not in ("pickle", "cloudpickle", "dill") for alias in node.names), file
+            if isinstance(node, ast.keyword) and node.arg in ("allow_pickle", "weights_only"):
+                assert isinstance(node.value, ast.Constant)
+                assert node.value.value is (node.arg == "weights_only"), file
