@@ -19,6 +19,7 @@ def finished_run(path: Path) -> Run:
     run.write_assignments(ROWS)
     run.write_categories([CATEGORY])
     run.write_array("embeddings", np.eye(3, dtype=np.float32))
+    run.write_json("estimate", {"n_clusters": 2, "curve": [0.5, 1 / 3]})
     run.finish(seconds=1.5)
     return run
 
@@ -55,6 +56,8 @@ def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     assert run.config == {"epochs": 3}
     assert run.provenance["seed"] == 7
     assert run.provenance["packages"]["torch"]
+    assert run.json("estimate") == {"n_clusters": 2, "curve": [0.5, 1 / 3]}
+    assert run.has("tree.npy") is False
     assert run.array("embeddings").tolist() == np.eye(3).tolist()
 
 
@@ -65,6 +68,18 @@ def test_metrics_grow_by_a_row_and_skipped_files_keep_their_reason(tmp_path: Pat
     assert run.metrics == [{"epoch": epoch, "loss": 1 / 3} for epoch in range(3)]
     run.write_skipped([Skip(path="x.jpg", reason="truncated, or so")])
     assert run.skipped == [Skip(path="x.jpg", reason="truncated, or so")]
+
+
+def test_thumbnails_come_back_by_row_and_the_archive_has_the_same_bytes_each_time(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    with pytest.raises(DataError, match="not in this run"):
+        run.thumbnails([0])
+    written = []
+    for _ in range(2):
+        run.write_thumbnails([b"zero", b"one", b"two"])
+        written.append((run.path / "thumbnails.zip").read_bytes())
+    assert written[0] == written[1]
+    assert run.thumbnails([2, 0]) == [b"two", b"zero"]
 
 
 def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:

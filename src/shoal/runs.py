@@ -1,13 +1,16 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read.
 
-    config.yaml        the settings, resolved            embeddings.npy   (N, D), the rows of assignments.csv
-    provenance.json    versions, device, seed, times     tree.npy         (N - 1, 4), Ward's tree over the same rows
-    metrics.jsonl      a row per epoch                   assignments.csv  a row per image
-    model.safetensors  the trained weights               categories.csv   a row per category
-    report.html        the pictures                      skipped.csv      files that could not be read, and why
+    config.yaml        the settings, resolved            assignments.csv  a row per image
+    provenance.json    versions, device, seed, times     categories.csv   a row per category
+    metrics.jsonl      a row per epoch                   skipped.csv      files that could not be read, and why
+    model.safetensors  the trained weights               report.html      the pictures
+    embeddings.npy     (N, D) from the encoder           estimate.json    the number of clusters, and how it was chosen
+    shifted.npy        (N, D) after the mean shifts      shifts.json      labeled accuracy after each shift
+    frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
+    tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
 
-Each file is written whole or not at all. A run is finished when provenance.json says when; a finished run is never
-overwritten unless asked.
+Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
+all. A run is finished when provenance.json says when; a finished run is never overwritten unless asked.
 """
 
 import csv
@@ -16,6 +19,7 @@ import io
 import json
 import platform
 import time
+import zipfile
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,8 +33,9 @@ from shoal.files import atomic_file, make_folder, write_text
 from shoal.settings import dump_settings
 
 PARTS = (
-    *("config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "embeddings.npy", "tree.npy"),
-    *("assignments.csv", "categories.csv", "skipped.csv", "report.html", "train.log"),
+    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "train.log"),
+    *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
+    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz"),
 )
 """The files a run may hold; with `force` these are removed and nothing else."""
 
@@ -124,11 +129,11 @@ class Run:
         """Write config.yaml and the first half of provenance.json."""
         write_text(self.path / "config.yaml", dump_settings(settings))
         found = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
-        self._write_json("provenance.json", {**found, **_environment()})
+        self.write_json("provenance", {**found, **_environment()})
 
     def finish(self, **more: Any) -> None:
         """Mark the run as finished; this is written last."""
-        self._write_json("provenance.json", {**self.provenance, "finished": _now(), **more})
+        self.write_json("provenance", {**self.provenance, "finished": _now(), **more})
 
     @property
     def is_finished(self) -> bool:
@@ -138,8 +143,7 @@ class Run:
     @property
     def provenance(self) -> dict[str, Any]:
         """Versions, device, seed, input fingerprint and times."""
-        found: dict[str, Any] = json.loads(self._read("provenance.json"))
-        return found
+        return self.json("provenance")
 
     @property
     def config(self) -> dict[str, Any]:
@@ -204,15 +208,38 @@ class Run:
         found: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
         return found
 
+    def write_json(self, name: str, found: Mapping[str, Any]) -> None:
+        """Write `<name>.json`."""
+        write_text(self.path / f"{name}.json", json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read `<name>.json`."""
+        found: dict[str, Any] = json.loads(self._read(f"{name}.json"))
+        return found
+
+    def has(self, part: str) -> bool:
+        """Whether the run holds a file of this name."""
+        return (self.path / part).is_file()
+
+    def write_thumbnails(self, images: Iterable[bytes]) -> None:
+        """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""
+        with atomic_file(self.path / "thumbnails.zip") as file, zipfile.ZipFile(file, "w") as archive:
+            for row, image in enumerate(images):
+                archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)  # a fixed date: same images, same bytes
+
+    def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
+        """The thumbnails of some rows."""
+        if not self.has("thumbnails.zip"):
+            raise DataError(f"{self.path / 'thumbnails.zip'}: not in this run")
+        with zipfile.ZipFile(self.path / "thumbnails.zip") as archive:
+            return [archive.read(f"{row:08d}") for row in rows]
+
     def _read(self, name: str) -> str:
         file = self.path / name
         try:
             return file.read_text(encoding="utf-8")
         except FileNotFoundError as error:
             raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
-
-    def _write_json(self, name: str, found: Mapping[str, Any]) -> None:
-        write_text(self.path / name, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
 
     def _write_rows(self, name: str, kind: type[Row], rows: Iterable[Row]) -> None:
         text = io.StringIO()
