@@ -107,8 +107,8 @@ def _to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
     if values.dtype.kind in "iu":
         shift = 4 if values.max() <= BITS_12 else 8
         deep = np.clip(values, 0, 65535).astype(np.uint16)
-        high: NDArray[np.uint8] = np.right_shift(deep, shift).astype(np.uint8)
-        return high
+        top_bits: NDArray[np.uint8] = np.right_shift(deep, shift).astype(np.uint8)
+        return top_bits
     finite = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
     low, high = float(finite.min()), float(finite.max())
     if low >= 0 and high <= 255:

@@ -155,6 +155,8 @@ class _Decoding:
     def _decode_pending(self, index: Index, marks: Sequence[str | None], failed: dict[int, str]) -> Index:
         """Decode what is not in the index into new rows; returns the new index, saved, and adds to `failed`."""
         pending = _pending(self.collection.names, marks, index)
+        if not pending:
+            return index
         make_room(self.folder, index, len(pending), self.size)
         index = Index(index.data, dict(index.rows))
         try:

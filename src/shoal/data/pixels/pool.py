@@ -24,6 +24,10 @@ CHUNK = 16
 """Images per task: enough to make messages cheap, few enough to share the end of the work."""
 
 
+MIN_SHARE = 8
+"""Images for which one more worker is started: below, starting it takes longer than decoding them."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Images that are done: `positions` in the given paths, `rows` in the cache file, those failed with the reason."""
@@ -51,12 +55,13 @@ def decode_files(
 
     Path i goes to row `first_row + i`.
     """
-    chunk = max(1, min(CHUNK, -(-len(paths) // (4 * n_workers))))
+    n_workers = min(n_workers, -(-len(paths) // MIN_SHARE))
+    chunk = min(CHUNK, -(-len(paths) // (4 * n_workers)))
     tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
     for first in range(0, len(paths), chunk):
         tasks.put(_Task(first, min(chunk, len(paths) - first)))
     crew = _Crew(paths, data.parent, first_row, tasks, [str(data), str(size), str(max_pixels)])
-    threads = [threading.Thread(target=crew.serve, daemon=True) for _ in range(min(n_workers, tasks.qsize()))]
+    threads = [threading.Thread(target=crew.serve, daemon=True) for _ in range(n_workers)]
     try:
         for thread in threads:
             thread.start()
@@ -100,7 +105,10 @@ class _Crew:
                     task = self.tasks.get_nowait()
                 except queue.Empty:
                     break
-                worker = worker if worker is not None and worker.is_alive() else self._hire()
+                if worker is not None and not worker.is_alive():
+                    worker.close()
+                    worker = None
+                worker = worker or self._hire()
                 if worker is not None:
                     self._settle(task, worker)
         except BaseException as error:
