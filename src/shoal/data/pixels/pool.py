@@ -131,7 +131,11 @@ class _Crew:
                 return None
             worker = _Worker(self.arguments)
             self.workers.append(worker)
-        worker.wait_until_ready()
+        try:
+            worker.wait_until_ready()
+        except BaseException:
+            worker.close()
+            raise
         return worker
 
     def _settle(self, task: _Task, worker: "_Worker") -> None:
