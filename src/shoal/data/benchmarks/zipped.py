@@ -12,19 +12,53 @@ from PIL import Image
 
 from shoal.arrays import Ints
 from shoal.data.benchmarks.class_folders import class_of_folder
-from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part, Pool
+from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part, Pool, listed_but_absent
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.errors import DataError
 
 
-class ZipImages(Sequence[Image.Image]):
-    """The images of a zip archive, opened one by one when they are asked for; safe across forks and pickling."""
+class ZipArchive:
+    """A zip archive that each process opens once; threads may read it together."""
 
-    def __init__(self, file: Path, members: Sequence[str]) -> None:
+    def __init__(self, file: Path) -> None:
         self.file = file
+        self._process = os.getpid()
+        self._archive = self._opened()
+
+    def names(self) -> list[str]:
+        """Its members, in the order of the archive."""
+        return self._here().namelist()
+
+    def read(self, member: str) -> bytes:
+        """The bytes of one member."""
+        return self._here().read(member)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"file": self.file}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["file"])  # type: ignore[misc]
+
+    def _here(self) -> zipfile.ZipFile:
+        # A forked process shares the file offset with its parent, so it must open the archive itself.
+        if self._process != os.getpid():
+            self._archive, self._process = self._opened(), os.getpid()
+        return self._archive
+
+    def _opened(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.file)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise DataError(f"{self.file}: cannot be read as a zip archive ({error}); fetch it again") from error
+
+
+class ZipImages(Sequence[Image.Image]):
+    """The images of a zip archive, opened one by one when they are asked for."""
+
+    def __init__(self, archive: ZipArchive, members: Sequence[str]) -> None:
+        self.archive = archive
         self.members = tuple(members)
-        self._open: tuple[int, zipfile.ZipFile] | None = None
 
     def __len__(self) -> int:
         return len(self.members)
@@ -32,25 +66,16 @@ class ZipImages(Sequence[Image.Image]):
     def __getitem__(self, index: Any) -> Any:
         """The image at `index`; decoding waits until its pixels are needed."""
         if isinstance(index, slice):
-            return ZipImages(self.file, self.members[index])
+            return ZipImages(self.archive, self.members[index])
         member = self.members[index]
         try:
-            return Image.open(io.BytesIO(self._archive().read(member)))
+            return Image.open(io.BytesIO(self.archive.read(member)))
         except (OSError, zipfile.BadZipFile) as error:
-            raise DataError(f"{self.file}: {member} cannot be read ({error}); fetch the archive again") from error
+            raise DataError(f"{self.archive.file}: {member} cannot be read ({error}); fetch it again") from error
 
     def take(self, order: Ints) -> "ZipImages":
-        """The same images in another order."""
-        return ZipImages(self.file, [self.members[i] for i in order])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": None}
-
-    def _archive(self) -> zipfile.ZipFile:
-        # A forked process shares the file offset with its parent, so each process opens the archive itself.
-        if self._open is None or self._open[0] != os.getpid():
-            self._open = (os.getpid(), zipfile.ZipFile(self.file))
-        return self._open[1]
+        """The same images in another order, or some of them."""
+        return ZipImages(self.archive, [self.members[i] for i in order])
 
 
 def read_ordered_zip(home: Path, part: Part, split: ClassSplit) -> Pool:
@@ -69,34 +94,32 @@ def zip_name(name: str, part: Part) -> str:
 
 
 def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> Pool:
-    file = home / zip_name(split.name, part)
+    archive = ZipArchive(home / zip_name(split.name, part))
     ids = class_of_folder(split)
-    members, class_ids, strange = [], [], 0
-    for member in _members(file):
-        folders = member.split("/")
-        if len(folders) == 3 and folders[0] == part and folders[1] in ids:
-            members.append(member)
-            class_ids.append(ids[folders[1]])
-        else:
-            strange += 1
-    if strange:
-        notes += (f"{strange:,} image(s) of {file.name} lie in no class folder {part}/<class>/ and are not read",)
-    without = sorted(set(range(split.n_classes)) - set(class_ids))
-    assert split.class_names is not None
+    every = [name for name in archive.names() if name.lower().endswith(IMAGE_SUFFIXES)]
+    members = [name for name in every if _class_folder(name, part) in ids]
+    if len(members) < len(every):
+        n_strange = len(every) - len(members)
+        notes += (f"{n_strange:,} image(s) of {archive.file.name} lie in no class folder {part}/<class>/: not read",)
+    class_ids = np.array([ids[_class_folder(name, part)] for name in members], dtype=np.int64)
+    names = split.class_names
+    assert names is not None
+    without = sorted(set(range(split.n_classes)) - set(class_ids.tolist()))
+    # Unpacked beside the archive, images are files, which the pixel cache keeps; the order is still the archive's.
+    is_unpacked = (home / part).is_dir() and not listed_but_absent(home, members)
     return Pool(
         tuple(members),
-        np.array(class_ids, dtype=np.int64),
-        split.class_names,
-        f"{file.name}, read in place",
-        images=ZipImages(file, members),
-        absent=tuple(f"{file.name}: {part}/{split.class_names[i]}/" for i in without),
+        class_ids,
+        names,
+        f"{part}/ in the order of {archive.file.name}" if is_unpacked else f"{archive.file.name}, read in place",
+        root=home if is_unpacked else None,
+        images=None if is_unpacked else ZipImages(archive, members),
+        absent=tuple(f"{archive.file.name}: {part}/{names[i]}/" for i in without),
         notes=notes,
     )
 
 
-def _members(file: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return [name for name in archive.namelist() if name.lower().endswith(IMAGE_SUFFIXES)]
-    except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"{file}: cannot be read as a zip archive ({error}); fetch it again") from error
+def _class_folder(member: str, part: Part) -> str:
+    """The class folder of 'train/<class>/<file>'; empty for a member that lies elsewhere."""
+    folders = member.split("/")
+    return folders[1] if len(folders) == 3 and folders[0] == part else ""
