@@ -144,6 +144,7 @@ def render(found: list[Measurement], title: str) -> str:
         "|---|---|---|---|---|---|",
     ]
     for m in found:
+        bare = m if m.what == bare.what else bare  # each turn beside its own
         share = m.images_per_s / bare.images_per_s
         lines.append(
             f"| {m.what} | {m.wall_s:.2f} | {m.cpu_s:.2f} | {m.peak_mb:.0f} | {m.images_per_s:,.0f} | {share:.2f} x |"

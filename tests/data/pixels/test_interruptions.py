@@ -1,10 +1,12 @@
 """Real interruptions of real processes: Ctrl-C, kill, a full disk, a crashed decoder, two writers at once."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from PIL import Image
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
+from shoal.errors import DataError, ShoalError
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes through /proc")
 
@@ -148,6 +151,34 @@ def test_a_crashed_worker_costs_nothing(collection: Collection, expected: np.nda
     assert killed
     assert not pixels.skipped
     np.testing.assert_array_equal(pixels[:], expected)
+
+
+def test_an_image_that_always_crashes_the_decoder_is_skipped(collection: Collection, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def kill_all() -> None:
+        while not stop.is_set():
+            for worker in workers_on(tmp_path):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    try:
+        with pytest.raises(DataError, match=r"none of the 1 images can be decoded: the decoder crashed \(1\)"):
+            load_pixels(collection.subset([7]), SIZE, cache=tmp_path)
+    finally:
+        stop.set()
+        killer.join()
+
+
+def test_a_worker_that_cannot_start_is_explained(
+    collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stderr.write('no licence today'); sys.exit(7)")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(ShoalError, match="a decoding worker could not start"):
+        load_pixels(collection, SIZE, cache=tmp_path / "cache")
 
 
 def test_two_writers_at_once_both_get_the_right_pixels(
