@@ -56,7 +56,7 @@ def files_under(root: Path) -> set[str]:
 @pytest.fixture
 def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A downloaded CUB of two training images and one test image per class, and a catalog that expects just that."""
-    small = replace(BENCHMARKS["cub"], n_images=400, n_test=200, n_labeled=100)
+    small = replace(BENCHMARKS["cub"], n_images=400, n_test=200, n_labeled=100, n_unlabeled=300)
     monkeypatch.setitem(BENCHMARKS, "cub", small)
     write_tar(tmp_path / "CUB_200_2011.tgz", cub_members(400, 200))
     return tmp_path

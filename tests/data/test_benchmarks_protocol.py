@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shoal.data.benchmarks import Benchmark, get_facts, inductive, load_split, read_benchmark, verify
+from shoal.data.benchmarks import Benchmark, get_facts, inductive_split, load_split, read_benchmark, verify
 from shoal.data.benchmarks.zipped import ZipImages
 from shoal.data.collection import Collection, Truth
 from shoal.data.splits import known_novel_split
@@ -32,7 +32,7 @@ def made_up(seed: int = 0) -> Benchmark:
 
 def test_validation_and_training_are_every_image_once_with_its_own_label() -> None:
     whole = made_up()
-    cut = inductive(whole)
+    cut = inductive_split(whole)
     labels = dict(zip(whole.collection.names, whole.collection.labels.tolist(), strict=True))
     truth = dict(zip(whole.truth.names, whole.truth.labels.tolist(), strict=True))
     names = cut.training.collection.names + cut.validation.collection.names
@@ -45,7 +45,7 @@ def test_validation_and_training_are_every_image_once_with_its_own_label() -> No
 
 def test_validation_is_a_tenth_of_each_labeled_class_and_of_the_unlabeled_images() -> None:
     whole = made_up()
-    validation = inductive(whole).validation.collection
+    validation = inductive_split(whole).validation.collection
     assert validation.class_sizes.tolist() == [round(0.1 * size) for size in whole.collection.class_sizes]
     n_unlabeled = len(whole.collection) - whole.collection.n_labeled
     assert len(validation) - validation.n_labeled == round(0.1 * n_unlabeled)
@@ -58,13 +58,13 @@ def test_validation_does_not_know_the_hidden_classes() -> None:
     hidden = np.flatnonzero(~whole.collection.is_labeled)
     scrambled[hidden] = np.random.default_rng(5).permutation(scrambled[hidden])
     other = replace(whole, truth=replace(whole.truth, labels=scrambled))
-    assert inductive(other).validation.collection.names == inductive(whole).validation.collection.names
+    assert inductive_split(other).validation.collection.names == inductive_split(whole).validation.collection.names
 
 
 def test_unlabeled_validation_images_are_not_stratified_by_true_class() -> None:
     """A draw by hidden class would take the same share of each; a random one does not."""
     whole = made_up()
-    validation = inductive(whole).validation
+    validation = inductive_split(whole).validation
     hidden = validation.truth.labels[~validation.collection.is_labeled]
     all_hidden = whole.truth.labels[~whole.collection.is_labeled]
     by_class = [round(0.1 * size) for size in np.bincount(all_hidden, minlength=10)]
@@ -73,7 +73,7 @@ def test_unlabeled_validation_images_are_not_stratified_by_true_class() -> None:
 
 def test_the_seed_decides_the_validation_images() -> None:
     whole = made_up()
-    first, again, other = (inductive(whole, seed=seed).validation.collection.names for seed in (0, 0, 1))
+    first, again, other = (inductive_split(whole, seed=seed).validation.collection.names for seed in (0, 0, 1))
     assert first == again != other
 
 
@@ -98,7 +98,7 @@ def test_the_real_archives_have_the_published_counts(
 @pytest.mark.parametrize("name", ["cub", "cifar100"])
 def test_real_images_are_read_in_place_and_stay_closed_until_asked_for(name: str, data_dir: Path) -> None:
     whole = read_benchmark(name, data_dir)
-    validation = inductive(whole).validation.collection
+    validation = inductive_split(whole).validation.collection
     assert isinstance(validation.images, ZipImages)
     for i in (0, len(validation) // 2, len(validation) - 1):
         image = validation.source(i).convert("RGB")

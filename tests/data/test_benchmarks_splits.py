@@ -12,15 +12,15 @@ from shoal.data.benchmarks.split import parse_split
 from shoal.data.splits import known_novel_split
 from shoal.errors import DataError, UnknownName
 
-# methods of the field agree on these: images, classes K, known classes, labeled images (None: published rounded)
+# The published counts: images, classes K, known classes, labeled and unlabeled images; the last two may be rounded.
 PUBLISHED = {
-    "cifar10": (50_000, 10, 5, 12_500),
-    "cifar100": (50_000, 100, 80, 20_000),
-    "imagenet100": (127_115, 100, 50, None),
-    "cub": (5_994, 200, 100, 1_498),
-    "cars": (8_144, 196, 98, None),
-    "aircraft": (6_667, 100, 50, None),
-    "herbarium19": (34_225, 683, 341, None),
+    "cifar10": (50_000, 10, 5, "12,500", "37,500"),
+    "cifar100": (50_000, 100, 80, "20,000", "30,000"),
+    "imagenet100": (127_115, 100, 50, "31.9k", "95.3k"),
+    "cub": (5_994, 200, 100, "1,498", "4,496"),
+    "cars": (8_144, 196, 98, "2,024", "6,120"),
+    "aircraft": (6_667, 100, 50, "1.7k", "5.0k"),
+    "herbarium19": (34_225, 683, 341, "8.9k", "25.4k"),
 }
 
 
@@ -31,11 +31,14 @@ def split_file(name: str) -> bytes:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_catalog_holds_the_published_counts(name: str) -> None:
     facts = get_facts(name)
-    n_images, n_classes, n_known, n_labeled = PUBLISHED[name]
+    n_images, n_classes, n_known, labeled, unlabeled = PUBLISHED[name]
     assert (facts.n_images, facts.n_classes, facts.n_known) == (n_images, n_classes, n_known)
-    assert facts.n_labeled + facts.n_unlabeled == n_images
-    if n_labeled is not None:
-        assert (facts.n_labeled, facts.labeled_within) == (n_labeled, 0)
+    for count, published in ((facts.n_labeled, labeled), (facts.n_unlabeled, unlabeled)):
+        assert (f"{count / 1000:.1f}k" if published.endswith("k") else f"{count:,}") == published
+    if labeled.endswith("k"):
+        assert facts.labeled_within == 50
+    else:
+        assert facts.n_labeled + facts.n_unlabeled == n_images
 
 
 def test_every_benchmark_has_a_split_and_every_split_a_benchmark() -> None:

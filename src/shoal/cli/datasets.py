@@ -39,7 +39,7 @@ def list_(json: Json = False) -> None:
         rows.append((name, *(f"{count:,}" for count in counts), labeled, facts.terms))  # type: ignore[arg-type]
     lines = ["{:<12} {:>8} {:>7} {:>8} {:>6} {:>8}  {}".format(*row) for row in rows]
     end = "Next: shoal datasets prepare NAME ROOT says where to get one and unpacks it."
-    found = {name: {**asdict(facts), "n_unlabeled": facts.n_unlabeled} for name, facts in BENCHMARKS.items()}
+    found = {name: asdict(facts) for name, facts in BENCHMARKS.items()}
     result("\n".join([*lines, "", end]), found, as_json=json)
 
 

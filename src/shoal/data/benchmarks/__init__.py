@@ -1,6 +1,6 @@
 """Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
 
-from shoal.data.benchmarks.benchmark import Benchmark, Inductive, inductive, read_benchmark
+from shoal.data.benchmarks.benchmark import Benchmark, InductiveSplit, inductive_split, read_benchmark
 from shoal.data.benchmarks.catalog import BENCHMARKS, BenchmarkFacts, get_facts
 from shoal.data.benchmarks.pool import Part
 from shoal.data.benchmarks.preparation import Preparation, prepare
@@ -12,12 +12,12 @@ __all__ = [
     "Benchmark",
     "BenchmarkFacts",
     "ClassSplit",
-    "Inductive",
+    "InductiveSplit",
     "Part",
     "Preparation",
     "Verification",
     "get_facts",
-    "inductive",
+    "inductive_split",
     "load_split",
     "prepare",
     "read_benchmark",

@@ -47,7 +47,7 @@ class Benchmark:
 
 
 @dataclass(frozen=True, eq=False)
-class Inductive:
+class InductiveSplit:
     """The training part cut in two; accuracy is then measured on the official test part."""
 
     training: Benchmark
@@ -96,14 +96,14 @@ def build(name: str, pool: Pool, facts: BenchmarkFacts, split: ClassSplit, part:
     return Benchmark(name, part, collection, truth, facts, split, seed)
 
 
-def inductive(benchmark: Benchmark, *, share: float = VALIDATION_SHARE, seed: int = 0) -> Inductive:
+def inductive_split(benchmark: Benchmark, *, share: float = VALIDATION_SHARE, seed: int = 0) -> InductiveSplit:
     """Set aside validation images: `share` of the labeled ones of each class, and of the unlabeled ones at random.
 
     The released code draws its unlabeled validation images class by hidden class, which tells it how the novel classes
     are distributed; here only given labels are read.
     """
     cut = hold_out_validation(benchmark.collection.labels, share=share, rng=np.random.default_rng(seed))
-    return Inductive(_subset(benchmark, cut.training), _subset(benchmark, cut.validation))
+    return InductiveSplit(_subset(benchmark, cut.training), _subset(benchmark, cut.validation))
 
 
 def _subset(benchmark: Benchmark, index: Ints) -> Benchmark:

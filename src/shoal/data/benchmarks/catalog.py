@@ -27,19 +27,15 @@ class BenchmarkFacts:
     """K: known and novel classes together."""
     n_known: int
     n_labeled: int
+    n_unlabeled: int
     labeled_within: int = 0
-    """How far the labeled count may lie from the published one, where that was rounded or counted indirectly."""
+    """How far the last two may lie from the published ones, where those were rounded or counted indirectly."""
     page: str
     """The official page."""
     terms: str
     layout: str
     """What the official layout consists of, in words."""
     archives: tuple[Archive, ...]
-
-    @property
-    def n_unlabeled(self) -> int:
-        """Images of the training part that carry no label."""
-        return self.n_images - self.n_labeled
 
 
 RESEARCH_ONLY = "non-commercial research only"
@@ -52,6 +48,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=10,
         n_known=5,
         n_labeled=12_500,
+        n_unlabeled=37_500,
         page="https://www.cs.toronto.edu/~kriz/cifar.html (the binary version)",
         terms="no licence stated; used for research",
         layout="cifar-10-batches-bin/: data_batch_1.bin … data_batch_5.bin, test_batch.bin",
@@ -64,6 +61,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=100,
         n_known=80,
         n_labeled=20_000,
+        n_unlabeled=30_000,
         page="https://www.cs.toronto.edu/~kriz/cifar.html (the binary version)",
         terms="no licence stated; used for research",
         layout="cifar-100-binary/: train.bin, test.bin",
@@ -76,6 +74,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=100,
         n_known=50,
         n_labeled=31_900,
+        n_unlabeled=95_300,
         labeled_within=50,
         page="https://www.image-net.org (ILSVRC 2012; an account is needed)",
         terms=RESEARCH_ONLY,
@@ -89,6 +88,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=200,
         n_known=100,
         n_labeled=1_498,
+        n_unlabeled=4_496,
         page="https://www.vision.caltech.edu/datasets/cub_200_2011/",
         terms=RESEARCH_ONLY,
         layout="CUB_200_2011/: images.txt, image_class_labels.txt, train_test_split.txt, classes.txt, images/",
@@ -101,6 +101,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=196,
         n_known=98,
         n_labeled=2_024,
+        n_unlabeled=6_120,
         labeled_within=50,  # counted on an alphabetical class order, which is not the devkit's
         page="Stanford AI Lab, Cars dataset (its page is no longer served; look for the files by name)",
         terms=RESEARCH_ONLY,
@@ -118,6 +119,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=100,
         n_known=50,
         n_labeled=1_700,
+        n_unlabeled=5_000,
         labeled_within=50,
         page="https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/",
         terms=RESEARCH_ONLY,
@@ -131,6 +133,7 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         n_classes=683,
         n_known=341,
         n_labeled=8_900,
+        n_unlabeled=25_400,
         labeled_within=50,
         page="Kaggle, Herbarium 2019 - FGVC6 (an account is needed)",
         terms="the rules of the competition; research only",

@@ -9,6 +9,7 @@ from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import list_folder
 from shoal.errors import DataError
 
+N_SYNSETS = 1_000
 MAX_NAMED = 3
 """How many strange folders a note lists."""
 
@@ -27,8 +28,18 @@ def read_herbarium(home: Path, part: Part, split: ClassSplit) -> Pool:
 
 
 def read_imagenet(home: Path, part: Part, split: ClassSplit) -> Pool:
-    """Read the 100 synsets of the split from train or val; other synsets may lie beside them."""
-    return _read(home, "train" if part == "train" else "val", _names(split), "a folder per synset", ())
+    """Read the 100 synsets of the split from train or val; other synsets may lie beside them.
+
+    Where all 1,000 are there, the 100 must stand at the published places, or these are not the folders of ILSVRC 2012.
+    """
+    folder, names = "train" if part == "train" else "val", _names(split)
+    found = _sorted_folders(home / folder)
+    drawn = np.sort(np.random.RandomState(split.seed).choice(N_SYNSETS, len(names), replace=False))
+    if len(found) == N_SYNSETS and tuple(found[i] for i in drawn) != names:
+        raise DataError(
+            f"{home / folder}: 1,000 folders, but not the synsets of ILSVRC 2012; expected their WordNet ids"
+        )
+    return _read(home, folder, names, "a folder per synset", ())
 
 
 def read_class_folders(home: Path, part: Part, split: ClassSplit) -> Pool:
