@@ -150,7 +150,17 @@ def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
 
 
 def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
-    """The same step with a float64 product, every row not ruled out by its bound contending."""
+    """The same step with a float64 product, every row not ruled out by its bound contending.
+
+    Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
+    would otherwise contend with one another.
+    """
+    kept = _first_copies(bank, k + 1)  # ascending, so ties still go to the lowest index
+    if exclude is not None:
+        place = torch.full((len(bank),), -1, device=bank.device)
+        place[kept] = torch.arange(len(kept), device=bank.device)
+        exclude = torch.where(exclude < 0, -1, place[exclude.clamp(min=0)])
+    bank = bank[kept]
     step = max(1, BLOCK_BYTES[queries.device.type] // (8 * len(bank)))
     longest = _lengths(bank).max()
     parts = []
@@ -160,7 +170,36 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
         eps = _eps(_lengths(rows) * longest, rows.shape[1], torch.float64)
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
         parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
-    return _stack(parts)
+    found = _stack(parts)
+    return Neighbors(kept[found.indices], found.similarities)
+
+
+def _first_copies(bank: Tensor, n_copies: int) -> Tensor:
+    """The rows, ascending, that are among the first `n_copies` of their value."""
+    d = bank.shape[1]
+    weights = torch.rand(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(bank.device)
+    step = max(1, CHUNK_ELEMENTS[bank.device.type] // d)
+    blocks = [slice(start, start + step) for start in range(0, len(bank), step)]
+    keys = torch.cat([tree_sum(bank[rows].double() * weights) for rows in blocks])  # equal rows have equal keys
+    order = keys.argsort(stable=True)
+    starts = torch.ones_like(order, dtype=torch.bool)
+    starts[1:] = keys[order][1:] != keys[order][:-1]
+    first = starts.nonzero()[:, 0][starts.cumsum(0) - 1]  # (N,) where each row's group begins in the order
+    copy = torch.arange(len(order), device=order.device) - first  # how many of its key come before
+    late = (copy >= n_copies).nonzero()[:, 0]
+    # Different rows may share a key, so a row is dropped only if it equals the first of its group and that group's
+    # first n_copies do too; what is in doubt stays.
+    equal = torch.ones_like(starts)
+    check = (first != torch.arange(len(order), device=order.device)).nonzero()[:, 0]
+    for start in range(0, len(check), step):
+        part = check[start : start + step]
+        equal[part] = (bank[order[part]] == bank[order[first[part]]]).all(dim=1)
+    mixed = torch.zeros(len(order), dtype=torch.bool, device=order.device)
+    mixed[first[~equal]] = True
+    dropped = late[~mixed[first[late]]]
+    keep = torch.ones_like(starts)
+    keep[order[dropped]] = False
+    return keep.nonzero()[:, 0]
 
 
 def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:
