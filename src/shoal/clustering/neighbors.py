@@ -176,30 +176,36 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
 
 def _first_copies(bank: Tensor, n_copies: int) -> Tensor:
     """The rows, ascending, that are among the first `n_copies` of their value."""
+    order, first = _grouped(_row_keys(bank))
+    place = torch.arange(len(order), device=order.device)
+    # Different rows may share a key, so a group is thinned only if each of its rows equals its first.
+    is_pure = torch.ones(len(order), dtype=torch.bool, device=order.device)
+    doubtful = (first != place).nonzero()[:, 0]
+    step = max(1, CHUNK_ELEMENTS[bank.device.type] // bank.shape[1])
+    for start in range(0, len(doubtful), step):
+        part = doubtful[start : start + step]
+        differs = (bank[order[part]] != bank[order[first[part]]]).any(dim=1)
+        is_pure[first[part[differs]]] = False
+    keep = torch.ones_like(is_pure)
+    keep[order[(place - first >= n_copies) & is_pure[first]]] = False
+    return keep.nonzero()[:, 0]
+
+
+def _row_keys(bank: Tensor) -> Tensor:
+    """A number per row, the same for equal rows and hardly ever for others."""
     d = bank.shape[1]
     weights = torch.rand(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(bank.device)
     step = max(1, CHUNK_ELEMENTS[bank.device.type] // d)
     blocks = [slice(start, start + step) for start in range(0, len(bank), step)]
-    keys = torch.cat([tree_sum(bank[rows].double() * weights) for rows in blocks])  # equal rows have equal keys
+    return torch.cat([tree_sum(bank[rows].double() * weights) for rows in blocks])
+
+
+def _grouped(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """An order that puts equal keys side by side, lowest row first, and where each one's group begins in it."""
     order = keys.argsort(stable=True)
-    starts = torch.ones_like(order, dtype=torch.bool)
-    starts[1:] = keys[order][1:] != keys[order][:-1]
-    first = starts.nonzero()[:, 0][starts.cumsum(0) - 1]  # (N,) where each row's group begins in the order
-    copy = torch.arange(len(order), device=order.device) - first  # how many of its key come before
-    late = (copy >= n_copies).nonzero()[:, 0]
-    # Different rows may share a key, so a row is dropped only if it equals the first of its group and that group's
-    # first n_copies do too; what is in doubt stays.
-    equal = torch.ones_like(starts)
-    check = (first != torch.arange(len(order), device=order.device)).nonzero()[:, 0]
-    for start in range(0, len(check), step):
-        part = check[start : start + step]
-        equal[part] = (bank[order[part]] == bank[order[first[part]]]).all(dim=1)
-    mixed = torch.zeros(len(order), dtype=torch.bool, device=order.device)
-    mixed[first[~equal]] = True
-    dropped = late[~mixed[first[late]]]
-    keep = torch.ones_like(starts)
-    keep[order[dropped]] = False
-    return keep.nonzero()[:, 0]
+    begins = torch.ones_like(order, dtype=torch.bool)
+    begins[1:] = keys[order][1:] != keys[order][:-1]
+    return order, begins.nonzero()[:, 0][begins.cumsum(0) - 1]
 
 
 def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:
