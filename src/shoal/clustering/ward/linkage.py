@@ -103,13 +103,15 @@ def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
         if tensor.device.type == "cuda" and device is None:
             return _checked_on_device(tensor)
         home = tensor.device if device is None else choose_device(device)
-        return torch.as_tensor(as_embeddings(tensor.cpu().numpy())).to(home)
-    return torch.as_tensor(np.ascontiguousarray(as_embeddings(X))).to(choose_device(device))
+        return torch.as_tensor(np.require(as_embeddings(tensor.cpu().numpy()), requirements="C")).to(home)
+    # torch warns of read-only memory, so that is copied.
+    return torch.as_tensor(np.require(as_embeddings(X), requirements=["C", "W"])).to(choose_device(device))
 
 
 def _checked_on_device(tensor: Tensor) -> Tensor:
     """What `as_embeddings` checks, without leaving the GPU."""
-    as_embeddings(np.empty((len(tensor) and 1, *tensor.shape[1:]) if tensor.ndim else (), np.float32) * 0)
+    if tensor.ndim != 2 or tensor.numel() == 0 or tensor.is_complex():
+        as_embeddings(tensor[:1].cpu().numpy() if tensor.is_complex() else np.zeros(tensor.shape))  # says what is wrong
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.float() if tensor.dtype == torch.float16 else tensor.double()
     is_bad = ~torch.isfinite(tensor).all(1)
@@ -123,7 +125,7 @@ def _scale(rows: Tensor) -> float:
     largest = float(torch.maximum(rows.amax(), -rows.amin()))
     if largest > LARGEST:
         raise DataError(f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; divide X by a constant")
-    return 2.0 ** -math.frexp(largest)[1] if largest > 1 / LARGEST else 1.0
+    return 2.0 ** -max(math.frexp(largest)[1], -1000) if largest else 1.0
 
 
 def _distinct(rows: Tensor, groups: Groups, scale: float) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,8 @@
 Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything outside the list. Slots
 in a list may be out of date; `parent` leads each to the cluster that holds it now. A low stays true through merges of
 the others because Ward is reducible; when a cluster merges itself, the lists of the two parts are joined and their
-lows carried over by Lance and Williams' formula. Distances in D dimensions are computed only for listed clusters whose low
-does not exceed the best one found.
+lows carried over by Lance and Williams' formula. Distances in D dimensions are computed only for listed clusters whose
+low does not exceed the best one found.
 
 R rows at work, k entries of a list. A void entry has low = inf. Of several entries that lead to one cluster the
 smallest low is true; the others are harmless, since the cluster is measured before their larger lows are relied on.

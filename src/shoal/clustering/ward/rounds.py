@@ -17,6 +17,7 @@ from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision, Lists, Pairs, join, settle
 from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.threads import PRODUCTS, threads_for
 
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
@@ -57,7 +58,9 @@ class Rounds:
         """Find every cluster's nearest: from ready lists where they are certain, else by a scan."""
         rows = torch.arange(self.n_live, device=self.nodes.device)
         if lists is not None:
-            rows = torch.cat([self._settle(part, lists.take(part), patience=torch.inf) for part in self._chunks(rows)])
+            with threads_for(self._work(len(rows))):
+                parts = [self._settle(part, lists.take(part), patience=torch.inf) for part in self._chunks(rows)]
+            rows = torch.cat(parts)
             report(self.n_live - len(rows))
         self._scan(rows, report)
 
@@ -65,10 +68,11 @@ class Rounds:
         """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
-        made = self._merge(pairs)
-        self.n_rounds += 1
-        if self.n_live > 1:
-            self._renew(pairs, self._stale(pairs))
+        with threads_for(self._work(3 * len(pairs.kept))):
+            made = self._merge(pairs)
+            self.n_rounds += 1
+            unsure = self._renew(pairs, self._stale(pairs)) if self.n_live > 1 else pairs.kept[:0]
+        self._scan(unsure, lambda n_rows: None)
         return made
 
     def _mutual(self) -> Pairs:
@@ -104,8 +108,8 @@ class Rounds:
         self.decision.nearest[pairs.gone] = pairs.gone  # the dead are nobody's nearest but their own
         return stale
 
-    def _renew(self, pairs: Pairs, stale: Tensor) -> None:
-        """Find the nearest of merged and stale clusters: from their lists, else by a scan."""
+    def _renew(self, pairs: Pairs, stale: Tensor) -> Tensor:
+        """Find the nearest of merged and stale clusters from their lists; returns those to be scanned."""
         live = self.geometry.sizes[self.is_live]
         span = (live.min(), live.max())
         patience = self.n_live / SCAN_COLUMNS
@@ -119,9 +123,7 @@ class Rounds:
         for rows in self._chunks(stale):
             unsure.append(self._settle(rows, self._current(rows), patience))
         rows = torch.cat(unsure)
-        if self.n_live < LIVE_SHARE * len(self.is_live):
-            rows = self._renumber(rows)
-        self._scan(rows, lambda n_rows: None)
+        return self._renumber(rows) if self.n_live < LIVE_SHARE * len(self.is_live) else rows
 
     def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
@@ -135,12 +137,17 @@ class Rounds:
         level = start = 0
         while start < len(rows):
             part = rows[start : start + self.scanner.block_rows]
-            lists, decision, level = self.scanner.scan(part, self.n_rounds, level)
-            self.lists.put(part, lists)
-            self.decision.put(part, decision)
+            with threads_for(PRODUCTS * len(part) * self.geometry.centroids.numel()):
+                lists, decision, level = self.scanner.scan(part, self.n_rounds, level)
+                self.lists.put(part, lists)
+                self.decision.put(part, decision)
             start += len(part)
             self.n_scans += len(part)
             report(len(part))
+
+    def _work(self, n_rows: int) -> float:
+        """Elementary operations of settling some rows, about: a few distances each."""
+        return 16.0 * n_rows * self.geometry.centroids.shape[1]
 
     def _current(self, rows: Tensor) -> Lists:
         lists = self.lists.take(rows)

@@ -9,6 +9,7 @@ nothing. What is trusted is one sentence: *no row outside a list has a larger in
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,7 +53,8 @@ def ready_lists(
 ) -> Lists | None:
     """Lists of the distinct rows from what the caller handed in, or None where it cannot be relied on."""
     if not isinstance(neighbors, Vouched):
-        _check(torch.as_tensor(getattr(neighbors, "indices", neighbors)), len(rows))
+        is_array = isinstance(neighbors, Tensor | np.ndarray | list)
+        _check(torch.as_tensor(neighbors if is_array else neighbors.indices), len(rows))
         return None
     if not neighbors.is_of(rows):
         return None
