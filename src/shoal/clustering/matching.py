@@ -1,0 +1,265 @@
+"""How well clusters match classes: Hungarian accuracies, retrieval recall, NMI and ARI. numpy and scipy only.
+
+`y_true` and `y_pred` are labels of any kind, one per image. Whoever chooses (K, snapshot, stop) passes labeled images
+only; whoever scores passes the unlabeled ones with their hidden labels.
+
+N images, C classes, K clusters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+
+from shoal.arrays import Bools, Ints
+from shoal.errors import DataError, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """Shares of images in [0, 1] whose cluster is matched to their class; NaN for a subset without images."""
+
+    all: float
+    known: float
+    novel: float
+
+    def __str__(self) -> str:
+        return f"All {100 * self.all:.1f} / Known {100 * self.known:.1f} / Novel {100 * self.novel:.1f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """A one-to-one assignment of clusters to classes that agrees on the most images."""
+
+    clusters: NDArray[np.generic]  # (m,) labels in y_pred
+    classes: NDArray[np.generic]  # (m,) labels in y_true, same order
+    counts: Ints  # (m,) images on which the pair agrees; pairs that share none are left out
+
+
+def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
+    """Accuracy of generalized category discovery: one matching over all images, then read on known and novel ones.
+
+    Pass the unlabeled images. `is_known` (N,) says whether an image's true class is a known one. Clusters may be more
+    or fewer than classes; images of unmatched clusters count as wrong.
+    """
+    correct, known = _correct(y_true, y_pred), _as_mask(is_known, len(np.asarray(y_true)))
+    return Accuracy(_mean(correct), _mean(correct[known]), _mean(correct[~known]))
+
+
+def accuracy_per_subset(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
+    """As `gcd_accuracy`, but known and novel images are matched separately, each on their own.
+
+    The older metric (v1 in released code). A cluster may serve a known and a novel class at once, so it flatters.
+    """
+    true, pred = _pair(y_true, y_pred)
+    known = _as_mask(is_known, len(true))
+    return Accuracy(
+        matched_accuracy(true, pred),
+        matched_accuracy(true[known], pred[known]),
+        matched_accuracy(true[~known], pred[~known]),
+    )
+
+
+def class_averaged_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
+    """As `gcd_accuracy`, but every class counts the same however many images it has (for long tails)."""
+    correct, known = _correct(y_true, y_pred), _as_mask(is_known, len(np.asarray(y_true)))
+    inverse = np.unique(np.asarray(y_true), return_inverse=True)[1]
+    sizes = np.bincount(inverse)  # (C,)
+    share = np.bincount(inverse, weights=correct) / sizes
+    class_is_known = np.bincount(inverse, weights=known) / sizes
+    if not np.isin(class_is_known, (0, 1)).all():
+        raise DataError("is_known: a class has both known and novel images; expected one value per true class")
+    of_known = class_is_known == 1
+    return Accuracy(_mean(share), _mean(share[of_known]), _mean(share[~of_known]))
+
+
+def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Share of images that agree under the best one-to-one matching; NaN without images."""
+    return _mean(_correct(y_true, y_pred))
+
+
+def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
+    """Match clusters to classes so that the most images agree (Hungarian; rectangular if their numbers differ).
+
+    Among equally good matchings the choice does not depend on the order of images or on the names of clusters.
+    """
+    true, pred = _pair(y_true, y_pred)
+    counts, clusters, classes = contingency(true, pred)
+    order = np.lexsort(counts.T[::-1])  # clusters by what they hold, so that their names cannot break a tie
+    rows, columns = linear_sum_assignment(counts[order], maximize=True)
+    rows = order[rows]
+    agreed = counts[rows, columns]
+    shared = agreed > 0
+    return Matching(clusters[rows[shared]], classes[columns[shared]], agreed[shared])
+
+
+def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
+    """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class labels (C,), sorted."""
+    true, pred = _pair(y_true, y_pred)
+    classes, column = np.unique(true, return_inverse=True)
+    clusters, row = np.unique(pred, return_inverse=True)
+    cells = np.bincount(row * len(classes) + column, minlength=len(clusters) * len(classes))
+    return cells.reshape(len(clusters), len(classes)).astype(np.int64), clusters, classes
+
+
+def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike, k: int) -> float:
+    """Share of queries with at least one neighbor of their own class among the k nearest.
+
+    `neighbors` (Q, k or more) are rows of the bank, nearest first, a query's own row left out.
+    """
+    found, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
+    if found.ndim != 2 or len(found) != len(queries) or not 1 <= k <= found.shape[1]:
+        raise UsageError(
+            f"recall_at_k: found neighbors {found.shape}, {len(queries)} queries and k={k}, "
+            "expected one list of at least k per query"
+        )
+    return _mean((bank[found[:, :k]] == queries[:, None]).any(axis=1))
+
+
+def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """NMI of scikit-learn: 1 for the same partition, 0 for independent ones."""
+    from sklearn.metrics import normalized_mutual_info_score
+
+    return float(normalized_mutual_info_score(*_pair(y_true, y_pred)))
+
+
+def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """ARI of scikit-learn: 1 for the same partition, about 0 for a random one."""
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(*_pair(y_true, y_pred)))
+
+
+def _correct(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
+    true, pred = _pair(y_true, y_pred)
+    if len(true) == 0:
+        return np.zeros(0, dtype=bool)
+    matching = match(true, pred)
+    order = np.argsort(matching.clusters)
+    clusters, classes = matching.clusters[order], matching.classes[order]
+    position = np.searchsorted(clusters, pred).clip(max=len(clusters) - 1)
+    correct: Bools = (clusters[position] == pred) & (classes[position] == true)
+    return correct
+
+
+def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    if true.ndim != 1 or true.shape != pred.shape:
+        raise DataError(f"y_true, y_pred: found shapes {true.shape} and {pred.shape}, expected two of (N,)")
+    return true, pred
+
+
+def _as_mask(is_known: ArrayLike, n_rows: int) -> Bools:
+    mask = np.asarray(is_known)
+    if mask.shape != (n_rows,) or mask.dtype != bool:
+        raise DataError(f"is_known: found {mask.dtype} of shape {mask.shape}, expected booleans of shape ({n_rows},)")
+    return mask
+
+
+def _mean(values: NDArray[np.bool_ | np.float64]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+class RunningMatching:
+    """The best matching of a table of counts while pairs of its clusters are merged.
+
+    Keeps the dual solution of the assignment problem: what each class earns and what each cluster costs, with
+    earning + cost >= count for every pair, equality for matched ones and no cost for unmatched clusters. Then the
+    earnings and costs add up to the value of the best matching. A merge disturbs only the classes that compete for the
+    merged cluster; these are matched again along shortest augmenting paths, the rest stays.
+
+    Args:
+        counts: (K, C) images per cluster and class; the table is copied.
+
+    Attributes:
+        counts: (C, K + C) the table now, a row per class, C empty clusters at the end so that no class is left over.
+        total: images that agree under the best matching.
+    """
+
+    def __init__(self, counts: Ints) -> None:
+        n_clusters, n_classes = counts.shape
+        self.counts: Ints = np.zeros((n_classes, n_clusters + n_classes), dtype=np.int64)
+        self.counts[:, :n_clusters] = counts.T
+        self._earning = self.counts.max(axis=1)  # (C,)
+        self._cost = np.zeros(self.counts.shape[1], dtype=np.int64)  # (K + C,)
+        self._class_of = np.full(self.counts.shape[1], -1)  # (K + C,)
+        self._cluster_of = np.full(n_classes, -1)  # (C,)
+        for free in range(n_classes):
+            self._augment(free)
+        self.total = self._value()
+
+    def merge(self, kept: int, gone: int) -> None:
+        """Add cluster `gone` to cluster `kept`; `gone` stays as an empty cluster."""
+        if not self.counts[:, gone].any():
+            return
+        if not self.counts[:, kept].any():
+            self._swap(kept, gone)
+            return
+        self.counts[:, kept] += self.counts[:, gone]
+        self.counts[:, gone] = 0
+        for free in self._release(kept, gone):
+            self._augment(free)
+        self.total = self._value()
+
+    def _value(self) -> int:
+        return int(self._earning.sum() + self._cost.sum())
+
+    def _swap(self, a: int, b: int) -> None:
+        pair, swapped = [a, b], [b, a]
+        self.counts[:, pair] = self.counts[:, swapped]
+        self._cost[pair] = self._cost[swapped]
+        self._class_of[pair] = self._class_of[swapped]
+        for cluster in pair:
+            if self._class_of[cluster] >= 0:
+                self._cluster_of[self._class_of[cluster]] = cluster
+
+    def _release(self, *changed: int) -> list[int]:
+        """Unmatch the changed clusters at cost 0, and whomever that lets earn more; return the unmatched classes."""
+        open_clusters, free = list(changed), []
+        while open_clusters:
+            cluster = open_clusters.pop()
+            self._cost[cluster] = 0
+            owner = self._class_of[cluster]
+            tempted = np.flatnonzero(self.counts[:, cluster] > self._earning).tolist()
+            self._earning[tempted] = self.counts[tempted, cluster]
+            for leaving in {owner, *tempted} if owner >= 0 else tempted:
+                left = self._cluster_of[leaving]
+                if left < 0:
+                    continue
+                self._cluster_of[leaving], self._class_of[left] = -1, -1
+                free.append(int(leaving))
+                if self._cost[left] > 0:
+                    open_clusters.append(int(left))
+        return free
+
+    def _augment(self, free: int) -> None:
+        """Match a free class: the shortest path of reassignments to an unmatched cluster (Dijkstra on slack)."""
+        slack = self._earning[free] + self._cost - self.counts[free]  # (K + C,) >= 0
+        came_from = np.full(len(slack), free)
+        is_matched = self._class_of >= 0
+        far = np.iinfo(np.int64).max
+        visited: list[int] = []
+        reach = 2 * slack + is_matched  # of two equally near, the unmatched one ends the search
+        while True:
+            cluster = int(reach.argmin())
+            owner = self._class_of[cluster]
+            if owner < 0:
+                break
+            visited.append(cluster)
+            reach[cluster] = far
+            through = slack[cluster] + self._earning[owner] + self._cost - self.counts[owner]
+            nearer = np.flatnonzero((through < slack) & (reach < far))
+            slack[nearer], came_from[nearer] = through[nearer], owner
+            reach[nearer] = 2 * through[nearer] + is_matched[nearer]
+        length = slack[cluster]
+        gained = length - slack[visited]
+        self._cost[visited] += gained
+        self._earning[self._class_of[visited]] -= gained
+        self._earning[free] -= length
+        while True:
+            owner = came_from[cluster]
+            self._class_of[cluster] = owner
+            self._cluster_of[owner], cluster = cluster, self._cluster_of[owner]
+            if owner == free:
+                return
