@@ -1,0 +1,93 @@
+"""Figures made of images: the map, and neighbors before and after the mean shift."""
+
+import io
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from PIL import Image
+
+from shoal.report.figures.style import CATEGORY_COLORS, INK, KNOWN, MARKERS, MUTED, NOVEL, new_figure, plain, styled
+from shoal.report.map import Layout, kept_layouts, pca_layouts
+from shoal.report.neighbors import Change, neighbors
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.words import shown
+from shoal.runs import Run
+
+MAX_NAMES = 30
+"""Categories named on the map; with more, the names would hide the points."""
+
+
+@styled
+def map_pca(run: Run) -> Figure:
+    """The map by principal components, before and after side by side; circles are known, diamonds novel."""
+    return _scatter(Snapshot.of(run), pca_layouts(run))
+
+
+@styled
+def map_tsne(run: Run) -> Figure:
+    """The map by t-SNE, as kept in the run folder, before and after side by side."""
+    layouts = kept_layouts(run)
+    if not layouts:
+        raise NotInRun("The map by t-SNE is left out: it has not been drawn; shoal report RUN --tsne draws it.")
+    return _scatter(Snapshot.of(run), layouts)
+
+
+@styled
+def neighbor_images(run: Run) -> Figure:
+    """The nearest images of a few images, before and after the mean shift; right and wrong marked where known."""
+    snapshot = Snapshot.of(run)
+    examples = neighbors(snapshot).examples
+    if not snapshot.has("thumbnails.zip"):
+        raise NotInRun("The figure of neighbors is left out: the run holds no thumbnails.")
+    n = 1 + max(len(change.before) for change in examples)
+    figure = new_figure(0.75 * n + 0.6, 1.75 * len(examples))
+    grid = figure.subplots(2 * len(examples), n, squeeze=False)
+    for at, change in enumerate(examples):
+        for line, (word, rows) in enumerate((("before", change.before), ("after", change.after))):
+            _draw_row(snapshot, grid[2 * at + line], change, word, rows)
+    return figure
+
+
+def _scatter(run: Snapshot, layouts: list[Layout]) -> Figure:
+    figure = new_figure(5.2 * len(layouts), 4.9)
+    for axes, layout in zip(figure.subplots(1, len(layouts), squeeze=False)[0], layouts, strict=True):
+        plain(axes, grid=None).set(xticks=[], yticks=[], title=f"{layout.title} ({layout.method})")
+        axes.spines[:].set_visible(False)
+        for at, category in enumerate(run.categories):
+            points = layout.points[run.category_ids[layout.rows] == category.category_id]
+            color = CATEGORY_COLORS[at % len(CATEGORY_COLORS)]
+            edge = {"edgecolors": INK, "linewidths": 0.3} if category.is_novel else {"linewidths": 0}
+            marker = MARKERS[category.is_novel]
+            axes.scatter(*points.T, s=9, c=color, marker=marker, alpha=0.75, rasterized=True, **edge)
+            if len(points) and len(run.categories) <= MAX_NAMES:
+                _write_name(axes, points, category.category)
+    return figure
+
+
+def _write_name(axes: Axes, points: np.ndarray, name: str) -> None:  # type: ignore[type-arg]
+    box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
+    axes.text(*np.median(points, axis=0), shown(name, 20), fontsize=7.5, ha="center", va="center", bbox=box)
+
+
+def _draw_row(run: Snapshot, line: np.ndarray, change: Change, word: str, rows: tuple[int, ...]) -> None:  # type: ignore[type-arg]
+    pictures = run.thumbnails([change.row, *rows])
+    given = run.assignments[change.row].label_given
+    for at, axes in enumerate(line):
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+        if at > len(rows):
+            continue
+        axes.imshow(np.asarray(Image.open(io.BytesIO(pictures[at])).convert("RGB")))
+        if at == 0:
+            axes.set_ylabel(word, fontsize=8, color=INK)
+            continue
+        mark, color = right_or_wrong(given, run.assignments[rows[at - 1]].label_given)
+        axes.set_title(mark, fontsize=8, color=color, loc="center", pad=2)
+
+
+def right_or_wrong(given: str, other: str) -> tuple[str, str]:
+    """The mark of a neighbor and its color: ✓ same label, ✗ another, · where one of the two is not labeled."""
+    if not given or not other:
+        return "·", MUTED
+    return ("✓", KNOWN) if given == other else ("✗", NOVEL)
