@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import doctor
+from shoal.cli import doctor, report
 from shoal.cli.console import say
 from shoal.errors import ShoalError
 
@@ -43,10 +43,12 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
-    shoal doctor     is everything here that shoal needs?
+    shoal doctor               is everything here that shoal needs?
+    shoal report runs/birds    see what a run found
     """,
 )
 app.command("doctor")(doctor.doctor)
+app.command("report")(report.report)
 
 
 def _print_version(asked: bool) -> None:

@@ -78,7 +78,7 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
 
 
 def map_points(layout: Layout, rows: Sequence[int]) -> dict[str, Any]:
-    """Where the images lie, as whole numbers; -1 for an image that is not on this map. The longer side fills 0 … 9999."""
+    """Where the images lie, as whole numbers: the longer side fills 0 … 9999; -1 for an image not on this map."""
     low, high = layout.points.min(axis=0), layout.points.max(axis=0)
     scale = max(float((high - low).max()), 1e-12)
     margin = (scale - (high - low)) / 2

@@ -26,7 +26,7 @@ class Card:
     least: tuple[int, ...]
     """Least typical first; empty where `typical` already holds every image."""
     nearest: int | None = None
-    """The most typical image of the nearest known category; None for a known category or where there is none."""
+    """The most typical image of the nearest known category; None where there is none but itself."""
 
     @property
     def is_whole(self) -> bool:
@@ -59,7 +59,7 @@ def priority(found: list[Card]) -> list[int]:
 def _card(run: Snapshot, category: Category, first: dict[str, int]) -> Card:
     rows = run.members.get(category.category_id, np.zeros(0, dtype=np.int64))
     typical, least = _ends(rows)
-    nearest = first.get(category.nearest_known) if category.is_novel else None
+    nearest = first.get(category.nearest_known) if category.nearest_known != category.category else None
     return Card(category, typical, least, nearest)
 
 

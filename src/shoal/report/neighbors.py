@@ -48,7 +48,9 @@ def neighbors(run: Snapshot) -> Neighbors:
     """
     before, after = run.rows_of("embeddings"), run.rows_of("shifted")
     if before is None or after is None or before.shape != after.shape:
-        raise NotInRun("Neighbors before and after a shift are left out: the run does not hold both sets of embeddings.")
+        raise NotInRun(
+            "Neighbors before and after a shift are left out: the run does not hold both sets of embeddings."
+        )
     if len(before) < 3:
         raise NotInRun(f"Neighbors before and after a shift are left out: the run holds {len(before)} image(s).")
     queries = np.flatnonzero(run.is_labeled) if run.is_labeled.any() else np.arange(len(before))

@@ -72,7 +72,8 @@ class Snapshot(Run):
     def is_unsure(self) -> Bools:
         """(N,) whether an image has no category, or one of low confidence."""
         confidence = np.array([row.confidence for row in self.assignments], dtype=np.float64)
-        return (self.category_ids == NO_CATEGORY) | (confidence < UNSURE_BELOW)
+        unsure: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNSURE_BELOW)
+        return unsure
 
     @cached_property
     def members(self) -> dict[int, Ints]:

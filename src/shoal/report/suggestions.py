@@ -93,7 +93,7 @@ def _near_pairs(categories: list[Category], means: dict[int, Floats]) -> list[tu
     squares = (centers**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * centers @ centers.T  # (K, K), squared
     np.fill_diagonal(distances, np.inf)
-    pairs = {}
+    pairs: dict[frozenset[int], tuple[Category, Category]] = {}
     for at, category in enumerate(categories):
         if category.is_novel:
             for other in np.argsort(distances[at], kind="stable")[: min(3, len(categories) - 1)].tolist():

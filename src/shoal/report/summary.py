@@ -77,7 +77,7 @@ def _spread(estimate: dict[str, Any]) -> str:
     if numbers and len(numbers) == len(accuracies):
         best = max(accuracies)
         near = [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
-        said.append(f"From {len(numbers)} numbers tried, {span(near)} fit the labeled images within one point of best.")
+        said.append(f"Of {len(numbers)} numbers tried, {span(near)} fit the labeled images within a point of the best.")
     return " ".join(said)
 
 
@@ -106,9 +106,11 @@ def _accuracy(run: Snapshot) -> tuple[tuple[Tile, ...], str]:
         return (), ""
     found = run.json("accuracy")
     names = (("all", "All", ""), ("known", "Known", "known"), ("novel", "Novel", "novel"))
-    tiles = tuple(Tile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None)
+    tiles = tuple(
+        Tile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
+    )
     of = [count(int(found[key]), noun) for key, noun in (("n_images", "image"), ("n_classes", "class")) if key in found]
-    return tiles, f"Accuracy against the truth that was given, {' of '.join(of)}." if of else ""
+    return tiles, f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
 
 
 def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:

@@ -115,7 +115,7 @@ def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
     names = sorted(range(len(categories)), key=lambda at: (categories[at] == "", _place(categories[at], labels)))
     used = [at for at in names if counts[keep, at].any()]
     columns = [str(categories[at]) or "any novel" for at in used]
-    return counts[np.ix_(keep, used)], [str(labels[at]) for at in keep], columns, len(keep) < len(labels)
+    return counts[keep][:, used], [str(labels[at]) for at in keep], columns, len(keep) < len(labels)
 
 
 def _place(name: object, labels: object) -> tuple[int, str]:

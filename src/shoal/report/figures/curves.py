@@ -80,6 +80,7 @@ def training_curves(run: Run) -> Figure:
             few = "o" if len(points) < 30 else ""
             axes.plot([epoch for epoch, _ in points], values, style, marker=few, markersize=3, color=color, label=name)
         if len(lines) > 1:
+            axes.margins(y=0.22)  # room for the legend
             axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
         if kept:
             _mark(axes, kept["epoch"], f"snapshot: epoch {kept['epoch']}" if at == 0 else "")

@@ -1,12 +1,14 @@
 """Figures made of images: the map, and neighbors before and after the mean shift."""
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from shoal.arrays import Floats
 from shoal.report.figures.style import CATEGORY_COLORS, INK, KNOWN, MARKERS, MUTED, NOVEL, new_figure, plain, styled
 from shoal.report.map import Layout, kept_layouts, pca_layouts
 from shoal.report.neighbors import Change, neighbors
@@ -65,12 +67,13 @@ def _scatter(run: Snapshot, layouts: list[Layout]) -> Figure:
     return figure
 
 
-def _write_name(axes: Axes, points: np.ndarray, name: str) -> None:  # type: ignore[type-arg]
+def _write_name(axes: Axes, points: Floats, name: str) -> None:
     box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "alpha": 0.75, "linewidth": 0}
-    axes.text(*np.median(points, axis=0), shown(name, 20), fontsize=7.5, ha="center", va="center", bbox=box)
+    x, y = np.median(points, axis=0)
+    axes.text(x, y, shown(name, 20), fontsize=7.5, ha="center", va="center", bbox=box)
 
 
-def _draw_row(run: Snapshot, line: np.ndarray, change: Change, word: str, rows: tuple[int, ...]) -> None:  # type: ignore[type-arg]
+def _draw_row(run: Snapshot, line: Sequence[Axes], change: Change, word: str, rows: tuple[int, ...]) -> None:
     pictures = run.thumbnails([change.row, *rows])
     given = run.assignments[change.row].label_given
     for at, axes in enumerate(line):

@@ -13,9 +13,9 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 import matplotlib
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from markupsafe import Markup, escape
 
 INK, MUTED, GRID, PAPER = "#1f2a37", "#5b6776", "#dce1e7", "#fefefe"
 KNOWN, NOVEL, THIRD = "#0b63a5", "#b4500b", "#0f766f"
@@ -97,12 +97,15 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
     text = file.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL
+    )
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)  # several figures share one page
     text = re.sub("|".join(PAGE_COLORS), lambda color: PAGE_COLORS[color[0]], text)
     width, height = (72 * float(size) for size in figure.get_size_inches())
-    opening = f'<svg class="plot" role="img" aria-label="{escape(words)}" viewBox="0 0 {width:g} {height:g}">'
-    return Markup(re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1))  # noqa: S704 — matplotlib escapes its text
+    box = f'viewBox="0 0 {width:g} {height:g}" style="max-width:{1.45 * width:.0f}px"'  # one size of letters for all
+    opening = f'<svg class="plot" role="img" aria-label="{escape(words)}" {box}>'
+    return Markup(re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1))  # safe: matplotlib escapes its text
 
 
 @contextmanager
@@ -110,5 +113,5 @@ def _house_style() -> Iterator[None]:
     with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # drawn as a box; the page has more fonts
         matplotlib.rcParams.update(matplotlib.rcParamsDefault)
-        matplotlib.rcParams.update(RC)
+        matplotlib.rcParams.update(RC)  # type: ignore[arg-type]
         yield

@@ -12,7 +12,7 @@ function view(rows, at) {
 
 function showViewed() {
   const found = image(viewed[viewedAt]);
-  $("viewer-place").textContent = `${viewedAt + 1} of ${viewed.length}`;
+  $("viewer-place").textContent = viewed.length > 1 ? `${viewedAt + 1} of ${viewed.length}, arrow keys turn` : "";
   $("viewer-name").replaceChildren(make("bdi", { textContent: found.path }));
   const source = thumbnail(found.row);
   $("viewer-image").replaceChildren(
@@ -60,8 +60,9 @@ function turn(step) {
 document.addEventListener("click", (event) => {
   const tile = event.target.closest("button.tile[data-row]");
   if (!tile) return;
-  const group = tile.closest("article, #selection, .merge, .suspicious") ?? tile.parentElement;
-  const rows = [...new Set([...group.querySelectorAll("button.tile[data-row]")].map((other) => Number(other.dataset.row)))];
+  const group = tile.closest(".nearest, article, #selection, .merge, .suspicious") ?? tile.parentElement;
+  const others = [...group.querySelectorAll("button.tile[data-row]")].filter((other) => group.matches(".nearest") || !other.closest(".nearest"));
+  const rows = [...new Set(others.map((other) => Number(other.dataset.row)))];
   view(rows, rows.indexOf(Number(tile.dataset.row)));
 });
 $("viewer-previous").addEventListener("click", () => turn(-1));

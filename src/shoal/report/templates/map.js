@@ -14,7 +14,7 @@ let selected = new Set();
 class Panel {
   constructor(layout) {
     this.layout = layout;
-    this.canvas = make("canvas", { tabIndex: 0, className: "lasso-off" });
+    this.canvas = make("canvas", { tabIndex: 0 });
     this.canvas.setAttribute("role", "application");
     this.canvas.setAttribute("aria-label", `Map: ${layout.title}. Arrow keys go from image to image, Enter opens it, plus and minus zoom, 0 resets.`);
     this.canvas.setAttribute("aria-describedby", "map-status");
@@ -73,12 +73,13 @@ class Panel {
     });
     if (highlighted >= 0) this.drawGroup(this.groups[highlighted], size * 1.3, colors[highlighted % colors.length], ink, images.categories[highlighted].novel, false);
     this.drawNames(ink);
-    pen.globalAlpha = 1;
+    pen.globalAlpha = 0.55;
     pen.strokeStyle = ink;
-    pen.lineWidth = 1.5;
+    pen.lineWidth = 1;
     pen.beginPath();
     for (const at of selected) if (this.layout.x[at] >= 0) this.circle(at, size + 2.5);
     pen.stroke();
+    pen.globalAlpha = 1;
     if (hovered >= 0 && this.layout.x[hovered] >= 0) {
       pen.lineWidth = 2.5;
       pen.beginPath();

@@ -67,7 +67,8 @@ const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
 const onTheme = [];
 function showTheme() {
-  $("theme").setAttribute("aria-pressed", String(isDark()));
+  $("theme").textContent = isDark() ? "Light" : "Dark";
+  $("theme").setAttribute("aria-label", `${$("theme").textContent} theme`);
   for (const tell of onTheme) tell();
 }
 function stored(value) {
