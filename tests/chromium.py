@@ -8,6 +8,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,16 @@ FLAGS = (
 )
 WAIT_SECONDS = 30
 KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+
+
+RENUMBER = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Gives the two ends of the pipes the numbers Chromium expects, and becomes Chromium."""
 
 
 class Browser:
@@ -165,11 +176,9 @@ def launched(chromium: str) -> Iterator[Browser]:
     to_read, to_write = os.pipe(), os.pipe()  # it reads from 3 and writes to 4
     with TemporaryDirectory() as profile:
         command = [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
-        script = f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}'
+        ends = (to_read[0], to_write[1])
         process = subprocess.Popen(
-            ["sh", "-c", script, "sh", *command],
-            pass_fds=(to_read[0], to_write[1]),
-            stderr=subprocess.DEVNULL,
+            [sys.executable, "-c", RENUMBER, *map(str, ends), *command], pass_fds=ends, stderr=subprocess.DEVNULL
         )
         os.close(to_read[0])
         os.close(to_write[1])

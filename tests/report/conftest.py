@@ -106,11 +106,10 @@ def describe(
     return rows, categories
 
 
-def write_digits(path: Path) -> Run:
+def write_digits(path: Path, n_images: int = 1797) -> Run:
     """A whole run: 10 kinds of digit, 6 of them known from labels on half their images."""
-    digits = load_digits()
-    truth = digits.target
-    frozen = unit(digits.images.reshape(-1, 64))
+    pictures, truth = load_digits().images[:n_images], load_digits().target[:n_images]
+    frozen = unit(pictures.reshape(-1, 64))
     within = np.stack([frozen[truth == c].mean(axis=0) for c in range(10)])[truth]
     trained = unit(0.85 * frozen + 0.15 * within)  # what training would do: images of a kind move together
     rng = np.random.default_rng(0)
@@ -169,7 +168,7 @@ def write_digits(path: Path) -> Run:
                 "seconds": 2.0,
             }
         )
-    run.write_thumbnails(picture(image) for image in digits.images)
+    run.write_thumbnails(picture(image) for image in pictures)
     run.finish(seconds=125.0)
     return run
 
@@ -263,6 +262,12 @@ def picture_of_noise(rng: np.random.Generator) -> bytes:
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return write_digits(tmp_path_factory.mktemp("digits") / "run")
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A whole run of 200 images."""
+    return write_digits(tmp_path_factory.mktemp("small") / "run", 200)
 
 
 @pytest.fixture(scope="session")

@@ -144,10 +144,13 @@ def _vectors(run: Snapshot, name: str) -> Floats:
 
 def _tsne(x: Floats, progress: Progress | None) -> Floats:
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
     model = TSNE(2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0, verbose=2)
-    with redirect_stdout(_Steps(progress)):  # scikit-learn offers no callback, but prints where it stands
+    # One thread: the same map each time, and on a busy machine several threads wait for each other at every step.
+    # scikit-learn offers no callback, but prints where it stands.
+    with threadpool_limits(1), redirect_stdout(_Steps(progress)):
         points: Floats = model.fit_transform(np.ascontiguousarray(x, np.float32))
     return points
 

@@ -10,8 +10,11 @@ from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Category
 
 ONE_CLOUD = 2 / sqrt(pi / 2 - 1)
-"""The separation of the two halves of a normal distribution cut at its mean, 2.65; two categories below it look like
-one that was cut in two. (The halves have means ±√(2/π) and variance 1 - 2/π.)"""
+"""The separation of the two halves of a normal distribution cut at its mean, 2.65; the halves have means ±√(2/π) and
+variance 1 - 2/π."""
+
+CLOSE = 3.0
+"""Categories less separated than this look like one that was cut in two: `ONE_CLOUD`, and room for chance."""
 
 MIN_IMAGES = 3
 """Categories with fewer images have no spread to compare with."""
@@ -54,7 +57,7 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
     for novel, other in _near_pairs(categories, means):
         a, b = (run.members[category.category_id] for category in (novel, other))
         gap = separation(np.asarray(vectors[a], np.float64), np.asarray(vectors[b], np.float64))
-        if gap < ONE_CLOUD:
+        if gap < CLOSE:
             found.append(Merge(novel, other, gap, _second_choice(run, novel, other)))
     return sorted(found, key=lambda merge: merge.separation)[:most]
 

@@ -100,6 +100,7 @@ def inline_svg(figure: Figure, name: str, words: str) -> Markup:
     text = re.sub(
         r"<metadata>.*?</metadata>|<style type=\"text/css\">.*?</style>|<!--.*?-->", "", text, flags=re.DOTALL
     )
+    text = text.replace("xlink:href", "href")
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)  # several figures share one page
     text = re.sub("|".join(PAGE_COLORS), lambda color: PAGE_COLORS[color[0]], text)
     width, height = (72 * float(size) for size in figure.get_size_inches())
