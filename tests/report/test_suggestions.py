@@ -1,12 +1,14 @@
 from collections.abc import Callable
-from math import sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
+from shoal.clustering.tree import Tree
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.suggestions import CLOSE, ONE_CLOUD, separation, suggested_merges, suspicious_labels
-from shoal.runs import Assignment, Run
+from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
+from shoal.runs import Assignment, Category, Run
 
 
 def rows(categories: list[str], *, given: list[str] | None = None, second: str = "") -> list[Assignment]:
@@ -34,9 +36,10 @@ def test_separation_of_four_points_by_hand() -> None:
     assert separation(np.zeros((2, 1)), np.ones((2, 1))) == float("inf")
 
 
-def test_the_halves_of_one_cloud_are_as_far_apart_as_the_constant_says() -> None:
-    x = np.random.default_rng(0).normal(size=(200_000, 1))
-    assert separation(x[x < 0][:, None], x[x >= 0][:, None]) == pytest.approx(ONE_CLOUD, rel=0.01)
+def test_the_halves_of_one_group_are_as_far_apart_as_the_constant_says() -> None:
+    rng = np.random.default_rng(0)
+    for x, expected in ((rng.uniform(-1, 1, (200_000, 1)), ONE_GROUP), (rng.normal(size=(200_000, 1)), 2.647)):
+        assert separation(x[x < 0][:, None], x[x >= 0][:, None]) == pytest.approx(expected, rel=0.01)
 
 
 def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(plain_run: Callable[..., Run]) -> None:
@@ -48,7 +51,7 @@ def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(pla
     run.write_array("embeddings", np.concatenate([cloud, apart]))
     merges = suggested_merges(Snapshot(run))
     assert [(merge.novel.category, merge.other.category) for merge in merges] == [("novel-001", "one")]
-    assert merges[0].separation < CLOSE
+    assert merges[0].separation < ONE_GROUP
     assert merges[0].second_choice == pytest.approx(names.count("novel-001") / 400)
 
 
@@ -78,6 +81,17 @@ def plain_run_without_labels(run: Run) -> Run:
     return Run(run.path)
 
 
-def test_the_constant_is_the_closed_form() -> None:
-    """The halves of a standard normal: means ±√(2/π), variance 1 - 2/π."""
-    assert pytest.approx(sqrt(2) * 2 * sqrt(2 / np.pi) / sqrt(2 * (1 - 2 / np.pi))) == ONE_CLOUD
+def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind(digits: Run, tmp_path: Path) -> None:
+    """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are several."""
+    truth, clusters = load_digits().target, Tree(digits.array("tree")).cut(24)
+    run = Run(tmp_path)
+    run.write_assignments(rows([f"novel-{c}" for c in clusters]))
+    run.write_array("embeddings", digits.array("embeddings"))
+    snapshot = Snapshot(run)
+    merges = suggested_merges(snapshot)
+
+    def kind(category: Category) -> int:
+        return int(np.bincount(truth[snapshot.members[category.category_id]]).argmax())
+
+    assert len(merges) >= 5
+    assert all(kind(merge.novel) == kind(merge.other) for merge in merges)

@@ -144,7 +144,7 @@ def _vectors(run: Snapshot, name: str) -> Floats:
 
 def _tsne(x: Floats, progress: Progress | None) -> Floats:
     from sklearn.manifold import TSNE
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     perplexity = min(PERPLEXITY, (len(x) - 1) / 3)
     model = TSNE(2, init="pca", perplexity=perplexity, max_iter=TSNE_STEPS, random_state=0, verbose=2)

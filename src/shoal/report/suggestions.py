@@ -1,7 +1,7 @@
 """What a curator may want to change: categories that look like one, and given labels that look wrong."""
 
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -9,12 +9,9 @@ from shoal.arrays import Floats
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Category
 
-ONE_CLOUD = 2 / sqrt(pi / 2 - 1)
-"""The separation of the two halves of a normal distribution cut at its mean, 2.65; the halves have means ±√(2/π) and
-variance 1 - 2/π."""
-
-CLOSE = 3.0
-"""Categories less separated than this look like one that was cut in two: `ONE_CLOUD`, and room for chance."""
+ONE_GROUP = 2 * sqrt(3)
+"""The separation of the two halves of an evenly filled group cut in the middle, 3.46 (those of a bell-shaped one have
+2.65); two categories below it look like one that was cut in two. Halves of [-1, 1]: means ±1/2, variance 1/12."""
 
 MIN_IMAGES = 3
 """Categories with fewer images have no spread to compare with."""
@@ -57,7 +54,7 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
     for novel, other in _near_pairs(categories, means):
         a, b = (run.members[category.category_id] for category in (novel, other))
         gap = separation(np.asarray(vectors[a], np.float64), np.asarray(vectors[b], np.float64))
-        if gap < CLOSE:
+        if gap < ONE_GROUP:
             found.append(Merge(novel, other, gap, _second_choice(run, novel, other)))
     return sorted(found, key=lambda merge: merge.separation)[:most]
 

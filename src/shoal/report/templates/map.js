@@ -2,7 +2,7 @@
 const SIDE = 9999;
 const LIGHT = ["#332288", "#c08a00", "#2f9485", "#cc5a6c", "#117733", "#4a9fd0", "#882255", "#85851f", "#aa4499"];
 const DARK = ["#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#c9c94a", "#dddddd"];
-const MAX_NAMES = 30;
+const MAX_NAMES = 60;
 const MAX_SELECTED = 400;
 
 const maps = readData("data-maps");
@@ -139,12 +139,16 @@ class Panel {
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     pen.lineJoin = "round";
-    const named = highlighted >= 0 ? [highlighted] : images.categories.length <= MAX_NAMES ? images.categories.keys() : [];
-    for (const category of named) {
+    const named = highlighted >= 0 ? [highlighted] : images.categories.length <= MAX_NAMES || this.zoom > 2 ? images.categories.keys() : [];
+    const taken = [];
+    for (const category of [...named].sort((a, b) => this.groups[b].length - this.groups[a].length)) {
       if (!this.groups[category].length) continue;
       const [x, y] = this.pixel(...this.centers[category]);
       const { name, novel } = images.categories[category];
       const text = `${kindMark(novel)} ${name.length > 22 ? `${name.slice(0, 21)}…` : name}`;
+      const half = pen.measureText(text).width / 2 + 3;
+      if (taken.some(([tx, ty, other]) => Math.abs(tx - x) < other + half && Math.abs(ty - y) < 15)) continue; // zoom in to read it
+      taken.push([x, y, half]);
       pen.globalAlpha = 0.85;
       pen.strokeStyle = paper;
       pen.lineWidth = 4;
