@@ -253,6 +253,23 @@ def test_a_script_that_is_not_ours_cannot_run(page: Page) -> None:
     page.browser.events.clear()
 
 
+def test_a_map_is_printed_in_ink_even_from_the_dark(browser: Browser, file: Path) -> None:
+    """Names and outlines are drawn in the page's ink, #e8edf3 in the dark, which white paper would swallow."""
+    script = """(() => {
+      const { pen, canvas } = panels[0];
+      const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+      for (let i = 0; i < data.length; i += 4)
+        if (data[i] === 0xe8 && data[i + 1] === 0xed && data[i + 2] === 0xf3 && data[i + 3] === 255) return true;
+      return false })()"""
+    with browser.open(file, dark=True) as page:
+        page.settle()
+        assert page.run(script)
+        page.run("dispatchEvent(new Event('beforeprint'))")
+        assert not page.run(script)
+        page.run("dispatchEvent(new Event('afterprint'))")
+        assert page.run(script)
+
+
 def test_it_prints_in_ink_on_white_without_the_tools(page: Page) -> None:
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.run("getComputedStyle(document.querySelector('.bar')).display") == "none"

@@ -140,8 +140,8 @@ def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(plain
     assert counts == {(0, 0): "2", (1, 0): "1", (1, 1): "1", (2, 1): "2"}
 
 
-def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_named(digits: Run, tmp_path: Path) -> None:
-    files, left_out = write_figures(digits, tmp_path / "figures")
+def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_named(small: Run, tmp_path: Path) -> None:
+    files, left_out = write_figures(small, tmp_path / "figures")
     drawn = sorted(set(FIGURES) - {"map_tsne"})
     assert sorted({file.stem for file in files}) == drawn
     assert len(left_out) == 1

@@ -80,7 +80,7 @@ def _draw_row(run: Snapshot, axes: Axes, y: float, change: Change, word: str, ro
     for x, (row, image) in enumerate(zip((change.row, *rows), run.thumbnails((change.row, *rows)), strict=True)):
         left = x + (0.1 if x else 0)  # the image itself stands a little apart
         pixels = np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
-        axes.imshow(pixels, extent=(left, left + 0.95, y + 0.95, y))
+        axes.imshow(pixels, extent=(left, left + 0.95, y + 0.95, y), interpolation="none")  # as it is, not resampled
         if x:
             mark, color = right_or_wrong(given, run.assignments[row].label_given)
             box = {"boxstyle": "circle,pad=0.15", "facecolor": "white", "linewidth": 0}

@@ -62,7 +62,7 @@ class Panel {
   draw() {
     if (!this.width) return;
     const { pen } = this;
-    const ink = getComputedStyle(this.canvas).color;
+    const ink = isPrinting ? "#1b2430" : getComputedStyle(this.canvas).color;
     const colors = isDark() ? DARK : LIGHT;
     const size = Math.max(1.6, Math.min(5, 90 / Math.sqrt(this.layout.x.length))) * Math.min(2, Math.sqrt(this.zoom));
     pen.clearRect(0, 0, this.width, this.height);
@@ -134,7 +134,7 @@ class Panel {
 
   drawNames(ink) {
     const { pen } = this;
-    const paper = getComputedStyle(this.element).backgroundColor;
+    const paper = isPrinting ? "#ffffff" : getComputedStyle(this.element).backgroundColor;
     pen.font = `600 12px ${getComputedStyle(document.body).fontFamily}`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
@@ -390,5 +390,10 @@ if (maps.length) {
       panels[0].canvas.focus({ preventScroll: true });
     });
   onTheme.push(redraw);
+  for (const [moment, is] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(moment, () => {
+      isPrinting = is;
+      for (const panel of panels) panel.draw();
+    });
 }
 showTheme();

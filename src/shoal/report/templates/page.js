@@ -64,7 +64,8 @@ function tileOf(row) {
 
 const root = document.documentElement;
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
-const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+let isPrinting = false; // on white, whatever the screen shows
+const isDark = () => !isPrinting && (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
 const onTheme = [];
 function showTheme() {
   $("theme").textContent = isDark() ? "Light" : "Dark";
