@@ -19,7 +19,7 @@ def shown(text: str, longest: int | None = None) -> str:
 
     With `longest`, the middle of a longer name gives way to an ellipsis, so that its extension stays.
     """
-    clean = "".join(_visible(letter) for letter in text)
+    clean = text if text.isprintable() else "".join(_visible(letter) for letter in text)
     if longest is None or len(clean) <= longest:
         return clean
     tail = longest // 3

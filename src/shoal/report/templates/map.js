@@ -26,6 +26,7 @@ class Panel {
     layout.x.forEach((x, at) => {
       if (x >= 0) (this.groups[images.category[at]] ?? this.loose).push(at);
     });
+    this.n = this.loose.length + this.groups.reduce((sum, group) => sum + group.length, 0);
     this.centers = this.groups.map((group) => [median(group.map((at) => layout.x[at])), median(group.map((at) => layout.y[at]))]);
     this.listen();
   }
@@ -64,7 +65,7 @@ class Panel {
     const { pen } = this;
     const ink = isPrinting ? "#1b2430" : getComputedStyle(this.canvas).color;
     const colors = isDark() ? DARK : LIGHT;
-    const size = Math.max(1.6, Math.min(5, 90 / Math.sqrt(this.layout.x.length))) * Math.min(2, Math.sqrt(this.zoom));
+    const size = Math.max(1.6, Math.min(5, 120 / Math.sqrt(this.n))) * Math.min(2, Math.sqrt(this.zoom));
     pen.clearRect(0, 0, this.width, this.height);
     this.drawGroup(this.loose, size, isDark() ? "#888888" : "#999999", ink, true, highlighted >= 0);
     this.groups.forEach((group, category) => {
