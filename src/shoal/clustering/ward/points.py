@@ -14,6 +14,9 @@ from shoal.clustering.ward.bounds import Precision
 GROUP = 8
 """Columns whose maximum stands for them in the first stage of `top`; a power of two."""
 
+FEW_PRODUCTS = 3e8
+"""Multiply-adds below which plain float32 is as fast: the CPU library builds a reduced product's code for each shape."""
+
 ENCODE_ROWS = 4096
 """Rows rounded at once."""
 
@@ -55,8 +58,8 @@ class MatmulPrecision:
     Points of a reduced precision fit it exactly, so nothing is lost; products of full float32 must stay that.
     """
 
-    def __init__(self, precision: Precision) -> None:
-        self.wanted = precision.matmul
+    def __init__(self, precision: Precision, n_products: float = torch.inf) -> None:
+        self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
 
     def __enter__(self) -> None:
         self.before = torch.get_float32_matmul_precision()

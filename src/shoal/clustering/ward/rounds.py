@@ -22,6 +22,12 @@ from shoal.clustering.ward.threads import PRODUCTS, threads_for
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
 
+FEW = {"cpu": 2048, "cuda": 4096}
+"""With fewer clusters than this, a scan costs less than lists do."""
+
+N_CONTENDERS = 8
+"""Entries of a list that serves a single scan."""
+
 SCAN_COLUMNS = 350
 """Columns scanned in the time in which one listed cluster is measured, about."""
 
@@ -71,8 +77,15 @@ class Rounds:
         with threads_for(self._work(3 * len(pairs.kept))):
             made = self._merge(pairs)
             self.n_rounds += 1
-            unsure = self._renew(pairs, self._stale(pairs)) if self.n_live > 1 else pairs.kept[:0]
-        self._scan(unsure, lambda n_rows: None)
+            stale = self._stale(pairs)
+            if self.n_live < FEW[stale.device.type]:
+                rows = self._without_lists(torch.cat([pairs.kept, stale]))
+            else:
+                rows = self._renew(pairs, stale)
+            if self.n_live < LIVE_SHARE * len(self.is_live):
+                rows = self._renumber(rows)
+        if self.n_live > 1:
+            self._scan(rows, lambda n_rows: None)
         return made
 
     def _mutual(self) -> Pairs:
@@ -122,8 +135,15 @@ class Rounds:
             unsure.append(self._settle(part.kept, joined, patience))
         for rows in self._chunks(stale):
             unsure.append(self._settle(rows, self._current(rows), patience))
-        rows = torch.cat(unsure)
-        return self._renumber(rows) if self.n_live < LIVE_SHARE * len(self.is_live) else rows
+        return torch.cat(unsure)
+
+    def _without_lists(self, rows: Tensor) -> Tensor:
+        """Give the lists up for good; every stale row is to be scanned."""
+        k = min(N_CONTENDERS, self.scanner.k)
+        if k < self.scanner.k:
+            self.scanner.k = k
+            self.lists = Lists(self.lists.index[:, :k], self.lists.low[:, :k], self.lists.outside)
+        return rows
 
     def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""

@@ -139,7 +139,7 @@ class Scanner:
         values = self.block.array("values", shape, dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
         torch.add(-own.half[:, None].to(dtype), alive, out=values)
-        with MatmulPrecision(precision):
+        with MatmulPrecision(precision, values.numel() * own.points.shape[1]):
             values.addmm_(own.points, theirs.points.T)
         ratio = self.block.array("heads", shape, dtype)
         inverse = (1 / self.geometry.sizes[columns]).to(dtype)
