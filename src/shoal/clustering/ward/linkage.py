@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Floats, as_embeddings, name_rows
-from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32, Margins, Precision
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import (
+    BFLOAT16,
+    FLOAT32,
+    FLOAT64,
+    TENSOR_BFLOAT16,
+    TENSOR_TFLOAT32,
+    Margins,
+    Precision,
+)
 from shoal.clustering.ward.duplicates import Groups, equal_rows
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.points import ENCODE_ROWS, Block
@@ -19,8 +28,8 @@ from shoal.clustering.ward.vouched import ready_lists
 from shoal.device import choose_device, free_memory
 from shoal.errors import DataError, UsageError
 
-N_LISTED = 16
-"""Entries of a cluster's list, unless lists are handed in."""
+N_LISTED = {"cpu": 16, "cuda": 15}
+"""Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
 
 BLOCK_BYTES = {"cpu": 96 << 20, "cuda": 4 << 30}
 """Memory of the scan's block when none is given, at most; an eighth of what is free where that is less."""
@@ -68,7 +77,7 @@ def ward_linkage(
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
-        k = min(N_LISTED, len(nodes) - 1) if ready is None else ready.index.shape[1]
+        k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
         scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, _block(rows, memory))
         rounds = Rounds(scanner.geometry, scanner, margins, nodes, n + len(chains.left))
         report.add(n - len(nodes))
@@ -83,6 +92,8 @@ def ward_linkage(
 
 def precisions(device: torch.device) -> tuple[Precision, ...]:
     """The formats of products, cheapest first, that this device is fast in."""
+    if triton_scan.is_available(device):
+        return (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64) if device.type == "cuda" else (TENSOR_BFLOAT16, FLOAT64)
     if device.type == "cuda":
         return (TENSOR_TFLOAT32, FLOAT64)
     return (BFLOAT16, FLOAT32, FLOAT64) if _has_tiles() else (FLOAT32, FLOAT64)

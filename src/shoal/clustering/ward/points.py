@@ -15,7 +15,7 @@ GROUP = 8
 """Columns whose maximum stands for them in the first stage of `top`; a power of two."""
 
 FEW_PRODUCTS = 3e8
-"""Multiply-adds below which plain float32 is as fast: the CPU library builds a reduced product's code for each shape."""
+"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
 
 ENCODE_ROWS = 4096
 """Rows rounded at once."""

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import FLOAT64, Margins, Precision, lower, weight
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
 from shoal.clustering.ward.points import ENCODE_ROWS, Block, MatmulPrecision, Points, top
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 """Columns of a block at most: on the CPU their points stay in the cache while rows pass by."""
+
+FUSED_ELEMENTS = 1 << 12
+"""What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
 
 UNDERFLOW = 2.0**-120
 """More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
@@ -66,8 +70,11 @@ class Scanner:
 
     @property
     def block_rows(self) -> int:
-        """Rows scanned at once."""
-        return max(1, self.block.n_elements // min(self.width, len(self.is_live)))
+        """Rows scanned at once; the fused kernel needs room for their lists alone."""
+        per_row = min(self.width, len(self.is_live))
+        if self.precisions[0] is TENSOR_BFLOAT16:
+            per_row = min(per_row, FUSED_ELEMENTS)
+        return max(1, self.block.n_elements // per_row)
 
     def scan(self, rows: Tensor, n_rounds: int, level: int = 0) -> tuple[Lists, Decision, int]:
         """Lists and certain nearest clusters of a block of rows.
@@ -114,6 +121,10 @@ class Scanner:
         """The k+1 best columns of each row, by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s."""
         own = self._points(rows, precision)
         n_best = self.k + 1
+        if precision is TENSOR_BFLOAT16:
+            alive = self.points.half.masked_fill(~self.is_live, torch.inf)
+            best, at = triton_scan.best_columns(rows, self.points.points, alive, self.geometry.sizes, n_best)
+            return Proposal(best, at, own, self.points.half, self.points.reach)
         value = index = None
         half, reach = [], []
         for start in range(0, len(self.is_live), self.width):
