@@ -22,8 +22,9 @@ from shoal.clustering.ward.bounds import (
 from shoal.clustering.ward.duplicates import Groups, equal_rows
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.points import ENCODE_ROWS, Block
-from shoal.clustering.ward.rounds import Merges, Rounds
+from shoal.clustering.ward.rounds import FEW, Merges, Rounds
 from shoal.clustering.ward.scan import WIDTH, Scanner
+from shoal.clustering.ward.table import BYTES
 from shoal.clustering.ward.vouched import ready_lists
 from shoal.device import choose_device, free_memory
 from shoal.errors import DataError, UsageError
@@ -79,7 +80,8 @@ def ward_linkage(
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
         k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
         scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, _block(rows, memory))
-        rounds = Rounds(scanner.geometry, scanner, margins, nodes, n + len(chains.left))
+        n_tabled = _n_tabled(rows.device, memory)
+        rounds = Rounds(scanner.geometry, scanner, margins, nodes, n + len(chains.left), n_tabled)
         report.add(n - len(nodes))
         rounds.start(ready, report.add)
         report.add(len(chains.left))
@@ -176,6 +178,12 @@ def _block(rows: Tensor, memory: int | None) -> int:
             f"memory: found {memory:,} bytes, expected at least {needed:,}, one row's products with the others"
         )
     return memory
+
+
+def _n_tabled(device: torch.device, memory: int | None) -> int:
+    """How many clusters a table of all their heights may hold."""
+    room = free_memory(device) // 8 if memory is None else memory
+    return min(FEW[device.type], math.isqrt(room // BYTES))
 
 
 def _sorted_by_height(merges: list[Merges], n: int, scale: float) -> Floats:

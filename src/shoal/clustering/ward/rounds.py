@@ -17,16 +17,14 @@ from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision, Lists, Pairs, join, settle
 from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.table import Table
 from shoal.clustering.ward.threads import PRODUCTS, threads_for
 
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
 
-FEW = {"cpu": 2048, "cuda": 4096}
-"""With fewer clusters than this, a scan costs less than lists do."""
-
-N_CONTENDERS = 8
-"""Entries of a list that serves a single scan."""
+FEW = {"cpu": 2048, "cuda": 16384}
+"""With no more clusters than this, a table of all their heights costs less than lists and scans."""
 
 SCAN_COLUMNS = 350
 """Columns scanned in the time in which one listed cluster is measured, about."""
@@ -48,8 +46,12 @@ class Merges:
 class Rounds:
     """The clusters between rounds, each with its list and its certain nearest cluster."""
 
-    def __init__(self, geometry: Geometry, scanner: Scanner, margins: Margins, nodes: Tensor, next_node: int) -> None:
+    def __init__(
+        self, geometry: Geometry, scanner: Scanner, margins: Margins, nodes: Tensor, next_node: int, n_tabled: int
+    ) -> None:
         self.geometry, self.scanner, self.margins = geometry, scanner, margins
+        self.n_tabled = n_tabled  # at most so many clusters are kept in a table
+        self.table: Table | None = None
         self.nodes, self.next_node = nodes, next_node
         self.n_live, self.n_rounds, self.n_scans = len(nodes), 0, 0
         slots = torch.arange(len(nodes), device=nodes.device)
@@ -63,12 +65,15 @@ class Rounds:
     def start(self, lists: Lists | None, report: Callable[[int], None]) -> None:
         """Find every cluster's nearest: from ready lists where they are certain, else by a scan."""
         rows = torch.arange(self.n_live, device=self.nodes.device)
+        if self.n_live <= self.n_tabled:
+            self._find(rows, report)
+            return
         if lists is not None:
             with threads_for(self._work(len(rows))):
                 parts = [self._settle(part, lists.take(part), patience=torch.inf) for part in self._chunks(rows)]
             rows = torch.cat(parts)
             report(self.n_live - len(rows))
-        self._scan(rows, report)
+        self._find(rows, report)
 
     def step(self) -> Merges:
         """Merge all mutual pairs and renew what that made stale."""
@@ -78,14 +83,12 @@ class Rounds:
             made = self._merge(pairs)
             self.n_rounds += 1
             stale = self._stale(pairs)
-            if self.n_live < FEW[stale.device.type]:
-                rows = self._without_lists(torch.cat([pairs.kept, stale]))
-            else:
-                rows = self._renew(pairs, stale)
-            if self.n_live < LIVE_SHARE * len(self.is_live):
+            is_tabled = self.n_live <= self.n_tabled
+            rows = torch.cat([pairs.kept, stale]) if is_tabled else self._renew(pairs, stale)
+            if self.n_live < LIVE_SHARE * len(self.is_live) or (is_tabled and self.table is None):
                 rows = self._renumber(rows)
         if self.n_live > 1:
-            self._scan(rows, lambda n_rows: None)
+            self._find(rows, lambda n_rows: None)
         return made
 
     def _mutual(self) -> Pairs:
@@ -102,7 +105,7 @@ class Rounds:
         height = torch.maximum(pairs.distance, torch.maximum(self.heights[kept], self.heights[gone]))
         made = Merges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
         self.geometry.merge(kept, gone)
-        self.scanner.merge(kept, gone)
+        (self.table or self.scanner).merge(kept, gone)
         self.heights[kept] = height
         self.nodes[kept] = torch.arange(self.next_node, self.next_node + len(kept), device=kept.device)
         self.next_node += len(kept)
@@ -137,14 +140,6 @@ class Rounds:
             unsure.append(self._settle(rows, self._current(rows), patience))
         return torch.cat(unsure)
 
-    def _without_lists(self, rows: Tensor) -> Tensor:
-        """Give the lists up for good; every stale row is to be scanned."""
-        k = min(N_CONTENDERS, self.scanner.k)
-        if k < self.scanner.k:
-            self.scanner.k = k
-            self.lists = Lists(self.lists.index[:, :k], self.lists.low[:, :k], self.lists.outside)
-        return rows
-
     def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
         decision = settle(self.geometry, self.margins, rows, lists, self.n_rounds, patience=patience)
@@ -152,6 +147,17 @@ class Rounds:
         self.lists.put(rows[sure], lists.take(sure))
         self.decision.put(rows[sure], decision.take(sure))
         return rows[~decision.is_certain]
+
+    def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
+        """Find the nearest cluster of some rows, by the table where there are few clusters, else by a scan."""
+        if self.n_live > self.n_tabled:
+            self._scan(rows, report)
+            return
+        with threads_for(PRODUCTS * len(rows) * self.geometry.centroids.numel()):
+            if self.table is None:
+                self.table = Table(self.geometry, self.margins)
+            self.decision.put(rows, self.table.nearest(rows))
+        report(len(rows))
 
     def _scan(self, rows: Tensor, report: Callable[[int], None]) -> None:
         level = start = 0
@@ -182,9 +188,13 @@ class Rounds:
         live = self.is_live.nonzero()[:, 0]
         number = (self.is_live.cumsum(0) - 1)[self.parent]
         self.geometry.keep(live)
-        self.scanner.keep(live)
-        self.lists, self.decision = self.lists.take(live), self.decision.take(live)
-        self.lists.index = number[self.lists.index]
+        self.decision = self.decision.take(live)
+        if self.table is not None:
+            self.table.keep(live)
+        elif self.n_live > self.n_tabled:  # else lists and scans have served their time
+            self.scanner.keep(live)
+            self.lists = self.lists.take(live)
+            self.lists.index = number[self.lists.index]
         self.decision.nearest = number[self.decision.nearest]
         self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
         self.parent = torch.arange(len(live), device=live.device)
