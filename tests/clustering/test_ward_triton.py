@@ -13,6 +13,7 @@ from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
+torch.set_num_threads(1)  # the interpreter serves one thread
 device = torch.device("cpu")
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)

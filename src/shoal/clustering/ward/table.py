@@ -15,20 +15,24 @@ from shoal.clustering.ward.bounds import FLOAT64, Margins, lower, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import LAST, Decision
 from shoal.clustering.ward.points import Points
+from shoal.clustering.ward.workers import Workers
 
-BYTES = 32
+TABLE_BYTES = 32
 """Memory per pair of clusters: the table and what building it takes."""
+
+CHUNK_ROWS = {"cpu": 1 << 8, "cuda": 1 << 18}
+"""Rows of the table at work at once, for each worker."""
 
 
 class Table:
     """Heights of all pairs of live clusters: (M, M), inf on the diagonal and for the dead."""
 
-    def __init__(self, geometry: Geometry, margins: Margins) -> None:
-        self.geometry, self.margins = geometry, margins
+    def __init__(self, geometry: Geometry, margins: Margins, workers: Workers) -> None:
+        self.geometry, self.margins, self.workers = geometry, margins, workers
         self.center = geometry.centroids.mean(0)
-        self.points = Points.of_all(geometry.centroids, self.center, FLOAT64)
+        self.points = Points.of(geometry.centroids, self.center, FLOAT64)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=geometry.sizes.device)
-        self.heights = self._heights(torch.arange(len(self.is_live), device=self.is_live.device))
+        self.heights = self._all_heights(torch.arange(len(self.is_live), device=self.is_live.device))
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Compute the rows of merged clusters anew and drop the absorbed ones."""
@@ -41,7 +45,7 @@ class Table:
             fresh.half,
             fresh.reach,
         )
-        rows = self._heights(kept)  # (R, M)
+        rows = self._all_heights(kept)  # (R, M)
         self.heights[kept] = rows
         self.heights[:, kept] = rows.T
 
@@ -52,6 +56,10 @@ class Table:
 
     def nearest(self, rows: Tensor) -> Decision:
         """The certain nearest cluster of each row, the lowest slot among equals."""
+        parts = self.workers.map(self._nearest, self._chunks(rows))
+        return Decision(*(torch.cat([getattr(part, name) for part in parts]) for name in Decision.__slots__))
+
+    def _nearest(self, rows: Tensor) -> Decision:
         two = self.heights[rows].topk(2, 1, largest=False)
         first = two.indices[:, 0]
         distance = self.geometry.distances(rows, first)
@@ -61,6 +69,12 @@ class Table:
         if len(unsure):
             decision.put(unsure, self._compare(rows[unsure], distance[unsure]))
         return decision
+
+    def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(rows, CHUNK_ROWS[rows.device.type])
+
+    def _all_heights(self, rows: Tensor) -> Tensor:
+        return torch.cat(self.workers.map(self._heights, self._chunks(rows)))
 
     def _heights(self, rows: Tensor) -> Tensor:
         """(R, M) heights of some rows with everyone: 2·weight·(|p|²/2 + |q|²/2 - p·q)."""
