@@ -1,11 +1,11 @@
 """Time and memory of exact Ward, side by side with what else there is, the trees compared.
 
-    python benchmarks/ward.py --device cpu                       # 2k to 30k beside scipy, fastcluster, BLAS + fastcluster
+    python benchmarks/ward.py --device cpu                   # 2k to 30k beside scipy, fastcluster, BLAS + fastcluster
     python benchmarks/ward.py --device cpu --sizes 127000 --tools shoal
-    python benchmarks/ward.py --device cuda                      # GPU = CPU bit for bit, then 6k to 1.28M
+    python benchmarks/ward.py --device cuda                  # GPU = CPU bit for bit, then 6k to 1.28M
 
-Every measurement runs in a process of its own, so that its peak memory is its own; the figure covers the interpreter and
-the data. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum i^-0.5, noise 1.45;
+Every measurement runs in a process of its own, so that its peak memory is its own; the figure covers the interpreter
+and the data. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum i^-0.5, noise 1.45;
 `shifted` moves every row twelve times halfway to the mean of its 8 nearest.
 """
 
@@ -195,19 +195,19 @@ def cuda_rows(n: int) -> Any:
 def cuda_table(sizes: list[int]) -> list[str]:
     import torch
 
-    from shoal.clustering.ward import kernels, ward_linkage
+    from shoal.clustering.ward import triton_scan, ward_linkage
 
     lines = ["| N | kernel | wall s | best of | peak GiB on the card | same tree |", "|---|---|---|---|---|---|"]
     for n in sizes:
         rows = cuda_rows(n)
         expected = None
         for is_fused in (True, False):
-            if is_fused and not kernels.is_available(rows.device):
+            if is_fused and not triton_scan.is_available(rows.device):
                 continue
             repeats = 3 if n <= 200_000 else 1
             walls = []
             torch.cuda.reset_peak_memory_stats()
-            with kernels.use(is_fused):
+            with triton_scan.wanted(is_fused):
                 for _ in range(repeats + (n <= 200_000)):  # the first one compiles and warms up
                     torch.cuda.synchronize()
                     start = time.perf_counter()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import weight
+from shoal.clustering.ward.workers import Scratch
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Differences held at once; on the CPU they stay in the cache."""
@@ -21,14 +22,15 @@ class Geometry:
         self.centroids = centroids
         self.sizes = sizes
         self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
-        self._scratch: list[Tensor] = []
+        self._scratch = Scratch(centroids.device)
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
         """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
         found = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for start in range(0, len(rows), self._step):
             part = slice(start, min(start + self._step, len(rows)))
-            left, right = self._buffers(part.stop - part.start)
+            shape = (part.stop - part.start, self.centroids.shape[1])
+            left, right = (self._scratch.array(name, shape, torch.float64) for name in ("left", "right"))
             torch.index_select(self.centroids, 0, rows[part], out=left)
             torch.index_select(self.centroids, 0, others[part], out=right)
             left.sub_(right)
@@ -36,24 +38,15 @@ class Geometry:
         return found * weight(self.sizes[rows], self.sizes[others])
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
-        """Put the union of each pair into the slot `kept`."""
-        for start in range(0, len(kept), self._step):
-            p, q = kept[start : start + self._step], gone[start : start + self._step]
-            a, b = self.sizes[p, None], self.sizes[q, None]
-            self.centroids[p] = (self.centroids[p] * a + self.centroids[q] * b) / (a + b)
+        """Put the centroid and size of each union into the slot `kept`."""
+        a, b = self.sizes[kept, None], self.sizes[gone, None]
+        self.centroids[kept] = (self.centroids[kept] * a + self.centroids[gone] * b) / (a + b)
         self.sizes[kept] += self.sizes[gone]
 
     def keep(self, slots: Tensor) -> None:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
-
-    def _buffers(self, n_rows: int) -> list[Tensor]:
-        """Two reused (n, D) buffers: fresh pages would cost more than the arithmetic."""
-        if not self._scratch or len(self._scratch[0]) < n_rows:
-            shape = (n_rows, self.centroids.shape[1])
-            self._scratch = [torch.empty(shape, dtype=torch.float64, device=self.sizes.device) for _ in range(2)]
-        return [buffer[:n_rows] for buffer in self._scratch]
 
 
 def halving_sum(terms: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,31 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Floats, as_embeddings, name_rows
-from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32, Margins, Precision
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import (
+    BFLOAT16,
+    FLOAT32,
+    FLOAT64,
+    TENSOR_BFLOAT16,
+    TENSOR_TFLOAT32,
+    Margins,
+    Precision,
+)
 from shoal.clustering.ward.duplicates import Groups, equal_rows
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.points import ENCODE_ROWS, Block
-from shoal.clustering.ward.rounds import Merges, Rounds
-from shoal.clustering.ward.scan import WIDTH, Scanner
+from shoal.clustering.ward.points import ENCODE_ROWS
+from shoal.clustering.ward.rounds import FEW, Merges, Rounds
+from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
+from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.vouched import ready_lists
+from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, free_memory
 from shoal.errors import DataError, UsageError
 
-N_LISTED = 16
-"""Entries of a cluster's list, unless lists are handed in."""
+N_LISTED = {"cpu": 16, "cuda": 15}
+"""Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
 
-BLOCK_BYTES = {"cpu": 96 << 20, "cuda": 4 << 30}
+BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 """Memory of the scan's block when none is given, at most; an eighth of what is free where that is less."""
 
 LARGEST = 1e150
@@ -53,13 +65,18 @@ def ward_linkage(
         neighbors: lists from `shoal.clustering.ward.vouched.vouch`, which spare the first scan. Bare (N, k) row
             numbers are checked and then not used: they prove nothing about the rows they leave out.
         memory: bytes for the block of products; None takes a share of what is free. Only time depends on it.
-        progress: called as progress(done, total) after every block of the first scan and every round of merges.
+        progress: called as progress(done, total) after every block of the first scan and every round of merges, one
+            call at a time but not always from the caller's thread. What it raises ends the work.
     """
     rows = _as_rows(X, device)
-    n = len(rows)
-    if n == 1:
+    if len(rows) == 1:
         return np.zeros((0, 4))
-    report = _Progress(progress, 2 * n - 1)
+    with Workers(rows.device) as workers:
+        return _linked(rows, neighbors, _block(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1), workers)
+
+
+def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", workers: Workers) -> Floats:
+    n = len(rows)
     groups = equal_rows(rows)
     scale = _scale(rows)
     centroids, sizes = _distinct(rows, groups, scale)
@@ -68,9 +85,10 @@ def ward_linkage(
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
-        k = min(N_LISTED, len(nodes) - 1) if ready is None else ready.index.shape[1]
-        scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, _block(rows, memory))
-        rounds = Rounds(scanner.geometry, scanner, margins, nodes, n + len(chains.left))
+        k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
+        scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
+        n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES))
+        rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled)
         report.add(n - len(nodes))
         rounds.start(ready, report.add)
         report.add(len(chains.left))
@@ -83,6 +101,8 @@ def ward_linkage(
 
 def precisions(device: torch.device) -> tuple[Precision, ...]:
     """The formats of products, cheapest first, that this device is fast in."""
+    if triton_scan.is_available(device):
+        return (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64) if device.type == "cuda" else (TENSOR_BFLOAT16, FLOAT64)
     if device.type == "cuda":
         return (TENSOR_TFLOAT32, FLOAT64)
     return (BFLOAT16, FLOAT32, FLOAT64) if _has_tiles() else (FLOAT32, FLOAT64)
@@ -155,9 +175,9 @@ def _chains(groups: Groups, n: int) -> tuple[Merges, Tensor]:
     return merges, nodes.to(device)
 
 
-def _block(rows: Tensor, memory: int | None) -> int:
+def _block(rows: Tensor, memory: int | None, workers: Workers) -> int:
     kind = rows.device.type
-    needed = Block.BYTES * min(WIDTH[kind], len(rows))
+    needed = ELEMENT_BYTES * min(WIDTH[kind], len(rows)) * workers.n
     if memory is None:
         return max(needed, min(BLOCK_BYTES[kind], free_memory(rows.device) // 8))
     if memory < needed:
@@ -185,12 +205,13 @@ class _Progress:
     """Counts rows that have found their nearest, then merges, and tells the caller."""
 
     def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
-        self.callback, self.total, self.done = callback, total, 0
+        self.callback, self.total, self.done, self.lock = callback, total, 0, Lock()
 
     def add(self, n: int) -> None:
-        self.done += n
-        if self.callback is not None and n:
-            self.callback(self.done, self.total)
+        with self.lock:  # workers report too
+            self.done += n
+            if self.callback is not None and n:
+                self.callback(self.done, self.total)
 
     def finish(self) -> None:
         if self.done < self.total:

@@ -81,6 +81,8 @@ def settle(
         values[at, lead], low[at, lead] = distance, torch.inf
         best[at] = torch.minimum(best[at], distance)
         at = at[~margins.certain(best[at], low[at].amin(1), sizes[at], n_rounds)]
+        if not len(at):
+            break
     rival = ~margins.certain(best[at, None], low[at], sizes[at, None], n_rounds)
     given_up = ~margins.certain(best[at], lists.outside[at], sizes[at], n_rounds) & (rival.sum(1) > patience)
     row, column = (rival & ~given_up[:, None]).nonzero(as_tuple=True)

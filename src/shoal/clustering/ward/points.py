@@ -10,11 +10,15 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Precision
+from shoal.clustering.ward.workers import Scratch
 
 GROUP = 8
 """Columns whose maximum stands for them in the first stage of `top`; a power of two."""
 
-ENCODE_ROWS = 4096
+FEW_PRODUCTS = 3e8
+"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
+
+ENCODE_ROWS = 1024
 """Rows rounded at once."""
 
 
@@ -39,10 +43,14 @@ class Points:
         return cls(points, half, reach)
 
     @classmethod
-    def of_all(cls, centroids: Tensor, center: Tensor, precision: Precision) -> "Points":
-        """The same in chunks, for any number of rows."""
-        parts = [cls.of(part, center, precision) for part in torch.split(centroids, ENCODE_ROWS)]
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in ("points", "half", "reach")))
+    def blank(cls, like: Tensor, precision: Precision) -> "Points":
+        """Room for the points of centroids like these."""
+        half = torch.empty_like(like[:, 0], memory_format=torch.contiguous_format)
+        return cls(torch.empty_like(like, dtype=precision.dtype), half, half.clone())
+
+    def put(self, where: Tensor | slice, points: "Points") -> None:
+        """Overwrite some of the rows."""
+        self.points[where], self.half[where], self.reach[where] = points.points, points.half, points.reach
 
     def take(self, where: Tensor | slice) -> "Points":
         """Some of the rows."""
@@ -55,8 +63,8 @@ class MatmulPrecision:
     Points of a reduced precision fit it exactly, so nothing is lost; products of full float32 must stay that.
     """
 
-    def __init__(self, precision: Precision) -> None:
-        self.wanted = precision.matmul
+    def __init__(self, precision: Precision, n_products: float = torch.inf) -> None:
+        self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
 
     def __enter__(self) -> None:
         self.before = torch.get_float32_matmul_precision()
@@ -68,27 +76,7 @@ class MatmulPrecision:
         torch.set_float32_matmul_precision(self.before)
 
 
-class Block:
-    """Reused memory for one block of products: fresh pages would cost as much as a pass over them."""
-
-    BYTES = 24
-    """Per element: values and a second array of at most 8 bytes each, and what the top-k takes."""
-
-    def __init__(self, n_bytes: int, device: torch.device) -> None:
-        self.n_elements = n_bytes // self.BYTES
-        self._device = device
-        self._arrays: dict[tuple[str, torch.dtype], Tensor] = {}
-
-    def array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        """An uninitialised (R, C) array, the same memory each time."""
-        n = shape[0] * shape[1]
-        kept = self._arrays.get((name, dtype))
-        if kept is None or len(kept) < n:
-            kept = self._arrays[name, dtype] = torch.empty(n, dtype=dtype, device=self._device)
-        return kept[:n].view(shape)
-
-
-def top(values: Tensor, k: int, block: Block) -> tuple[Tensor, Tensor]:
+def top(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
     """The k largest of each row of (R, C), descending, and their columns.
 
     The k largest lie in the k groups of the largest maxima, so only those are searched.
@@ -99,7 +87,7 @@ def top(values: Tensor, k: int, block: Block) -> tuple[Tensor, Tensor]:
         best = values.topk(min(k, n_columns), 1)
         return best.values, best.indices
     width = n_groups * GROUP // 2  # group g holds the columns g, g + n_groups, g + 2·n_groups, …
-    heads = block.array("heads", (n_rows, width), values.dtype)
+    heads = scratch.array("heads", (n_rows, width), values.dtype)
     torch.maximum(values[:, :width], values[:, width : 2 * width], out=heads)
     while width > n_groups:
         width //= 2

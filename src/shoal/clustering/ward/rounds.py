@@ -14,18 +14,21 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Margins
-from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision, Lists, Pairs, join, settle
 from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.threads import PRODUCTS, threads_for
+from shoal.clustering.ward.table import Table
+from shoal.clustering.ward.workers import Workers
 
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
 
+FEW = {"cpu": 2048, "cuda": 16384}
+"""With no more clusters than this, a table of all their heights costs less than lists and scans."""
+
 SCAN_COLUMNS = 350
 """Columns scanned in the time in which one listed cluster is measured, about."""
 
-CHUNK_ROWS = {"cpu": 1 << 12, "cuda": 1 << 18}
+CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 18}
 """Rows whose lists are renewed at once."""
 
 
@@ -42,37 +45,47 @@ class Merges:
 class Rounds:
     """The clusters between rounds, each with its list and its certain nearest cluster."""
 
-    def __init__(self, geometry: Geometry, scanner: Scanner, margins: Margins, nodes: Tensor, next_node: int) -> None:
-        self.geometry, self.scanner, self.margins = geometry, scanner, margins
+    def __init__(
+        self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int, n_tabled: int
+    ) -> None:
+        self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
+        self.n_tabled = n_tabled  # no more clusters than this are kept in a table
+        self.table: Table | None = None
         self.nodes, self.next_node = nodes, next_node
         self.n_live, self.n_rounds, self.n_scans = len(nodes), 0, 0
         slots = torch.arange(len(nodes), device=nodes.device)
         self.parent = slots.clone()
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
-        self.heights = torch.zeros_like(geometry.sizes)  # D at which each cluster was made
+        self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
         self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
         low = self.heights.new_full((len(nodes), scanner.k), torch.inf)
         self.lists = Lists(slots[:, None].repeat(1, scanner.k), low, self.heights.clone())
 
     def start(self, lists: Lists | None, report: Callable[[int], None]) -> None:
-        """Find every cluster's nearest: from ready lists where they are certain, else by a scan."""
+        """Find every cluster's nearest: from ready lists where they are certain, else by a table or a scan."""
         rows = torch.arange(self.n_live, device=self.nodes.device)
-        if lists is not None:
-            with threads_for(self._work(len(rows))):
-                parts = [self._settle(part, lists.take(part), patience=torch.inf) for part in self._chunks(rows)]
-            rows = torch.cat(parts)
+        if lists is not None and self.n_live > self.n_tabled:
+
+            def settle_part(part: Tensor) -> Tensor:
+                return self._settle(part, lists.take(part), patience=torch.inf)
+
+            rows = torch.cat(self.workers.map(settle_part, self._chunks(rows)))
             report(self.n_live - len(rows))
-        self._scan(rows, report)
+        self._find(rows, report)
 
     def step(self) -> Merges:
         """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
-        with threads_for(self._work(3 * len(pairs.kept))):
-            made = self._merge(pairs)
-            self.n_rounds += 1
-            unsure = self._renew(pairs, self._stale(pairs)) if self.n_live > 1 else pairs.kept[:0]
-        self._scan(unsure, lambda n_rows: None)
+        made = self._merge(pairs)
+        self.n_rounds += 1
+        stale = self._stale(pairs)
+        is_few = self.n_live <= self.n_tabled
+        rows = torch.cat([pairs.kept, stale]) if is_few else self._renew(pairs, stale)
+        if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
+            rows = self._renumber(rows)
+        if self.n_live > 1:
+            self._find(rows, lambda n_rows: None)
         return made
 
     def _mutual(self) -> Pairs:
@@ -88,8 +101,10 @@ class Rounds:
         # Rounding may put a union a hair below its parts; a tree's heights never fall.
         height = torch.maximum(pairs.distance, torch.maximum(self.heights[kept], self.heights[gone]))
         made = Merges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
-        self.geometry.merge(kept, gone)
-        self.scanner.merge(kept, gone)
+        self.workers.map(
+            lambda both: self.geometry.merge(*both), zip(self._chunks(kept), self._chunks(gone), strict=True)
+        )
+        (self.table or self.scanner).merge(kept, gone)
         self.heights[kept] = height
         self.nodes[kept] = torch.arange(self.next_node, self.next_node + len(kept), device=kept.device)
         self.next_node += len(kept)
@@ -113,17 +128,19 @@ class Rounds:
         live = self.geometry.sizes[self.is_live]
         span = (live.min(), live.max())
         patience = self.n_live / SCAN_COLUMNS
-        unsure = [torch.empty_like(stale[:0])]
-        step = CHUNK_ROWS[stale.device.type]
-        for start in range(0, len(pairs.kept), step):
-            part = pairs.take(slice(start, start + step))
+
+        def renew_merged(part: Pairs) -> Tensor:
             left, right = self._current(part.kept), self._current(part.gone)
             joined = join(left, right, part, self.geometry.sizes, span, self.margins.eta)
-            unsure.append(self._settle(part.kept, joined, patience))
-        for rows in self._chunks(stale):
-            unsure.append(self._settle(rows, self._current(rows), patience))
-        rows = torch.cat(unsure)
-        return self._renumber(rows) if self.n_live < LIVE_SHARE * len(self.is_live) else rows
+            return self._settle(part.kept, joined, patience)
+
+        def renew_stale(part: Tensor) -> Tensor:
+            return self._settle(part, self._current(part), patience)
+
+        step = CHUNK_ROWS[stale.device.type]
+        parts = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
+        # Chunks do not meet: each reads and writes the lists of its own rows alone.
+        return torch.cat([*self.workers.map(renew_merged, parts), *self.workers.map(renew_stale, self._chunks(stale))])
 
     def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
@@ -133,21 +150,24 @@ class Rounds:
         self.decision.put(rows[sure], decision.take(sure))
         return rows[~decision.is_certain]
 
+    def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
+        """Find the nearest cluster of some rows: by the table where there are few clusters, else by a scan."""
+        if self.n_live > self.n_tabled:
+            self._scan(rows, report)
+            return
+        if self.table is None:
+            self.table = Table(self.geometry, self.margins, self.workers)
+        self.decision.put(rows, self.table.nearest(rows))
+        report(len(rows))
+
     def _scan(self, rows: Tensor, report: Callable[[int], None]) -> None:
-        level = start = 0
-        while start < len(rows):
-            part = rows[start : start + self.scanner.block_rows]
-            with threads_for(PRODUCTS * len(part) * self.geometry.centroids.numel()):
-                lists, decision, level = self.scanner.scan(part, self.n_rounds, level)
-                self.lists.put(part, lists)
-                self.decision.put(part, decision)
-            start += len(part)
-            self.n_scans += len(part)
+        def accept(part: Tensor, lists: Lists, decision: Decision) -> None:
+            self.lists.put(part, lists)
+            self.decision.put(part, decision)
             report(len(part))
 
-    def _work(self, n_rows: int) -> float:
-        """Elementary operations of settling some rows, about: a few distances each."""
-        return 16.0 * n_rows * self.geometry.centroids.shape[1]
+        self.n_scans += len(rows)
+        self.scanner.scan(rows, self.n_rounds, accept)
 
     def _current(self, rows: Tensor) -> Lists:
         lists = self.lists.take(rows)
@@ -162,9 +182,13 @@ class Rounds:
         live = self.is_live.nonzero()[:, 0]
         number = (self.is_live.cumsum(0) - 1)[self.parent]
         self.geometry.keep(live)
-        self.scanner.keep(live)
-        self.lists, self.decision = self.lists.take(live), self.decision.take(live)
-        self.lists.index = number[self.lists.index]
+        self.decision = self.decision.take(live)
+        if self.table is not None:
+            self.table.keep(live)
+        elif self.n_live > self.n_tabled:  # else lists and scans have served their time
+            self.scanner.keep(live)
+            self.lists = self.lists.take(live)
+            self.lists.index = number[self.lists.index]
         self.decision.nearest = number[self.decision.nearest]
         self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
         self.parent = torch.arange(len(live), device=live.device)

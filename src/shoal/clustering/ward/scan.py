@@ -1,27 +1,42 @@
 """A scan: the k nearest of all live clusters for some rows, proposed by matrix products, decided exactly.
 
 The product of a block of rows with all points gives a height for every pair, off by at most what `bounds.py` allows.
-The best k become the row's list, the next one bounds what is outside. A row whose winner that does not prove is scanned
+The best k become the row's list, the next one bounds what is outside. Rows whose winner that does not prove are scanned
 again with more bits, at last in float64; where even float64 cannot tell candidates apart, all of those are measured.
 
 M clusters, R rows of a block, C columns of a block, k entries of a list.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import FLOAT64, Margins, Precision, lower, weight
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
-from shoal.clustering.ward.points import ENCODE_ROWS, Block, MatmulPrecision, Points, top
+from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points, top
+from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 """Columns of a block at most: on the CPU their points stay in the cache while rows pass by."""
 
+ELEMENT_BYTES = 24
+"""Memory for each element of a block: values and weights of at most 8 bytes each, and what the top-k takes."""
+
+FUSED_ELEMENTS = 1 << 12
+"""What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
+
+MIN_ROWS = 64
+"""Rows that a worker is given at least."""
+
 UNDERFLOW = 2.0**-120
 """More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
+
+Accept = Callable[[Tensor, Lists, Decision], None]
+"""Takes rows, their lists and their certain nearest."""
 
 
 @dataclass(slots=True)
@@ -39,22 +54,28 @@ class Scanner:
     """Scans live clusters; keeps their points in the first of `precisions` and makes the others when needed."""
 
     def __init__(
-        self, geometry: Geometry, precisions: tuple[Precision, ...], margins: Margins, k: int, memory: int
+        self,
+        geometry: Geometry,
+        precisions: tuple[Precision, ...],
+        margins: Margins,
+        k: int,
+        memory: int,
+        workers: Workers,
     ) -> None:
         self.geometry, self.precisions, self.margins, self.k = geometry, precisions, margins, k
+        self.workers = workers
         device = geometry.sizes.device
         self.width = WIDTH[device.type]
-        self.block = Block(memory, device)
+        self.n_elements = memory // ELEMENT_BYTES
+        self.scratch = Scratch(device)
         self.center = geometry.centroids.mean(0)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
-        self.points = Points.of_all(geometry.centroids, self.center, precisions[0])
+        self.points = Points.blank(geometry.centroids, precisions[0])
+        self._encode(torch.arange(len(self.is_live), device=device))
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Renew the points of merged clusters and drop the absorbed ones."""
-        for part in torch.split(kept, ENCODE_ROWS):
-            fresh = Points.of(self.geometry.centroids[part], self.center, self.precisions[0])
-            self.points.points[part] = fresh.points
-            self.points.half[part], self.points.reach[part] = fresh.half, fresh.reach
+        self._encode(kept)
         self.is_live[gone] = False
 
     def keep(self, slots: Tensor) -> None:
@@ -64,46 +85,55 @@ class Scanner:
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
 
-    @property
-    def block_rows(self) -> int:
-        """Rows scanned at once."""
-        return max(1, self.block.n_elements // min(self.width, len(self.is_live)))
+    def scan(self, rows: Tensor, n_rounds: int, accept: Accept) -> None:
+        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
+        for precision in self.precisions:
+            rows = self._scan(rows, precision, n_rounds, accept)
+            if not len(rows):
+                return
 
-    def scan(self, rows: Tensor, n_rounds: int, level: int = 0) -> tuple[Lists, Decision, int]:
-        """Lists and certain nearest clusters of a block of rows.
+    def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+        """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all."""
+        blocks = torch.split(rows, self._block_rows(len(rows), precision))
+        n_products = len(blocks[0]) * self.geometry.centroids.numel()
+        with MatmulPrecision(precision, n_products):
 
-        `level` says which precision to begin with; the level returned skips those that failed most of these rows.
-        """
-        lists, decision = _blank(rows, self.k)
-        todo = torch.arange(len(rows), device=rows.device)
-        for depth in range(level, len(self.precisions)):
-            n_before = len(todo)
-            todo = todo[~self._attempt(rows, todo, depth, lists, decision, n_rounds)]
-            if 2 * len(todo) > n_before and depth == level:
-                level += 1
-            if not len(todo):
-                break
-        return lists, decision, level
+            def work(block: Tensor) -> Tensor:
+                return self._scan_block(block, precision, n_rounds, accept)
 
-    def _attempt(
-        self, rows: Tensor, todo: Tensor, depth: int, lists: Lists, decision: Decision, n_rounds: int
-    ) -> Tensor:
-        """Scan rows[todo] with one precision; fills in what is certain and says which rows are: (len(todo),)."""
-        precision = self.precisions[depth]
-        found, is_hopeful = self._listed(rows[todo], self._propose(rows[todo], precision), precision)
+            first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
+            left = torch.cat(self.workers.map(work, first))
+            if rest and 2 * len(left) > sum(map(len, first)) and precision is not FLOAT64:
+                return torch.cat([left, *rest])
+            return torch.cat([left, *self.workers.map(work, rest)])
+
+    def _block_rows(self, n_rows: int, precision: Precision) -> int:
+        """Rows scanned at once: what the memory allows each worker, and a share for every worker."""
+        per_row = min(self.width, len(self.is_live))
+        if precision is TENSOR_BFLOAT16:
+            per_row = min(per_row, FUSED_ELEMENTS)
+        share = max(MIN_ROWS, -(-n_rows // self.workers.n))
+        return max(1, min(share, self.n_elements // (self.workers.n * per_row)))
+
+    def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+        lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
         is_last = precision is FLOAT64
-        tried = torch.arange(len(todo), device=todo.device) if is_last else is_hopeful.nonzero()[:, 0]
-        found, at = found.take(tried), rows[todo[tried]]
-        verdict = settle(self.geometry, self.margins, at, found, n_rounds)
+        tried = torch.arange(len(rows), device=rows.device) if is_last else is_hopeful.nonzero()[:, 0]
+        lists = lists.take(tried)
+        decision = settle(self.geometry, self.margins, rows[tried], lists, n_rounds)
         if is_last:
-            self._exhaust(at, verdict, n_rounds)
-        sure = verdict.is_certain.nonzero()[:, 0]
-        where = todo[tried[sure]]
-        lists.put(where, found.take(sure))
-        decision.put(where, verdict.take(sure))
-        is_done = torch.zeros(len(todo), dtype=torch.bool, device=todo.device)
-        is_done[tried[sure]] = True
-        return is_done
+            self._exhaust(rows, decision, n_rounds)
+        sure = decision.is_certain.nonzero()[:, 0]
+        accept(rows[tried[sure]], lists.take(sure), decision.take(sure))
+        is_open = torch.ones_like(rows, dtype=torch.bool)
+        is_open[tried[sure]] = False
+        return rows[is_open]
+
+    def _encode(self, rows: Tensor) -> None:
+        def work(part: Tensor) -> None:
+            self.points.put(part, Points.of(self.geometry.centroids[part], self.center, self.precisions[0]))
+
+        self.workers.map(work, torch.split(rows, ENCODE_ROWS))
 
     def _points(self, where: Tensor | slice, precision: Precision) -> Points:
         if precision is self.precisions[0]:
@@ -114,34 +144,32 @@ class Scanner:
         """The k+1 best columns of each row, by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s."""
         own = self._points(rows, precision)
         n_best = self.k + 1
-        value = index = None
+        if precision is TENSOR_BFLOAT16:
+            alive = self.points.half.masked_fill(~self.is_live, torch.inf)
+            best, at = triton_scan.best_columns(rows, self.points.points, alive, self.geometry.sizes, n_best)
+            return Proposal(best, at, own, self.points.half, self.points.reach)
+        value, index = own.half.new_empty(len(rows), 0), rows.new_empty(len(rows), 0)
         half, reach = [], []
         for start in range(0, len(self.is_live), self.width):
             columns = slice(start, min(start + self.width, len(self.is_live)))
             theirs = self._points(columns, precision)
-            values = self._values(rows, own, columns, theirs, precision)
-            best, at = top(values, n_best, self.block)
-            at = at + start
-            if value is not None and index is not None:
-                best, at = torch.cat([value, best], 1), torch.cat([index, at], 1)
-                best, order = best.topk(min(n_best, best.shape[1]), 1)
-                at = at.gather(1, order)
-            value, index = best, at
+            best, at = top(self._values(rows, own, columns, theirs, precision), n_best, self.scratch)
+            value, index = torch.cat([value, best], 1), torch.cat([index, at + start], 1)
+            if start:
+                value, order = value.topk(min(n_best, value.shape[1]), 1)
+                index = index.gather(1, order)
             half.append(theirs.half)
             reach.append(theirs.reach)
-        assert value is not None
-        assert index is not None
         return Proposal(value, index, own, torch.cat(half), torch.cat(reach))
 
     def _values(self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision) -> Tensor:
         """(R, C) values of a block; -inf for a row's own column and for the dead."""
         dtype, shape = precision.value_dtype, (len(rows), len(theirs.half))
-        values = self.block.array("values", shape, dtype)
+        values = self.scratch.array("values", shape, dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
         torch.add(-own.half[:, None].to(dtype), alive, out=values)
-        with MatmulPrecision(precision):
-            values.addmm_(own.points, theirs.points.T)
-        ratio = self.block.array("heads", shape, dtype)
+        values.addmm_(own.points, theirs.points.T)
+        ratio = self.scratch.array("heads", shape, dtype)
         inverse = (1 / self.geometry.sizes[columns]).to(dtype)
         torch.mul(self.geometry.sizes[rows, None].to(dtype), inverse, out=ratio)
         values.div_(ratio.add_(1))
@@ -160,7 +188,7 @@ class Scanner:
         low = lower(least, weight(s, sizes[proposal.index]), error, reach + proposal.reach[proposal.index])
         low = torch.where(torch.isinf(height), torch.inf, low)
         if proposal.index.shape[1] <= self.k:
-            return self._padded(rows, proposal.index, low), torch.ones_like(height[:, 0], dtype=torch.bool)
+            return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
         most = weight(s, sizes[self.is_live].max())
         error = self._error(half, proposal.half[self.is_live].max(), precision)
         outside = lower(least[:, -1:], most, error, reach + proposal.reach[self.is_live].max())
@@ -180,10 +208,10 @@ class Scanner:
         magnitude = 2 * (half * other).sqrt() + half + other
         return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * UNDERFLOW
 
-    def _exhaust(self, rows: Tensor, verdict: Decision, n_rounds: int) -> None:
+    def _exhaust(self, rows: Tensor, decision: Decision, n_rounds: int) -> None:
         """Measure, for each uncertain row, every cluster that float64 products cannot rule out."""
         sizes = self.geometry.sizes
-        for at in (~verdict.is_certain).nonzero()[:, 0].tolist():
+        for at in (~decision.is_certain).nonzero()[:, 0].tolist():
             row = rows[at : at + 1]
             own = self._points(row, FLOAT64)
             rivals = []
@@ -194,17 +222,10 @@ class Scanner:
                 error = self._error(own.half, theirs.half, FLOAT64)
                 least = height * (1 - 16 * FLOAT64.unit)
                 low = lower(least, weight(sizes[row], sizes[columns]), error, own.reach + theirs.reach)
-                is_out = torch.isinf(height) | self.margins.certain(verdict.distance[at], low, sizes[row], n_rounds)
+                is_out = torch.isinf(height) | self.margins.certain(decision.distance[at], low, sizes[row], n_rounds)
                 rivals.append((~is_out).nonzero()[:, 0] + start)
             others = torch.cat(rivals)
             distance = self.geometry.distances(row.expand(len(others)), others)
-            verdict.distance[at] = distance.min()
-            verdict.nearest[at] = others[distance == distance.min()].min()
-        verdict.is_certain[:] = True
-
-
-def _blank(rows: Tensor, k: int) -> tuple[Lists, Decision]:
-    index = rows[:, None].repeat(1, k)
-    low = torch.full(index.shape, torch.inf, dtype=torch.float64, device=rows.device)
-    decision = Decision(rows.clone(), low[:, 0].clone(), torch.ones_like(rows, dtype=torch.bool))
-    return Lists(index, low, low[:, 0].clone()), decision
+            decision.distance[at] = distance.min()
+            decision.nearest[at] = others[distance == distance.min()].min()
+        decision.is_certain[:] = True
