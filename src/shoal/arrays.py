@@ -48,11 +48,13 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
 def as_unit_rows(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
     """Check a matrix as `as_embeddings` does and scale each row to length 1; a row of zeros has no direction."""
     found = as_embeddings(x, name=name, min_rows=min_rows)
-    lengths = np.linalg.norm(found.astype(np.float64, copy=False), axis=1, keepdims=True)  # (N, 1)
-    zero = lengths[:, 0] == 0
-    if zero.any():
-        raise DataError(f"{name}: only zeros in {name_rows(zero)}, so no direction; remove them")
-    unit: Floats = (found / lengths).astype(found.dtype)  # (N, D)
+    largest = (
+        np.abs(found).max(axis=1, keepdims=True).astype(np.float64)
+    )  # (N, 1), so that no square under- or overflows
+    if (largest == 0).any():
+        raise DataError(f"{name}: only zeros in {name_rows(largest[:, 0] == 0)}, so no direction; remove them")
+    scaled = found / largest  # (N, D)
+    unit: Floats = (scaled / np.linalg.norm(scaled, axis=1, keepdims=True)).astype(found.dtype)
     return unit
 
 

@@ -1,0 +1,47 @@
+# make demo   discover the categories of the embedded digits        make check   everything that must hold
+# make test   run the tests                                         make bench   the speed benchmarks
+# Each sets up .venv first, from constraints.txt; the second time that costs nothing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+BENCH_READY := $(VENV)/.ready-bench
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check format bench docs clean
+
+demo: $(READY)
+	$(BIN)/shoal demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -q
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/python -m pytest -q
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) $(BENCH_READY)
+	$(BIN)/python benchmarks/pixels.py
+	$(BIN)/python benchmarks/ward.py
+	$(BIN)/python benchmarks/clustering.py
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(f"shoal needs Python 3.11 or newer, found {sys.version.split()[0]}; set PYTHON=…" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(BENCH_READY): $(READY)
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,88 @@
+"""`shoal doctor`: is everything here that shoal needs?"""
+
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import typer
+
+from shoal.cli.console import Json, result
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's list."""
+
+    what: str
+    found: str
+    is_ok: bool = True
+    advice: str = ""
+
+
+def doctor(json: Json = False) -> None:
+    """Look at Python, torch, the device, memory and encoder weights, e.g. `shoal doctor`.
+
+    Exits with 4 when something that shoal needs is missing or broken.
+    """
+    checks = [
+        Check("python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
+        *packages(),
+        torchvision(),
+        *hardware(),
+    ]
+    lines = [f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks]
+    advice = [f"{check.what}: {check.advice}" for check in checks if not check.is_ok]
+    end = "\n".join(advice) if advice else "Everything shoal needs is here."
+    is_ok = not advice
+    found = {"ok": is_ok, "checks": [asdict(check) for check in checks]}
+    result("\n".join([*lines, "", end]), found, as_json=json)
+    if not is_ok:
+        raise typer.Exit(4)
+
+
+def packages() -> list[Check]:
+    """Find the required packages, by the name they are installed under."""
+    names = ("torch", "transformers", "numpy", "scipy", "scikit-learn", "pillow", "safetensors")
+    return [_package(name) for name in names]
+
+
+def _package(name: str) -> Check:
+    try:
+        return Check(name, version(name))
+    except PackageNotFoundError:
+        return Check(name, "not installed", False, f"pip install {name}")
+
+
+def torchvision() -> Check:
+    """Try torchvision in a process of its own: absent is fine, one made for another torch breaks transformers."""
+    if find_spec("torchvision") is None:
+        return Check("torchvision", "not installed (shoal does not need it)")
+    trial = subprocess.run([sys.executable, "-c", "import torchvision"], capture_output=True, text=True, check=False)
+    if trial.returncode == 0:
+        return Check("torchvision", "works with this torch (shoal does not need it)")
+    reason = (trial.stderr.strip().splitlines() or ["no reason given"])[-1]
+    advice = "it was built for another torch and can break transformers; pip uninstall torchvision"
+    return Check("torchvision", f"installed, but does not load: {reason}", False, advice)
+
+
+def hardware() -> list[Check]:
+    """Name the device, its free memory, and the space left for caches and runs."""
+    import torch
+
+    from shoal.device import choose_device, free_memory
+
+    device = choose_device()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    disk = shutil.disk_usage(Path.cwd()).free
+    return [
+        Check("device", f"{device.type} ({name})"),
+        Check("free memory", f"{free_memory(device) / GIB:.1f} GiB"),
+        Check("free disk", f"{disk / GIB:.1f} GiB here", disk > GIB, "decoded images are cached; free at least 1 GiB"),
+    ]

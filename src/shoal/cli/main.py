@@ -1,0 +1,80 @@
+"""The `shoal` command: its commands by name, and the one place where errors become text and exit codes."""
+
+import traceback
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from shoal.cli import doctor
+from shoal.cli.console import say
+from shoal.errors import ShoalError
+
+INTERRUPTED = 130
+
+
+class Commands(TyperGroup):
+    """A group whose commands may raise: what a user caused is one line, anything else asks for --debug."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; turn an exception into a message on stderr and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except ShoalError as error:
+            _tell(f"error: {error}", ctx)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            _tell("interrupted", ctx)
+            raise typer.Exit(INTERRUPTED) from error
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):
+                raise  # usage errors and exits, which the group prints itself
+            _tell(f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where", ctx)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="shoal",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="""Discover the categories in a partly labeled image collection.
+
+    \b
+    shoal doctor     is everything here that shoal needs?
+    """,
+)
+app.command("doctor")(doctor.doctor)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from shoal import __version__
+
+        typer.echo(f"shoal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    """Options that stand before the command."""
+    ctx.obj = {"debug": debug}
+
+
+def _tell(text: str, ctx: Any) -> None:
+    if (ctx.obj or {}).get("debug"):
+        say(traceback.format_exc())
+    say(text)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

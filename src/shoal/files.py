@@ -1,0 +1,70 @@
+"""Files written whole: after a crash there is the old file or the new one, never half of one."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from shoal.errors import ShoalError, UsageError
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes its name only when it is complete and on the disk.
+
+    The bytes go to a hidden neighbor first; leaving the block without an error renames it over `path`. Leaving with
+    one, or being killed, keeps what was there before.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        file = draft.open("wb")
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+            _sync_folder(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text whole, line ends as given."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to write at `path` into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise ShoalError(f"{path}: no space left on the disk; free some, or write somewhere else") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+            raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
+        raise
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder and its parents."""
+    with writing(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise UsageError(f"{path}: is a file, expected a folder; choose another place") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename survive a power cut; systems that cannot open folders do without."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

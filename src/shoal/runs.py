@@ -1,0 +1,289 @@
+"""The run folder: everything a run found, and the only thing that reports and reviews read.
+
+    config.yaml        the settings, resolved            assignments.csv  a row per image
+    provenance.json    versions, device, seed, times     categories.csv   a row per category
+    metrics.jsonl      a row per epoch                   skipped.csv      files that could not be read, and why
+    model.safetensors  the trained weights               report.html      the pictures
+    embeddings.npy     (N, D) from the encoder           estimate.json    the number of clusters, and how it was chosen
+    shifted.npy        (N, D) after the mean shifts      shifts.json      labeled accuracy after each shift
+    frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
+    tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
+
+Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
+all. A run is finished when provenance.json says when; a finished run is never overwritten unless asked.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import platform
+import time
+import zipfile
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+import numpy as np
+import yaml
+
+from shoal.errors import DataError, UsageError
+from shoal.files import atomic_file, make_folder, write_text
+from shoal.settings import dump_settings
+
+PARTS = (
+    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "train.log"),
+    *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
+    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz"),
+)
+"""The files a run may hold; with `force` these are removed and nothing else."""
+
+RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
+"""Packages whose versions go into provenance.json."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Assignment:
+    """One image of a finished run."""
+
+    path: str
+    label_given: str = ""
+    """The name it was labeled with; empty for an unlabeled image."""
+    category_id: int
+    """-1 means possibly new."""
+    category: str
+    is_novel: bool
+    confidence: float
+    outlier_score: float
+    nearest_known: str = ""
+    nearest_known_similarity: float = float("nan")
+    second_category: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Category:
+    """One category of a finished run."""
+
+    category_id: int
+    category: str
+    is_novel: bool
+    size: int
+    n_labeled: int
+    confidence: float
+    """Mean over its images."""
+    nearest_known: str = ""
+    nearest_known_similarity: float = float("nan")
+    exemplars: tuple[str, ...] = ()
+    """Paths of its most typical images."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Skip:
+    """A file that could not be read."""
+
+    path: str
+    reason: str
+
+
+Row = TypeVar("Row", Assignment, Category, Skip)
+
+
+class Run:
+    """A run folder. `Run.create` makes one, `Run.open` reads a finished one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path | str, *, force: bool = False) -> "Run":
+        """Make the folder, or take an empty or unfinished one; a finished run only with `force`, which clears it."""
+        run = cls(Path(path))
+        if run.is_finished and not force:
+            raise UsageError(f"{run.path}: holds a finished run; give --force to overwrite it, or another --out")
+        foreign = run.path.is_dir() and any(run.path.iterdir()) and not (run.path / "provenance.json").exists()
+        if foreign:
+            raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
+        if force:
+            for name in PARTS:
+                (run.path / name).unlink(missing_ok=True)
+        make_folder(run.path)
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Run":
+        """Open a finished run for reading."""
+        run = cls(Path(path))
+        if not (run.path / "provenance.json").is_file():
+            raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
+        if not run.is_finished:
+            raise DataError(f"{run.path}: the run was not finished; run the same command again")
+        return run
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    # What was run, and how
+
+    def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
+        """Write config.yaml and the first half of provenance.json."""
+        write_text(self.path / "config.yaml", dump_settings(settings))
+        found = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
+        self.write_json("provenance", {**found, **_environment()})
+
+    def finish(self, **more: Any) -> None:
+        """Mark the run as finished; this is written last."""
+        self.write_json("provenance", {**self.provenance, "finished": _now(), **more})
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, device, seed, input fingerprint and times."""
+        return self.json("provenance")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved settings."""
+        found: dict[str, Any] = yaml.safe_load(self._read("config.yaml"))
+        return found
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        """Add a row to metrics.jsonl."""
+        write_text(self.path / "metrics.jsonl", "".join(f"{json.dumps(r)}\n" for r in [*self.metrics, dict(row)]))
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl, one per epoch."""
+        file = self.path / "metrics.jsonl"
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+
+    # What was found
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """A row per image, in the order of the embeddings."""
+        return self._read_rows("assignments.csv", Assignment)
+
+    @property
+    def categories(self) -> list[Category]:
+        """A row per category, known ones first."""
+        return self._read_rows("categories.csv", Category)
+
+    @property
+    def skipped(self) -> list[Skip]:
+        """The files that could not be read."""
+        return self._read_rows("skipped.csv", Skip) if (self.path / "skipped.csv").exists() else []
+
+    @property
+    def n_clusters(self) -> int:
+        """How many categories there are."""
+        return len(self.categories)
+
+    def write_assignments(self, rows: Iterable[Assignment]) -> None:
+        """Write assignments.csv."""
+        self._write_rows("assignments.csv", Assignment, rows)
+
+    def write_categories(self, rows: Iterable[Category]) -> None:
+        """Write categories.csv."""
+        self._write_rows("categories.csv", Category, rows)
+
+    def write_skipped(self, rows: Iterable[Skip]) -> None:
+        """Write skipped.csv."""
+        self._write_rows("skipped.csv", Skip, rows)
+
+    def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
+        """Write `<name>.npy`."""
+        with atomic_file(self.path / f"{name}.npy") as file:
+            np.save(file, array, allow_pickle=False)
+
+    def array(self, name: str) -> np.ndarray[Any, Any]:
+        """Map `<name>.npy` into memory, read-only."""
+        file = self.path / f"{name}.npy"
+        if not file.exists():
+            raise DataError(f"{file}: not in this run")
+        found: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        return found
+
+    def write_json(self, name: str, found: Mapping[str, Any]) -> None:
+        """Write `<name>.json`."""
+        write_text(self.path / f"{name}.json", json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read `<name>.json`."""
+        found: dict[str, Any] = json.loads(self._read(f"{name}.json"))
+        return found
+
+    def has(self, part: str) -> bool:
+        """Whether the run holds a file of this name."""
+        return (self.path / part).is_file()
+
+    def write_thumbnails(self, images: Iterable[bytes]) -> None:
+        """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""
+        with atomic_file(self.path / "thumbnails.zip") as file, zipfile.ZipFile(file, "w") as archive:
+            for row, image in enumerate(images):
+                archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)  # a fixed date: same images, same bytes
+
+    def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
+        """The thumbnails of some rows."""
+        if not self.has("thumbnails.zip"):
+            raise DataError(f"{self.path / 'thumbnails.zip'}: not in this run")
+        with zipfile.ZipFile(self.path / "thumbnails.zip") as archive:
+            return [archive.read(f"{row:08d}") for row in rows]
+
+    def _read(self, name: str) -> str:
+        file = self.path / name
+        try:
+            return file.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
+
+    def _write_rows(self, name: str, kind: type[Row], rows: Iterable[Row]) -> None:
+        text = io.StringIO()
+        table = csv.writer(text, lineterminator="\n")
+        names = [field.name for field in dataclasses.fields(kind)]
+        table.writerow(names)
+        table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
+        write_text(self.path / name, text.getvalue())
+
+    def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
+        hints = get_type_hints(kind)
+        table = csv.DictReader(io.StringIO(self._read(name), newline=""))
+        if missing := set(hints) - set(table.fieldnames or ()):
+            raise DataError(f"{self.path / name}: no column {', '.join(sorted(missing))}; was it edited?")
+        return [kind(**{field: _value(hint, row[field]) for field, hint in hints.items()}) for row in table]
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return "" if np.isnan(value) else f"{value:.6f}"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else str(value)
+
+
+def _value(hint: Any, cell: str) -> Any:
+    if hint is bool:
+        return cell == "true"
+    if hint is float:
+        return float(cell) if cell else float("nan")
+    if hint in (int, str):
+        return hint(cell)
+    return tuple(json.loads(cell))
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def _environment() -> dict[str, Any]:
+    packages: dict[str, str | None] = {}
+    for name in RECORDED:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:  # run from a checkout that was not installed
+            packages[name] = None
+    return {"python": platform.python_version(), "platform": platform.platform(), "packages": packages}

@@ -1,0 +1,47 @@
+import json
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from shoal.cli import doctor
+from shoal.cli.main import app
+
+
+def test_a_healthy_machine_is_told_so() -> None:
+    run = CliRunner().invoke(app, ["doctor"])
+    assert run.exit_code == 0, run.stdout
+    assert run.stdout.endswith("Everything shoal needs is here.\n")
+    for what in ("python", "torch", "device", "free memory"):
+        assert f"ok   {what}" in run.stdout
+
+
+def test_json_is_one_object() -> None:
+    found = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
+    assert found["ok"] is True
+    assert {"what", "found", "is_ok", "advice"} == set(found["checks"][0])
+
+
+def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package of that name which fails on import, as a mismatched build does."""
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = CliRunner().invoke(app, ["doctor"])
+    assert run.exit_code == 4
+    assert "BAD  torchvision" in run.stdout
+    assert "operator torchvision::nms does not exist" in run.stdout
+    assert "pip uninstall torchvision" in run.stdout
+
+
+def test_a_missing_package_comes_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_version(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "version", no_version)
+    run = CliRunner().invoke(app, ["doctor"])
+    assert run.exit_code == 4
+    assert "torch: pip install torch" in run.stdout

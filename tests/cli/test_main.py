@@ -1,0 +1,64 @@
+import subprocess
+import sys
+import time
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from shoal.cli import main
+from shoal.errors import DataError, MissingError, ShoalError, UsageError
+
+
+def command_that_raises(error: BaseException) -> typer.Typer:
+    app = typer.Typer(cls=main.Commands, pretty_exceptions_enable=False)
+
+    @app.command()
+    def break_() -> None:
+        raise error
+
+    app.callback()(main.options)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ShoalError("w"), 1),
+        (UsageError("w"), 2),
+        (DataError("w"), 3),
+        (MissingError("w"), 4),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(error: BaseException, code: int) -> None:
+    run = CliRunner().invoke(command_that_raises(error), ["break-"])
+    assert run.exit_code == code
+    assert run.stdout == ""
+    assert run.stderr in ("error: w\n", "interrupted\n")
+
+
+def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> None:
+    app = command_that_raises(KeyError("oops"))
+    plain = CliRunner().invoke(app, ["break-"])
+    assert plain.exit_code == 1
+    assert plain.stderr == "error: KeyError: 'oops'; run `shoal --debug …` to see where\n"
+    assert "Traceback" in CliRunner().invoke(app, ["--debug", "break-"]).stderr
+
+
+def test_the_version_and_an_unknown_command() -> None:
+    assert CliRunner().invoke(main.app, ["--version"]).stdout.startswith("shoal ")
+    wrong = CliRunner().invoke(main.app, ["docto"])
+    assert wrong.exit_code == 2
+    assert "doctor" in wrong.stderr
+
+
+def test_help_takes_under_half_a_second_and_opens_with_an_example() -> None:
+    """The best of five, because other programs run on the same machine."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        run = subprocess.run([sys.executable, "-m", "shoal", "--help"], capture_output=True, text=True, check=True)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.5
+    assert run.stdout.index("shoal doctor") < run.stdout.index("Options:")

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from shoal.arrays import as_embeddings, as_labels, as_unit_rows, name_rows
+from shoal.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [("f2", "f4"), ("f4", "f4"), ("f8", "f8"), ("i8", "f8"), ("u1", "f8"), ("?", "f8")]
+)
+def test_embeddings_keep_float32_and_float64_and_convert_the_rest(given: str, kept: str) -> None:
+    assert as_embeddings(np.ones((3, 2), dtype=given)).dtype == np.dtype(kept)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.ones(3), "shape (3,)"),
+        (np.ones((0, 3)), "shape (0, 3)"),
+        (np.ones((3, 0)), "shape (3, 0)"),
+        (np.array([["a"]]), "expected numbers"),
+        (np.array([[1.0], [np.nan], [np.inf]]), "rows 1, 2 (2 of 3)"),
+    ],
+)
+def test_embeddings_that_cannot_be_used_are_refused_with_the_place(x: np.ndarray, words: str) -> None:
+    with pytest.raises(DataError) as caught:
+        as_embeddings(x, name="bank")
+    assert str(caught.value).startswith("bank: ")
+    assert words in str(caught.value)
+
+
+def test_unit_rows_have_length_one_and_keep_their_direction() -> None:
+    x = np.array([[3.0, 4.0], [0.0, 1e-300]])
+    assert as_unit_rows(x) == pytest.approx(np.array([[0.6, 0.8], [0.0, 1.0]]))
+    assert x[0, 0] == 3.0  # the input is not written to
+
+
+def test_a_row_of_zeros_has_no_direction() -> None:
+    with pytest.raises(DataError, match="only zeros in row 1"):
+        as_unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]))
+
+
+def test_labels_are_whole_numbers_from_minus_one_up() -> None:
+    assert as_labels([0, -1, 2.0], 3).tolist() == [0, -1, 2]
+    for bad in ([0, 1], [0, -2, 1], [0.5, 1, 2], ["a", "b", "c"], [np.nan, 1, 2]):
+        with pytest.raises(DataError, match="y: "):
+            as_labels(bad, 3)
+
+
+def test_many_bad_rows_are_counted_and_the_first_few_named() -> None:
+    assert name_rows(np.arange(1000) % 2 == 1) == "rows 1, 3, 5, 7, 9, … (500 of 1,000)"

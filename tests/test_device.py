@@ -1,0 +1,39 @@
+import numpy as np
+import pytest
+import torch
+
+from shoal.device import autocast_dtype, choose_device, free_memory, seed_everything
+from shoal.errors import MissingError, UsageError
+
+
+def test_auto_takes_cuda_where_there_is_one() -> None:
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert choose_device().type == choose_device("auto").type == expected
+
+
+def test_a_device_that_is_not_one_is_a_usage_error() -> None:
+    for name in ("gpu", "meta", "cuda:x"):
+        with pytest.raises(UsageError, match="expected cpu, cuda or cuda:N"):
+            choose_device(name)
+
+
+def test_a_cuda_device_that_is_absent_is_missing() -> None:
+    with pytest.raises(MissingError, match=r"sees \d+ CUDA device"):
+        choose_device("cuda:99")
+
+
+def test_networks_run_in_float32_on_the_cpu_and_bfloat16_on_cuda() -> None:
+    assert autocast_dtype(torch.device("cpu")) is torch.float32
+    assert autocast_dtype(torch.device("cuda")) is torch.bfloat16
+
+
+def test_free_memory_is_what_an_allocation_can_take() -> None:
+    assert 1 << 20 < free_memory(torch.device("cpu")) < 1 << 50
+
+
+def test_one_seed_seeds_numpy_and_torch() -> None:
+    draws = []
+    for seed in (1, 1, 2):
+        seed_everything(seed)
+        draws.append((np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
+    assert draws[0] == draws[1] != draws[2]

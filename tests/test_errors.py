@@ -1,0 +1,27 @@
+import pytest
+
+from shoal import errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(errors.ShoalError, 1), (errors.UsageError, 2), (errors.DataError, 3), (errors.MissingError, 4)],
+)
+def test_each_kind_of_error_has_its_exit_code(kind: type[errors.ShoalError], code: int) -> None:
+    assert kind.exit_code == code
+
+
+def test_bad_arguments_and_bad_data_are_value_errors_as_scikit_learn_expects() -> None:
+    assert issubclass(errors.UsageError, ValueError)
+    assert issubclass(errors.DataError, ValueError)
+    assert not issubclass(errors.MissingError, ValueError)
+
+
+def test_an_unknown_name_comes_with_the_nearest_ones_and_all_of_them() -> None:
+    message = str(errors.UnknownName("encoder", "dino-vitb6", ["dino-vitb16", "clip-vitb16", "efficientnet-lite2"]))
+    assert message.startswith("no encoder 'dino-vitb6'; did you mean 'dino-vitb16'")
+    assert message.endswith("known: clip-vitb16, dino-vitb16, efficientnet-lite2")
+
+
+def test_a_missing_extra_names_the_command_that_installs_it() -> None:
+    assert "pip install 'shoal[parquet]'" in str(errors.missing_package("pyarrow", "parquet", "reading parquet"))

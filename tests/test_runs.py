@@ -1,0 +1,121 @@
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.errors import DataError, UsageError
+from shoal.runs import Assignment, Category, Run, Skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    epochs: int = 3
+
+
+def finished_run(path: Path) -> Run:
+    run = Run.create(path)
+    run.start(Settings(), seed=7, device="cpu", command="shoal test", fingerprint="abc")
+    run.write_assignments(ROWS)
+    run.write_categories([CATEGORY])
+    run.write_array("embeddings", np.eye(3, dtype=np.float32))
+    run.write_json("estimate", {"n_clusters": 2, "curve": [0.5, 1 / 3]})
+    run.finish(seconds=1.5)
+    return run
+
+
+ROWS = [
+    Assignment(
+        path='a/"quoted", and, commas.jpg',
+        label_given="Ærfugl / hunn",
+        category_id=0,
+        category="Ærfugl / hunn",
+        is_novel=False,
+        confidence=0.25,
+        outlier_score=0.5,
+        nearest_known="Ærfugl / hunn",
+        nearest_known_similarity=0.75,
+        second_category="novel-001",
+    ),
+    Assignment(
+        path="line\nbreak.jpg", category_id=1, category="novel-001", is_novel=True, confidence=1.0, outlier_score=0.0
+    ),
+]
+CATEGORY = Category(
+    category_id=1, category="=1+1", is_novel=True, size=2, n_labeled=0, confidence=0.5, exemplars=("a;b.jpg", "ü,.png")
+)
+
+
+def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
+    finished_run(tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert str(run.assignments) == str(ROWS)  # as text, because nan != nan
+    assert str(run.categories) == str([CATEGORY])
+    assert run.n_clusters == 1
+    assert run.skipped == []
+    assert run.config == {"epochs": 3}
+    assert run.provenance["seed"] == 7
+    assert run.provenance["packages"]["torch"]
+    assert run.json("estimate") == {"n_clusters": 2, "curve": [0.5, 1 / 3]}
+    assert run.has("tree.npy") is False
+    assert run.array("embeddings").tolist() == np.eye(3).tolist()
+
+
+def test_metrics_grow_by_a_row_and_skipped_files_keep_their_reason(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    for epoch in range(3):
+        run.append_metrics({"epoch": epoch, "loss": 1 / 3})
+    assert run.metrics == [{"epoch": epoch, "loss": 1 / 3} for epoch in range(3)]
+    run.write_skipped([Skip(path="x.jpg", reason="truncated, or so")])
+    assert run.skipped == [Skip(path="x.jpg", reason="truncated, or so")]
+
+
+def test_thumbnails_come_back_by_row_and_the_archive_has_the_same_bytes_each_time(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    with pytest.raises(DataError, match="not in this run"):
+        run.thumbnails([0])
+    written = []
+    for _ in range(2):
+        run.write_thumbnails([b"zero", b"one", b"two"])
+        written.append((run.path / "thumbnails.zip").read_bytes())
+    assert written[0] == written[1]
+    assert run.thumbnails([2, 0]) == [b"two", b"zero"]
+
+
+def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    (run.path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="give --force"):
+        Run.create(run.path)
+    assert Run.open(run.path).n_clusters == 1
+    Run.create(run.path, force=True)
+    assert [file.name for file in run.path.iterdir()] == ["notes.txt"]  # only what a run wrote is removed
+
+
+def test_an_unfinished_run_can_be_taken_up_again_but_not_read(tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.start(Settings(), seed=0, device="cpu", command="")
+    with pytest.raises(DataError, match="was not finished"):
+        Run.open(run.path)
+    assert Run.create(run.path).config == {"epochs": 3}
+
+
+def test_a_folder_that_is_no_run_is_never_written_into(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").write_bytes(b"x")
+    for force in (False, True):
+        with pytest.raises(UsageError, match="holds files but no run"):
+            Run.create(tmp_path, force=force)
+    with pytest.raises(DataError, match="no run here"):
+        Run.open(tmp_path)
+
+
+def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    (run.path / "assignments.csv").write_text("path,category\na,b\n")
+    with pytest.raises(DataError, match="no column category_id"):
+        _ = run.assignments
+    (run.path / "categories.csv").unlink()
+    with pytest.raises(DataError, match="not in this run"):
+        _ = run.categories
+    with pytest.raises(DataError, match="not in this run"):
+        run.array("tree")
