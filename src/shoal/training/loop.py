@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -55,8 +56,6 @@ class TrainSettings:
     bank: BankKind = "images"
     """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
     views: ViewSettings = field(default_factory=ViewSettings)
-    rule: str | None = None
-    """How the number of clusters is estimated after each epoch; None: the default of `estimate_n_clusters`."""
     compile: bool = False
     """Let torch.compile rewrite the trunk: a minute once, less time per step on a GPU."""
     seed: int = 0
@@ -81,19 +80,26 @@ class TrainSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """The images the loss sees, and those set aside to choose K and the snapshot; labels a user has, -1 elsewhere."""
+    """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
 
     pixels: Pixels
     labels: Ints
-    validation_pixels: Pixels | None = None
-    validation_labels: Ints | None = None
+    validation: Ints | None = None
+    """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
-        if (self.validation_pixels is None) != (self.validation_labels is None):
-            raise DataError("validation: found pixels without labels, or labels without pixels; give both or neither")
-        if self.validation_pixels is not None and self.validation_labels is not None:
-            as_labels(self.validation_labels, len(self.validation_pixels), name="validation labels")
+        found = self.validation
+        if found is not None and (
+            len(np.unique(found)) < len(found) or not np.isin(found, np.arange(len(self.labels))).all()
+        ):
+            raise DataError(f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split")
+
+    @property
+    def training(self) -> Ints:
+        """The rows the loss sees."""
+        rows = np.arange(len(self.labels))
+        return rows if self.validation is None else np.setdiff1d(rows, self.validation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +109,8 @@ class Trained:
     epoch: int
     """The epoch of that snapshot, counted from 1."""
     validation: Validation
+    embeddings: Tensor
+    """(N, D) of all images, from that snapshot, on the device."""
     metrics: list[dict[str, Any]]
     """A row per epoch."""
 
@@ -115,6 +123,7 @@ def train(
     settings: TrainSettings,
     *,
     n_clusters: int | None = None,
+    rule: str | None = None,
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -123,21 +132,25 @@ def train(
 
     The best is the one with the highest validation accuracy, the earliest on ties; without validation labels it is the
     last. With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and `resume`
-    goes on from what is there; a run with other settings or other data is refused. `n_clusters` fixes K.
+    goes on from what is there; a run with other settings or other data is refused. `n_clusters` fixes K, else it
+    is estimated by `rule` (the default of `estimate_n_clusters` when None).
     """
-    check_batch_size(settings.batch_size, len(data.labels))
+    check_batch_size(settings.batch_size, len(data.training))
     trainer = Trainer(data, encoder, head, objective, settings)
     journal = Journal(folder, {"tail": encoder.tail, "head": head, "objective": objective}, trainer.optimizer)
-    identity = trainer.identity() | {"n_clusters": n_clusters}
+    identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
-    n_steps = len(data.labels) // settings.batch_size
+    n_steps = len(data.training) // settings.batch_size
     for epoch in range(start, settings.epochs):
         began = time.perf_counter()
         row = trainer.run_epoch(epoch, _counting(progress, epoch * n_steps, settings.epochs * n_steps))
-        validation = trainer.validate(n_clusters)
+        validation = trainer.validate(n_clusters, rule)
         row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
         journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
-    return Trained(epoch=journal.best_epoch, validation=journal.restore_best(), metrics=journal.metrics)
+    validation = journal.restore_best()
+    trainer.forget_embeddings()
+    embeddings = trainer.embed_all()
+    return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
 
 
 class Trainer:
@@ -156,13 +169,11 @@ class Trainer:
             self.parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
         self.trunk: nn.Module = torch.compile(encoder.trunk) if settings.compile else encoder.trunk  # type: ignore[assignment]
-        self.labels = torch.from_numpy(data.labels.copy()).to(self.device)
+        self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
+        self.labels = torch.from_numpy(data.labels[data.training]).to(self.device)  # (n,)
         self.pixels = resident(data.pixels, self.device)
-        batch_size = 2 * settings.batch_size
-        uses_tokens = objective.uses_bank and settings.bank == "images"
-        self.tokens = cache_tokens(self.pixels, encoder, batch_size=batch_size) if uses_tokens else None
-        validation = data.validation_pixels
-        self.validation = None if validation is None else cache_tokens(validation, encoder, batch_size=batch_size)
+        self.tokens = cache_tokens(self.pixels, encoder, batch_size=2 * settings.batch_size)
+        self._embeddings: Tensor | None = None
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
@@ -179,7 +190,7 @@ class Trainer:
             "data": {
                 "images": _digest(data.pixels),
                 "labels": _digest(data.labels),
-                "validation": None if data.validation_labels is None else _digest(data.validation_labels),
+                "validation": None if data.validation is None else _digest(data.validation),
             },
         }
 
@@ -205,23 +216,32 @@ class Trainer:
     def renew_bank(self, epoch: int) -> Bank:
         """Embed every image (or two random views of each) with the networks as they are now."""
         basis = self.head.basis()
-        if self.tokens is not None:
-            embeddings = self.tokens.embed(self.encoder, self.head)
-        else:
-            embeddings = self._embed_random_views(epoch)
+        is_plain = self.settings.bank == "images"
+        embeddings = self.embed_all()[self.training] if is_plain else self._embed_random_views(epoch)
         return Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=self.settings.bank)
 
-    def validate(self, n_clusters: int | None) -> Validation:
+    def embed_all(self) -> Tensor:
+        """(N, D) embeddings of all images with the networks as they are now; computed once between two epochs."""
+        if self._embeddings is None:
+            self._embeddings = self.tokens.embed(self.encoder, self.head)
+        return self._embeddings
+
+    def forget_embeddings(self) -> None:
+        """Say that the networks have changed."""
+        self._embeddings = None
+
+    def validate(self, n_clusters: int | None = None, rule: str | None = None) -> Validation:
         """Score the networks as they are now on the validation images."""
-        if self.validation is None or self.data.validation_labels is None:
+        rows = self.data.validation
+        if rows is None:
             return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-        embeddings = compact(self.validation.embed(self.encoder, self.head), self.head.basis())
-        return validate(embeddings, self.data.validation_labels, n_clusters=n_clusters, rule=self.settings.rule)
+        embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], self.head.basis())
+        return validate(embeddings, self.data.labels[rows], n_clusters=n_clusters, rule=rule)
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
         """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, 2B, 7)."""
         size, seed = self.settings.batch_size, self.settings.seed
-        batches = balanced_batches(self.data.labels, size, epoch_generator(seed, epoch, BATCHES))
+        batches = balanced_batches(self.data.labels[self.data.training], size, epoch_generator(seed, epoch, BATCHES))
         draws = draw_views(2 * batches.numel(), epoch_generator(seed, epoch, VIEWS)).view(len(batches), 2 * size, -1)
         return batches.to(self.device), draws.to(self.device)
 
@@ -252,11 +272,12 @@ class Trainer:
         _add_over_processes(gradients)
         losses["gradient"] = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
         self.optimizer.step()
+        self.forget_embeddings()
         return {name: value.detach() for name, value in losses.items()}
 
     @torch.no_grad()
     def _trunk_tokens(self, images: Tensor, draws: Tensor) -> Tensor:
-        source, places = take(self.pixels, images, self.device)
+        source, places = take(self.pixels, self.training[images], self.device)
         views = make_views(source, places, draws, self.encoder, self.settings.views)
         with autocast(self.device):
             tokens: Tensor = self.trunk(views)

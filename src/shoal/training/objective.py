@@ -18,7 +18,7 @@ class Batch:
     """Two views of each image of a batch, as far as they run through this process: view 1 of all, then view 2."""
 
     images: Tensor
-    """(2b,) the row of each view's image in the collection."""
+    """(2b,) which image each view is of: its position among the training images, which is its row in the bank."""
     features: Tensor
     """(2b, C) from the tail, with gradients."""
     embeddings: Tensor

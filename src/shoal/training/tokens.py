@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, rank, shard
 from shoal.encoders.embed import autocast, center_images, check_pixels, explain_out_of_memory, to_device
@@ -30,8 +31,8 @@ SHARE_OF_MEMORY = 0.45
 class TokenCache:
     """The trunk's tokens of N un-augmented images, this process's share; `embed` runs tail and head over them."""
 
-    def __init__(self, tokens: Tensor | NDArray[np.float16], n_images: int, batch_size: int) -> None:
-        self.tokens, self.n_images, self.batch_size = tokens, n_images, batch_size
+    def __init__(self, tokens: Tensor | NDArray[np.float16], batch_size: int) -> None:
+        self.tokens, self.batch_size = tokens, batch_size
 
     @property
     def is_resident(self) -> bool:
@@ -55,24 +56,25 @@ def cache_tokens(
     pixels: Pixels,
     encoder: Encoder,
     *,
+    images: Ints | None = None,
     batch_size: int = 128,
     file: Path | None = None,
     memory: int | None = None,
     progress: Progress | None = None,
 ) -> TokenCache:
-    """Run the trunk over the centre crops of all images and keep its tokens, in float16.
+    """Run the trunk over the centre crops of some `images` (all of them when None) and keep its tokens, in float16.
 
     They stay on the device where they fit into `memory` bytes (a share of what is free unless given), and go to a
     memory-mapped `file` where they do not. Several processes keep a share each.
     """
     check_pixels(pixels)
-    rows = shard(len(pixels))
-    first = _tokens(pixels[rows.start : rows.start + 1], encoder)
-    shape = (rows.stop - rows.start, *first.shape[1:])
+    images = np.arange(len(pixels)) if images is None else images
+    mine = images[shard(len(images))]
+    shape = (len(mine), *_tokens(pixels[:1], encoder).shape[1:])
     budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
     kept: Tensor | NDArray[np.float16]
     if 2 * math.prod(shape) <= budget or file is None:
-        with explain_out_of_memory("images", len(pixels)):
+        with explain_out_of_memory("images", len(images)):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
     else:
         place = file.with_name(f"{file.name}.{rank()}")
@@ -80,14 +82,14 @@ def cache_tokens(
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
         with explain_out_of_memory("batch_size", batch_size):
-            tokens = _tokens(pixels[rows.start + start : rows.start + stop], encoder)
+            tokens = _tokens(pixels[mine[start:stop]], encoder)
         if isinstance(kept, Tensor):
             kept[start:stop] = tokens
         else:
             kept[start:stop] = tokens.cpu().numpy()
         if progress is not None:
             progress(stop, shape[0])
-    return TokenCache(kept, len(pixels), batch_size)
+    return TokenCache(kept, batch_size)
 
 
 def resident(pixels: Pixels, device: torch.device, memory: int | None = None) -> Pixels:
