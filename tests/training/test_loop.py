@@ -220,7 +220,20 @@ def test_the_learning_rate_falls_along_a_cosine():
     assert settings.lr_at(10) == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize("bad", [{"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}])
+def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
+    """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
+    networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
+    before = weights(networks[:2])
+    settings = toy.settings(epochs=1, batch_size=32, weight_decay=0.0, max_gradient=0.5)
+    trained = train(toy.data(), *networks, settings)
+    moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks[:2]), strict=True)) ** 0.5
+    assert trained.metrics[0]["gradient"] > 100
+    assert moved == pytest.approx(0.05 * 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"max_gradient": 0}, {"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}]
+)
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         TrainSettings(**bad)

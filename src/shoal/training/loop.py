@@ -53,6 +53,8 @@ class TrainSettings:
     """Where it ends, as a share of `lr`."""
     momentum: float = 0.9
     weight_decay: float = 5.0e-05
+    max_gradient: float | None = None
+    """Longer gradients are cut to this length; None, as in the paper, cuts none."""
     bank: BankKind = "images"
     """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
     views: ViewSettings = field(default_factory=ViewSettings)
@@ -67,6 +69,8 @@ class TrainSettings:
             raise UsageError(f"lr: found {self.lr}, expected a number above 0, say 0.01")
         if not 0 <= self.min_lr <= 1:
             raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
+        if self.max_gradient is not None and not self.max_gradient > 0:
+            raise UsageError(f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none")
         if not 0 <= self.momentum < 1 or self.weight_decay < 0:
             raise UsageError(
                 f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected [0, 1) and ≥ 0"
@@ -270,7 +274,10 @@ class Trainer:
         losses["loss"].backward()
         gradients = [value.grad for value in self.parameters if value.grad is not None]
         _add_over_processes(gradients)
-        losses["gradient"] = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
+        losses["gradient"] = _length(gradients)
+        if self.settings.max_gradient is not None:
+            factor = (self.settings.max_gradient / losses["gradient"]).clamp_max(1)
+            torch._foreach_mul_(gradients, factor)
         self.optimizer.step()
         self.forget_embeddings()
         return {name: value.detach() for name, value in losses.items()}
@@ -322,6 +329,11 @@ class Totals:
                 f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss is not a finite number (lr {lr:.4g}); "
                 "lower lr, raise the temperature, or check the images; --resume starts again from the epoch before"
             )
+
+
+def _length(gradients: list[Tensor]) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return length
 
 
 def _add_over_processes(gradients: list[Tensor]) -> None:
