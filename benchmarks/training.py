@@ -362,8 +362,8 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
         f"batch {size.batch_size}",
         "",
         f"{hardware(device)}; torch {torch.__version__}, Python {platform.python_version()}, commit {commit()}.",
-        f"Command: `python benchmarks/training.py --device {device.type}`. Seconds of wall time: the better of two epochs "
-        "for ours (the first, which warms up, is given apart), one epoch of the straightforward loop.",
+        f"Command: `python benchmarks/training.py --device {device.type}`. Seconds of wall time: the better of two "
+        "epochs for ours (the first, which warms up, is given apart), one epoch of the straightforward loop.",
         "",
         f"| seconds | {' | '.join(times)} |",
         f"|---|{'---|' * len(times)}",
