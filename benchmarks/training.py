@@ -14,6 +14,7 @@ import argparse
 import io
 import os
 import platform
+import shutil
 import subprocess
 import tempfile
 import time
@@ -150,7 +151,7 @@ def ours(
         if epoch == 0:
             times["first epoch"] = sum(clock.times.values())
         elif "training" not in times or sum(clock.times.values()) < sum(times[name] for name in clock.times):
-            times |= clock.times
+            times |= clock.times | {"CPU seconds of this process": clock.cpu}
     return times
 
 
@@ -190,14 +191,15 @@ class Clock:
     """Wall seconds of named parts, the device's work included."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.times = device, {}
+        self.device, self.times, self.cpu = device, {}, 0.0
 
     def __call__(self, name: str, work: Callable):
         """Do the work, add its time to its name, return what it returns."""
         self._wait()
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         result = work()
         self._wait()
+        self.cpu += time.process_time() - cpu
         self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - began
         return result
 
@@ -261,7 +263,8 @@ def straightforward_epoch(size: Size, device: torch.device, folder: Path, labels
     head = Head(encoder.feature_dim, replace(size.head, kind="bottleneck")).to(device)
     model = nn.Sequential(encoder.trunk, encoder.tail, head)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
-    side, workers = encoder.input_format.size, min(16, os.cpu_count() or 1) if device.type == "cuda" else 0
+    side = encoder.input_format.size
+    workers = n_workers(side, size.batch_size) if device.type == "cuda" else 0
     rows = np.arange(size.n_images)
 
     def loader(rows: np.ndarray, n_views: int, *, shuffle: bool) -> DataLoader:
@@ -293,7 +296,13 @@ def straightforward_epoch(size: Size, device: torch.device, folder: Path, labels
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     embeddings = clock("validation embedding", lambda: embed(validation, 0))
     clock("tree and K", lambda: slow_sweep(embeddings.numpy(), labels[validation], size.n_classes // 2))
-    return clock.times
+    return clock.times | {"CPU seconds of this process": clock.cpu}
+
+
+def n_workers(side: int, batch_size: int) -> int:
+    """One per core up to 16, as many as the shared memory has room for: each holds up to two batches of two views."""
+    room = shutil.disk_usage("/dev/shm").free // (2 * batch_size * 2 * 3 * side * side * 4)
+    return int(min(16, os.cpu_count() or 1, room))
 
 
 def slow_contrast(z: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -368,7 +377,7 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
         f"| seconds | {' | '.join(times)} |",
         f"|---|{'---|' * len(times)}",
     ]
-    for part in (*parts, "first epoch", "once"):
+    for part in (*parts, "CPU seconds of this process", "first epoch", "once"):
         lines.append(f"| {part} | {' | '.join(_cell(found.get(part)) for found in times.values())} |")
     lines.append(f"| **epoch** | {' | '.join(f'**{total:.2f}**' for total in totals.values())} |")
     if "straightforward" in totals:
