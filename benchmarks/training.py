@@ -37,8 +37,8 @@ from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.vision import Encoder, InputFormat, split_transformer
 from shoal.methods.cms import MeanShiftObjective
-from shoal.training.loop import Trainer, TrainingData, TrainSettings
 from shoal.training.losses import LossSettings
+from shoal.training.trainer import Trainer, TrainingData, TrainSettings
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -78,7 +78,7 @@ def main() -> None:
     check(device, rows)
     images, labels = pictures(size), make_labels(size)
     times = {"ours": ours(size, device, images, labels, compiled=False)}
-    if device.type == "cuda" and not arguments.no_compile:
+    if device.type == "cuda":
         times["ours, compiled trunk"] = ours(size, device, images, labels, compiled=True)
     if not arguments.ours_only and (device.type == "cuda" or arguments.rehearse):
         times["straightforward"] = straightforward(size, device, images, labels)
@@ -98,7 +98,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--record", type=Path, help="also write the table to this file")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs")
     parser.add_argument("--ours-only", action="store_true", help="leave the straightforward loop out")
-    parser.add_argument("--no-compile", action="store_true", help="leave the run with torch.compile out")
     return parser.parse_args()
 
 
@@ -163,8 +162,9 @@ def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: 
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     clock = Clock(device)
     data = TrainingData(pixels=images, labels=labels, validation=validation)
-    made = clock("once", lambda: Trainer(data, encoder, head, objective, settings))
-    return made, clock.times["once"]
+    trainer = Trainer(data, encoder, head, objective, settings)
+    clock("once", trainer.prepare)
+    return trainer, clock.times["once"]
 
 
 def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
@@ -179,6 +179,7 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     head = Head(encoder.feature_dim, size.head).to(device)
     data = TrainingData(pixels=images, labels=labels)
     trainer = Trainer(data, encoder, head, objective, TrainSettings(epochs=1, batch_size=size.batch_size, lr=0.01))
+    trainer.prepare()
     bank = trainer.renew_bank(0)
     batches, draws = trainer._draw(0)
     for rows, look in list(zip(batches, draws, strict=True))[:5]:
@@ -237,10 +238,8 @@ class Files(Dataset):
         image = image.crop((left, top, left + self.side, top + self.side))
         if self.n_views and np.random.rand() < 0.5:  # noqa: NPY002
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        array = (np.asarray(image, np.float32) / 255 - np.array(IMAGENET["mean"], np.float32)) / np.array(
-            IMAGENET["std"], np.float32
-        )
-        return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+        mean, std = (np.array(IMAGENET[name], np.float32) for name in ("mean", "std"))
+        return torch.from_numpy((np.asarray(image, np.float32) / 255 - mean) / std).permute(2, 0, 1).contiguous()
 
 
 def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -378,17 +377,15 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
         f"|---|{'---|' * len(times)}",
     ]
     for part in (*parts, "CPU seconds of this process", "first epoch", "once"):
-        lines.append(f"| {part} | {' | '.join(_cell(found.get(part)) for found in times.values())} |")
+        lines.append(
+            f"| {part} | {' | '.join(f'{found[part]:.2f}' if part in found else '' for found in times.values())} |"
+        )
     lines.append(f"| **epoch** | {' | '.join(f'**{total:.2f}**' for total in totals.values())} |")
     if "straightforward" in totals:
         ratios = [f"{totals['straightforward'] / total:.1f} ×" for total in totals.values()]
         lines.append(f"| times as fast as the straightforward loop | {' | '.join(ratios)} |")
     lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
     return "\n".join(lines) + "\n"
-
-
-def _cell(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.2f}"
 
 
 def hardware(device: torch.device) -> str:

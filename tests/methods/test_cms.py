@@ -13,8 +13,8 @@ from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import cms as module
 from shoal.methods.cms import CmsSettings, build, cms
 from shoal.methods.method import Task
-from shoal.training.loop import TrainSettings
 from shoal.training.losses import LossSettings
+from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])

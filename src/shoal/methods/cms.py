@@ -17,14 +17,16 @@ from torch import Tensor
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.embed import Progress
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.method import Discovery, Task, to_numpy
 from shoal.settings import to_dict
-from shoal.training.loop import Progress, TrainingData, TrainSettings, train
+from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
+from shoal.training.trainer import TrainingData, TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

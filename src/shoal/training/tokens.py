@@ -5,7 +5,6 @@ N images, T the shape of one image's tokens, D the dimension of an embedding.
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +16,11 @@ from torch.nn import functional as F
 from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, rank, shard
-from shoal.encoders.embed import autocast, center_images, check_pixels, explain_out_of_memory, to_device
+from shoal.encoders.embed import Progress, autocast, center_images, check_pixels, explain_out_of_memory, to_device
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 
 Pixels = NDArray[np.uint8] | Tensor
-Progress = Callable[[int, int], None]
 
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
