@@ -101,9 +101,6 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-# What both loops are given
-
-
 def make_encoder(size: Size) -> Encoder:
     if size.network == "efficientnet-lite2":
         return load_encoder(size.network, input_size=128)
@@ -130,9 +127,6 @@ def pictures(size: Size) -> np.ndarray:
         [np.asarray(Image.fromarray(x).resize((size.side, size.side), Image.Resampling.BICUBIC)) for x in coarse]
     )
     return few[np.arange(size.n_images + size.n_validation) % len(few)]
-
-
-# Ours
 
 
 def ours(
@@ -207,9 +201,6 @@ class Clock:
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-
-
-# The straightforward loop
 
 
 class Files(Dataset):
@@ -335,9 +326,6 @@ def slow_sweep(embeddings: np.ndarray, labels: np.ndarray, n_known: int) -> int:
         if since >= 50:
             break
     return best_k
-
-
-# Checks and the table
 
 
 def check(device: torch.device, rows: list[tuple[str, str]]) -> None:
