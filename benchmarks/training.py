@@ -11,11 +11,13 @@ Random weights and synthetic pictures: time does not depend on what is in them.
 """
 
 import argparse
+import gc
 import io
 import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -163,6 +165,7 @@ def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: 
 
 def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     """Pixels and tokens of all images on the device, the bank, and a few steps."""
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     images = torch.randint(0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device)
@@ -358,7 +361,7 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
         f"batch {size.batch_size}",
         "",
         f"{hardware(device)}; torch {torch.__version__}, Python {platform.python_version()}, commit {commit()}.",
-        f"Command: `python benchmarks/training.py --device {device.type}`. Seconds of wall time: the better of two "
+        f"Command: `python {' '.join(sys.argv)}`. Seconds of wall time: the better of two "
         "epochs for ours (the first, which warms up, is given apart), one epoch of the straightforward loop.",
         "",
         f"| seconds | {' | '.join(times)} |",

@@ -42,14 +42,13 @@ class TokenCache:
         if isinstance(self.tokens, np.memmap) and self.tokens.filename is not None:
             Path(self.tokens.filename).unlink(missing_ok=True)
 
-    @torch.inference_mode()
     def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
         """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
         parts = [torch.empty(0, head.settings.dim if head is not None else encoder.feature_dim, device=encoder.device)]
         for start in range(0, len(self.tokens), self.batch_size):
             batch = self.tokens[start : start + self.batch_size]
             batch = batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(encoder.device)
-            with autocast(encoder.device):
+            with torch.inference_mode(), autocast(encoder.device):
                 features = encoder.tail(batch.float())
                 parts.append(F.normalize((features if head is None else head(features)).float(), dim=1))
         return gather_rows(torch.cat(parts))
