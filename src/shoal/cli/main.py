@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import doctor
+from shoal.cli import datasets, doctor
 from shoal.cli.console import say
 from shoal.errors import ShoalError
 
@@ -44,9 +44,11 @@ app = typer.Typer(
 
     \b
     shoal doctor     is everything here that shoal needs?
+    shoal datasets   the benchmarks: list, verify, prepare
     """,
 )
 app.command("doctor")(doctor.doctor)
+app.add_typer(datasets.app, name="datasets")
 
 
 def _print_version(asked: bool) -> None:
