@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import datasets, doctor
+from shoal.cli import datasets, doctor, report
 from shoal.cli.console import say
 from shoal.errors import ShoalError
 
@@ -43,10 +43,12 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
-    shoal doctor     is everything here that shoal needs?
-    shoal datasets   the benchmarks: list, verify, prepare
+    shoal report runs/birds    see what a run found
+    shoal datasets list        the benchmarks: list, verify, prepare
+    shoal doctor               is everything here that shoal needs?
     """,
 )
+app.command("report")(report.report)
 app.command("doctor")(doctor.doctor)
 app.add_typer(datasets.app, name="datasets")
 
