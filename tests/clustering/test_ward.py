@@ -1,6 +1,8 @@
 """Ward's tree against scipy, against a greedy reference in numpy, and against itself under every change that must not
 matter."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import linkage as entry
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.ward.linkage import ward_linkage
+from shoal.clustering.ward.rounds import FEW
 from shoal.errors import DataError, MissingError, UsageError
 
 LADDERS = {
@@ -21,6 +24,15 @@ LADDERS = {
     "bfloat16": (BFLOAT16, FLOAT32, FLOAT64),
     "tensor cores": (TENSOR_TFLOAT32, FLOAT64),
 }
+
+
+@pytest.fixture(autouse=True, scope="module", params=["lists", "table"])
+def finder(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test twice: by lists and scans to the end, and by the table that takes over when few clusters are left."""
+    before = FEW["cpu"]
+    FEW["cpu"] = 0 if request.param == "lists" else before
+    yield request.param
+    FEW["cpu"] = before
 
 
 def clustered(n: int, d: int = 16, seed: int = 0, spread: float = 0.3) -> np.ndarray:
@@ -330,3 +342,13 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     expected = ward_linkage(rows, device="cpu")
     assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
+
+
+def test_the_table_may_take_over_at_any_number_of_clusters(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if finder == "lists":
+        pytest.skip("is about the table")
+    rows = np.concatenate([clustered(300), np.round(clustered(100) * 4) / 4])  # with ties and duplicates
+    expected = ward_linkage(rows)
+    for few in (0, 1, 2, 3, 50, 399):
+        monkeypatch.setitem(FEW, "cpu", few)
+        assert np.array_equal(ward_linkage(rows), expected)
