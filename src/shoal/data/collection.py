@@ -1,0 +1,182 @@
+"""A collection: images under unique names, some of them labeled.
+
+Hidden truth never lives here: an image without a label carries -1, whatever the caller knows about it. Evaluators and
+the demo keep what they know in a separate `Truth`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from shoal.arrays import UNLABELED, Bools, Ints, as_labels
+from shoal.errors import DataError, UsageError
+
+MIN_KNOWN_CLASSES = 2
+"""Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is better than another."""
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """N images under unique names, sorted, so that the order in which files were found never matters.
+
+    An image is either a file (`root / name`) or an in-memory array or PIL image (`images[i]`).
+    """
+
+    names: tuple[str, ...]
+    """Unique and sorted; for files the path relative to `root`, with forward slashes."""
+    labels: Ints
+    """(N,) position in `classes`, -1 for unlabeled."""
+    classes: tuple[str, ...]
+    """Names of the known classes, untouched; by name unless the caller gave an order."""
+    root: Path | None = None
+    """The folder that holds the files; None when the images are in memory."""
+    images: Sequence[Any] | NDArray[np.uint8] | None = None
+    """In-memory images in the order of `names`; None when they are files."""
+    layout: str = "images"
+    """How the images and labels were found, in words."""
+    notes: tuple[str, ...] = ()
+    """Counted warnings, a sentence each: what was ignored, doubled or not found."""
+
+    def __post_init__(self) -> None:
+        n_images, labels = len(self.names), as_labels(self.labels, len(self.names), name="labels").copy()
+        if not n_images:
+            raise DataError("the collection holds no images; give at least one")
+        if (self.root is None) == (self.images is None):
+            raise UsageError("a collection holds either files under `root` or in-memory `images`; give one of them")
+        if self.images is not None and len(self.images) != n_images:
+            raise DataError(f"images: found {len(self.images):,}, expected {n_images:,}, one per name")
+        _check_names(self.names)
+        if len(set(self.classes)) < len(self.classes):
+            raise DataError(f"classes: a name appears twice in {self.classes}; class names must be unique")
+        if labels.max() >= len(self.classes):
+            raise DataError(f"labels: found {labels.max()}, but there are {len(self.classes)} class names")
+        labels.setflags(write=False)
+        object.__setattr__(self, "labels", labels)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def is_labeled(self) -> Bools:
+        """(N,) which images carry a label."""
+        mask: Bools = self.labels != UNLABELED
+        return mask
+
+    @property
+    def n_labeled(self) -> int:
+        """How many images carry a label."""
+        return int(self.is_labeled.sum())
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes are known."""
+        return len(self.classes)
+
+    @cached_property
+    def class_sizes(self) -> Ints:
+        """(C,) labeled images of each known class."""
+        return np.bincount(self.labels[self.is_labeled], minlength=self.n_classes)
+
+    def source(self, i: int) -> Any:
+        """Where image `i` comes from: a `Path`, or the in-memory array or PIL image itself."""
+        return self.images[i] if self.root is None else self.root / self.names[i]  # type: ignore[index]
+
+    def subset(self, index: ArrayLike) -> "Collection":
+        """The images at `index` (increasing positions, or N booleans); classes keep their ids, even if none is left."""
+        chosen = np.asarray(index)
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen) if chosen.shape == (len(self),) else np.array([-1])
+        if chosen.ndim != 1 or not _is_increasing(chosen, len(self)):
+            raise UsageError(f"index: expected increasing positions in 0..{len(self) - 1}, each once; sort them first")
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in chosen),
+            labels=self.labels[chosen],
+            images=None if self.images is None else _take(self.images, chosen),
+        )
+
+    def count(self) -> str:
+        """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'."""
+        categories = f"{self.n_classes:,} categor{'y' if self.n_classes == 1 else 'ies'}"
+        labeled = f"{self.n_labeled:,} labeled in {categories}" if self.n_labeled else "none labeled"
+        return f"{len(self):,} image{'s' if len(self) > 1 else ''}, {labeled}, {len(self) - self.n_labeled:,} unlabeled"
+
+    def describe(self) -> str:
+        """Say in words what was found: the counts, how it was read, then one line per counted warning."""
+        return "\n".join([self.count(), f"read as {self.layout}", *(f"note: {note}" for note in self.notes)])
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """The true class of every image, for those who score. Nothing that chooses may receive it."""
+
+    names: tuple[str, ...]
+    labels: Ints
+    """(N,) position in `classes`; none is -1."""
+    classes: tuple[str, ...]
+    """All classes, the known ones first."""
+    n_known: int
+    """How many of them are known."""
+
+    def __post_init__(self) -> None:
+        labels = as_labels(self.labels, len(self.names), name="truth").copy()
+        if len(labels) and not (labels.min() >= 0 and labels.max() < len(self.classes)):
+            raise DataError(f"truth: expected labels in 0..{len(self.classes) - 1}, one true class per image")
+        labels.setflags(write=False)
+        object.__setattr__(self, "labels", labels)
+
+    @property
+    def is_known(self) -> Bools:
+        """(N,) which images truly belong to a known class."""
+        return self.labels < self.n_known
+
+    def of(self, names: Sequence[str]) -> Ints:
+        """The true labels of some images, in the order of `names`."""
+        position = {name: i for i, name in enumerate(self.names)}
+        unknown = [name for name in names if name not in position]
+        if unknown:
+            raise DataError(f"truth: no entry for {unknown[0]!r} and {len(unknown) - 1} other image(s)")
+        return self.labels[[position[name] for name in names]]
+
+
+def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None:
+    """Refuse a collection on which discovery cannot work, with what it needs.
+
+    Needed are labeled images of at least two classes, at least one unlabeled image, and `min_images` images in all
+    (one more than the neighbors that mean shift averages).
+    """
+    where = collection.count()
+    if len(collection) < min_images:
+        raise DataError(f"{where}: discovery needs at least {min_images} images; add {min_images - len(collection)}")
+    n_known = int((collection.class_sizes > 0).sum())
+    if n_known < MIN_KNOWN_CLASSES:
+        raise DataError(
+            f"{where}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, found {n_known}; "
+            "label a few images of another one, or check which column or folders hold the labels"
+        )
+    if collection.n_labeled == len(collection):
+        raise DataError(f"{where}: every image is labeled, so nothing is left to discover; add unlabeled images")
+
+
+def _check_names(names: tuple[str, ...]) -> None:
+    for before, after in pairwise(names):
+        if before == after:
+            raise DataError(f"names: {after!r} appears twice; every image needs a name of its own")
+        if before > after:
+            raise DataError(f"names: {after!r} comes after {before!r}; sort the images by name")
+
+
+def _is_increasing(index: Any, n_rows: int) -> bool:
+    if index.dtype.kind not in "iu" or not len(index):
+        return False
+    return bool(index[0] >= 0 and index[-1] < n_rows and (np.diff(index.astype(np.int64)) > 0).all())
+
+
+def _take(images: Sequence[Any] | NDArray[np.uint8], chosen: Ints) -> Sequence[Any] | NDArray[np.uint8]:
+    return images[chosen] if isinstance(images, np.ndarray) else tuple(images[i] for i in chosen)

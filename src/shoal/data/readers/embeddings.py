@@ -1,0 +1,185 @@
+"""Ready embeddings: a row per image, computed elsewhere; every later step is the same as for our own."""
+
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import UNLABELED, Floats, Ints, as_embeddings
+from shoal.data.readers.labels import UNLABELED_NAMES, class_name, encode, fold_unlabeled, similar_classes
+from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
+from shoal.errors import DataError
+
+NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
+VECTOR_COLUMNS = ("emb", "embedding", "vector")
+GIVEN_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
+NUMBERED_COLUMN = re.compile(r"embedding_(\d+)")
+EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
+
+
+@dataclass(frozen=True, eq=False)
+class Embeddings:
+    """N embeddings under unique, sorted names, some of them labeled."""
+
+    names: tuple[str, ...]
+    x: Floats
+    """(N, D) as they were stored, not scaled."""
+    labels: Ints
+    """(N,) position in `classes`, -1 for unlabeled."""
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """Say in words what was found: the counts, then one line per counted warning."""
+        n_labeled = int((self.labels != UNLABELED).sum())
+        labeled = f"{n_labeled:,} labeled in {len(self.classes):,} categories" if n_labeled else "none labeled"
+        count = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
+        return "\n".join(
+            [f"{count}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {note}" for note in self.notes)]
+        )
+
+
+def read_embeddings(
+    file: str | os.PathLike[str],
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    classes: Sequence[str] | None = None,
+    unlabeled_names: Iterable[str] = UNLABELED_NAMES,
+) -> Embeddings:
+    """Read embeddings, with names and labels where the file has them; rows are sorted by name.
+
+    Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb, embedding or
+    vector) beside path, uuid, …; csv with columns embedding_0, embedding_1, … beside filename. Without names, rows
+    are named by their number and keep their order.
+    """
+    path = Path(file)
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".csv": _read_csv}
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; give embeddings as {', '.join(EMBEDDING_SUFFIXES)}")
+    if path.suffix.lower() not in readers:
+        raise DataError(f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}")
+    found = readers[path.suffix.lower()](path, path_column, label_column)
+    x = as_embeddings(found.x, name=path.name)
+    unlabeled = fold_unlabeled(unlabeled_names)
+    cells = [class_name(cell, unlabeled) for cell in _check_length(found.labels, len(x), f"{path}: labels")]
+    names = _check_length(found.names, len(x), f"{path}: names")
+    order = _sorting(names, path)
+    labels, class_names = encode([cells[i] for i in order], classes)
+    sorted_names = tuple(names[i] for i in order)
+    in_order = bool((order == np.arange(len(order))).all())  # then a memory-mapped matrix need not be copied
+    return Embeddings(sorted_names, x if in_order else x[order], labels, class_names, similar_classes(class_names))
+
+
+@dataclass(frozen=True)
+class _Raw:
+    x: Any
+    names: Sequence[str] | None = None
+    labels: Sequence[Any] | None = None
+
+
+def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -> _Raw:
+    return _Raw(_load(path))
+
+
+def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: {_why_unreadable(error)}") from error
+    if "X" not in arrays:
+        raise DataError(f"{path}: found {sorted(arrays)}, expected an array X (N, D), and y and paths where known")
+    names, labels = arrays.get(path_column or "paths"), arrays.get(label_column or "y")
+    return _Raw(
+        arrays["X"],
+        None if names is None else [str(name) for name in names.tolist()],
+        None if labels is None else labels.tolist(),
+    )
+
+
+def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+    columns = read_parquet_columns(path)
+    table = Table(str(path), path.parent, columns, range(0))
+    vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
+    if vector is None:
+        raise DataError(
+            f"{path}: found columns {sorted(columns)}, expected a list column {' or '.join(VECTOR_COLUMNS)}"
+        )
+    names = find_column(table, NAME_COLUMNS, path_column, "path")
+    labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
+    return _Raw(
+        _stack_lists(columns[vector], f"{path}: column {vector}"),
+        None if names is None else [str(name) for name in columns[names].to_pylist()],
+        None if labels is None else columns[labels].to_pylist(),
+    )
+
+
+def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+    table = read_table(path)
+    numbered = {int(match[1]): name for name in table.columns if (match := NUMBERED_COLUMN.fullmatch(name))}
+    if not numbered:
+        raise DataError(f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them")
+    try:
+        x = np.array([table.columns[numbered[i]] for i in sorted(numbered)], dtype=np.float64).T
+    except ValueError as error:
+        raise DataError(f"{path}: a cell of the embedding columns is not a number ({error})") from error
+    names = find_column(table, NAME_COLUMNS, path_column, "path")
+    labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
+    return _Raw(
+        np.ascontiguousarray(x),
+        None if names is None else table.columns[names],
+        None if labels is None else table.columns[labels],
+    )
+
+
+def _stack_lists(column: Any, where: str) -> Any:
+    """A parquet list column as (N, D), without a Python object per number."""
+    import pyarrow
+    import pyarrow.compute
+
+    lists = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+    if isinstance(lists, pyarrow.ChunkedArray):
+        lists = pyarrow.concat_arrays(lists.chunks)
+    kind = lists.type
+    if not (pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind) or pyarrow.types.is_fixed_size_list(kind)):
+        raise DataError(f"{where}: found {kind}, expected a list of numbers per row")
+    lengths = {length or 0 for length in pyarrow.compute.list_value_length(lists).unique().to_pylist()}  # None: no list
+    if len(lengths) != 1:
+        raise DataError(f"{where}: rows of {sorted(lengths)[:5]} numbers, expected the same number in each")
+    return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
+
+
+def _load(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False, mmap_mode="r")
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(f"{path}: {_why_unreadable(error)}") from error
+
+
+def _why_unreadable(error: Exception) -> str:
+    if "allow_pickle" in str(error) or "Python objects" in str(error):
+        return "holds Python objects, which are never unpickled; save numbers, and names as a text array (dtype U)"
+    return f"cannot be read as a numpy file ({error}); save it again with numpy.save or numpy.savez"
+
+
+def _check_length(values: Sequence[Any] | None, n_rows: int, where: str) -> Sequence[Any]:
+    if values is None:
+        return [f"row-{i:06d}" for i in range(n_rows)] if where.endswith("names") else [None] * n_rows
+    if len(values) != n_rows:
+        raise DataError(f"{where}: found {len(values):,}, expected {n_rows:,}, one per row of X")
+    return values
+
+
+def _sorting(names: Sequence[str], path: Path) -> Ints:
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+    for before, after in pairwise(order):
+        if names[before] == names[after]:
+            raise DataError(f"{path}: {names[after]!r} names rows {before} and {after}; every row needs its own name")
+    return order

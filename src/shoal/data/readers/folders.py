@@ -1,0 +1,161 @@
+"""What lies under a folder: image files and label tables, in an order that does not depend on the file system."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shoal.errors import DataError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+LABEL_TABLE_NAMES = ("labels.csv", "labels.tsv", "labels.jsonl", "labels.parquet")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+@dataclass
+class _Found:
+    names: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    other: Counter[str] = field(default_factory=Counter)
+    hidden: int = 0
+    badly_named: list[str] = field(default_factory=list)
+    dead_links: list[str] = field(default_factory=list)
+    doubled_links: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files under a folder, as sorted paths relative to it with forward slashes."""
+
+    names: tuple[str, ...]
+    """Images, by their file suffix; whether they can be read is seen when they are decoded."""
+    tables: tuple[str, ...]
+    """Tables that may hold labels: metadata.* anywhere, labels.* in the folder itself."""
+    notes: tuple[str, ...]
+    """What was left out and why, with counts."""
+
+
+def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
+    """The absolute path of a folder that exists."""
+    path = Path(os.path.abspath(folder))  # noqa: PTH100  (resolve() would rename what lies behind a link)
+    if not path.exists():
+        raise DataError(f"{path}: no such folder; give the folder that holds the {what}")
+    if not path.is_dir():
+        raise DataError(
+            f"{path}: found a file, expected the folder that holds the {what}; unpack it if it is an archive"
+        )
+    return path
+
+
+def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
+    """List every image under `root`, at any depth; hidden files and folders (a leading dot) are left out.
+
+    Each real folder is read once, so links that loop or meet end; a link to a folder that was read already is counted.
+    """
+    found = _Found()
+    read: set[tuple[int, int]] = set()
+    folders: list[str] = [""]
+    links: list[str] = []
+    while folders or links:
+        # Real folders first: where a folder is reached both directly and through a link, its own name wins.
+        folder = folders.pop() if folders else links.pop(0)
+        path = root / folder
+        status = path.stat()
+        identity = (status.st_dev, status.st_ino)
+        if identity in read:
+            found.doubled_links.append(folder)
+            continue
+        read.add(identity)
+        for entry, name in _entries(path, folder, found):
+            if not _is_folder(entry):
+                _sort_file(entry, name, found)
+            elif not entry.is_symlink():
+                folders.append(name)
+            elif follow_symlinks:
+                links.append(name)
+        links.sort()
+    return Listing(tuple(sorted(found.names)), tuple(sorted(found.tables)), _notes(found))
+
+
+def _entries(path: Path, folder: str, found: _Found) -> Iterator[tuple["os.DirEntry[str]", str]]:
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name == "__MACOSX":
+                    found.hidden += entry.name.lower().endswith(IMAGE_SUFFIXES)
+                else:
+                    yield entry, f"{folder}/{entry.name}" if folder else entry.name
+    except PermissionError:
+        found.closed.append(folder or ".")
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()
+    except OSError:
+        return False
+
+
+def _sort_file(entry: "os.DirEntry[str]", name: str, found: _Found) -> None:
+    suffix = Path(entry.name).suffix.lower()
+    if entry.name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
+        found.tables.append(name)
+    elif suffix not in IMAGE_SUFFIXES:
+        found.other[suffix or "no suffix"] += suffix not in TABLE_SUFFIXES
+    elif not _is_plain_file(entry):
+        found.dead_links.append(name)
+    elif not _is_utf8(name):
+        found.badly_named.append(ascii(name))
+    else:
+        found.names.append(name)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that are not UTF-8: no table or page could ever name this file
+        return False
+    return True
+
+
+def _notes(found: _Found) -> tuple[str, ...]:
+    notes = []
+    if found.other.total():
+        kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in found.other.most_common(4))
+        notes.append(f"{_files(found.other.total())} with other suffixes ignored ({kinds})")
+    if found.hidden:
+        notes.append(f"{_files(found.hidden)} with a leading dot ignored")
+    if found.badly_named:
+        n_files = _files(len(found.badly_named))
+        notes.append(f"{n_files} left out because the name is not UTF-8; rename {found.badly_named[0]}")
+    if found.dead_links:
+        n_files = _files(len(found.dead_links))
+        notes.append(f"{n_files} left out, a dead link or no plain file: {_first(found.dead_links)}")
+    if found.doubled_links:
+        n_links = len(found.doubled_links)
+        notes.append(
+            f"{n_links:,} link(s) to a folder that is read already, not followed: {_first(found.doubled_links)}"
+        )
+    if found.closed:
+        notes.append(
+            f"{len(found.closed):,} folder(s) may not be opened: {_first(found.closed)}; check the permissions"
+        )
+    return tuple(notes)
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'s' if count > 1 else ''}"
+
+
+def _first(names: list[str], most: int = 3) -> str:
+    return ", ".join(sorted(names)[:most]) + (", …" if len(names) > most else "")

@@ -1,0 +1,188 @@
+"""Labels: from cells of a table to class names, from paths in a table to images, each doubt counted or refused."""
+
+import math
+import os
+import posixpath
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.data.readers.tables import Table
+from shoal.errors import DataError
+
+UNLABELED_NAMES = ("", "nan", "-1", "unlabeled", "unlabelled", "unknown")
+"""Cells that mean 'no label', whatever their case; an empty cell, None and NaN always do."""
+
+MAX_NAMED = 3
+"""How many offending rows a note lists."""
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """What the rows of a table say about images of a collection."""
+
+    labels: dict[str, str | None]
+    """Image name -> class name, None where the row says 'unlabeled'."""
+    places: dict[str, str]
+    """Image name -> the row that said so, for messages."""
+    notes: tuple[str, ...]
+
+
+def class_name(value: Any, unlabeled: frozenset[str]) -> str | None:
+    """The class that a cell names, as text and untouched, or None; the number 3.0 is the class '3'."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        value = int(value) if value.is_integer() else value
+    text = str(value)
+    return None if not text.strip() or text.strip().casefold() in unlabeled else text
+
+
+def fold_unlabeled(names: Iterable[str]) -> frozenset[str]:
+    """The cells that mean 'no label', ready for `class_name`."""
+    return frozenset(name.strip().casefold() for name in names)
+
+
+def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:
+    """Number class names: (N,) positions, -1 for None, and the classes, sorted by name or in the given order."""
+    present = {name for name in found if name is not None}
+    classes = tuple(sorted(present)) if order is None else tuple(order)
+    unlisted = sorted(present - set(classes))
+    if unlisted:
+        raise DataError(f"classes: {unlisted[0]!r} and {len(unlisted) - 1} other label(s) are not in the given order")
+    position = {name: i for i, name in enumerate(classes)}
+    labels = [UNLABELED if name is None else position[name] for name in found]
+    return np.array(labels, dtype=np.int64), classes
+
+
+def similar_classes(classes: Sequence[str]) -> tuple[str, ...]:
+    """Note class names that differ only in case, spaces or Unicode form; both are kept, as they were written."""
+    first: dict[str, str] = {}
+    pairs = []
+    for name in classes:
+        twin = first.setdefault(" ".join(unicodedata.normalize("NFKC", name).casefold().split()), name)
+        if twin != name:
+            pairs.append(f"{twin!r} and {name!r}")
+    if not pairs:
+        return ()
+    return (f"{len(pairs):,} pair(s) of categories differ only in case, spaces or Unicode form: {_some(pairs)}",)
+
+
+def labels_of_rows(
+    table: Table, names: Sequence[str], root: Path, path_column: str, label_column: str, unlabeled: frozenset[str]
+) -> RowLabels:
+    """Find the image that each row names, first relative to the table's folder, then to `root`.
+
+    A path that leads out of `root`, and an image with two different labels, are errors; a path to nothing is counted.
+    """
+    finder = _Finder(names, root, table.folder)
+    labels: dict[str, str | None] = {}
+    places: dict[str, str] = {}
+    absent, doubled = [], []
+    for row, (raw, cell) in enumerate(zip(table.columns[path_column], table.columns[label_column], strict=True)):
+        name = finder.find(_as_path(raw, table.place(row)), table.place(row))
+        label = class_name(cell, unlabeled)
+        if name is None:
+            absent.append(f"{table.place(row)}: {raw}")
+            continue
+        if name in places:
+            doubled.append(f"{table.place(row)}: {raw}")
+            refuse_second_label(name, labels[name], places[name], label, table.place(row))
+        if labels.get(name) is None:
+            labels[name], places[name] = label, table.place(row)
+    return RowLabels(labels, places, _row_notes(absent, doubled))
+
+
+def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: Path, path_column: str) -> None:
+    """Refuse a table that names no image of the collection: its paths start somewhere else."""
+    if not rows.labels:
+        raise DataError(
+            f"{table.where}: none of its {len(table):,} paths is an image under {root}; the first is "
+            f"{table.columns[path_column][0]!r}, an image there is {names[0]!r}; give paths relative to that folder"
+        )
+
+
+def merge(parts: Sequence[RowLabels]) -> RowLabels:
+    """Join what several tables say; an image with two different labels is an error."""
+    labels: dict[str, str | None] = {}
+    places: dict[str, str] = {}
+    for part in parts:
+        for name, label in part.labels.items():
+            if name in labels:
+                refuse_second_label(name, labels[name], places[name], label, part.places[name])
+            if labels.get(name) is None:
+                labels[name], places[name] = label, part.places[name]
+    return RowLabels(labels, places, tuple(note for part in parts for note in part.notes))
+
+
+class _Finder:
+    """Looks up the image that a path in a table means."""
+
+    def __init__(self, names: Sequence[str], root: Path, folder: Path | None) -> None:
+        self.roots = [f"{path.as_posix().rstrip('/')}/" for path in dict.fromkeys((root, root.resolve()))]
+        self.folders = [f"{folder.as_posix()}/", self.roots[0]] if folder is not None else self.roots[:1]
+        self.names = frozenset(names)
+        # File systems of macOS spell 'é' with two code points, tables usually with one.
+        self.spelled = {_nfc(name): name for name in names}
+
+    def find(self, raw: str, place: str) -> str | None:
+        """The name of the image, or None where there is none; a path out of the root is refused."""
+        spellings = [raw, raw.replace("\\", "/")] if "\\" in raw else [raw]
+        inside = [name for path in spellings for name in self._inside(path)]
+        if not inside:
+            raise DataError(f"{place}: {raw!r} leads out of {self.roots[0]}; give paths inside that folder")
+        for name in inside:
+            if name in self.names:
+                return name
+        return next((self.spelled[name] for name in map(_nfc, inside) if name in self.spelled), None)
+
+    def _inside(self, path: str) -> list[str]:
+        """The names under the root that a path may mean."""
+        is_absolute = os.path.isabs(path)  # noqa: PTH117  (a Path per row would cost more than all the rest)
+        paths = [posixpath.normpath(path if is_absolute else folder + path) for folder in self.folders]
+        return [path.removeprefix(root) for path in paths for root in self.roots if path.startswith(root)]
+
+
+def _as_path(raw: Any, place: str) -> str:
+    if isinstance(raw, os.PathLike):
+        raw = os.fspath(raw)
+    if isinstance(raw, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
+        raw = raw.get("path")
+    if not isinstance(raw, str) or not raw.strip():
+        raise DataError(f"{place}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+    return raw
+
+
+def refuse_second_label(name: str, first: str | None, first_place: str, second: str | None, place: str) -> None:
+    """Raise where two rows give one image two different labels."""
+    if first is not None and second is not None and first != second:
+        raise DataError(
+            f"{place}: {name!r} is labeled {second!r}, but {first!r} in {first_place}; an image has one category, "
+            "so remove one of the two rows"
+        )
+
+
+def _row_notes(absent: list[str], doubled: list[str]) -> tuple[str, ...]:
+    notes = []
+    if absent:
+        notes.append(f"{len(absent):,} row(s) name images that are not there ({_some(absent)})")
+    if doubled:
+        notes.append(f"{len(doubled):,} row(s) repeat an image with the same label or none ({_some(doubled)})")
+    return tuple(notes)
+
+
+def _some(items: list[str]) -> str:
+    return "; ".join(items[:MAX_NAMED]) + ("; …" if len(items) > MAX_NAMED else "")
+
+
+def _nfc(name: str) -> str:
+    return unicodedata.normalize("NFC", name)

@@ -1,0 +1,97 @@
+"""What a Python caller already holds: lists of paths, PIL images, arrays."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from shoal.data.readers.labels import refuse_second_label
+from shoal.errors import DataError
+
+MAX_NAMED = 3
+"""How many missing files a note lists."""
+
+
+@dataclass(frozen=True)
+class ListedFiles:
+    """Files given one by one, under the folder that holds them all."""
+
+    root: Path
+    labels: dict[str, str | None]
+    """Path relative to `root` -> class name, None for unlabeled."""
+    notes: tuple[str, ...]
+
+
+def read_paths(
+    paths: Sequence[Any], labels: Sequence[str | None], folder: Path | None, place: Callable[[int], str]
+) -> ListedFiles:
+    """Find listed files; relative paths start at `folder` and stay inside it, or at the working folder if None.
+
+    Files that are not there and files listed twice are counted; a file listed with two labels is an error.
+    """
+    found: dict[str, int] = {}  # absolute path -> the first row that names it
+    chosen: dict[str, str | None] = {}
+    absent, doubled = [], 0
+    for i, (raw, label) in enumerate(zip(paths, labels, strict=True)):
+        path = _absolute(raw, folder, place(i))
+        if not os.path.isfile(path):  # noqa: PTH113  (a Path per row would cost more than the question)
+            absent.append(f"{place(i)}: {raw}")
+            continue
+        if path in found:
+            doubled += 1
+            refuse_second_label(path, chosen[path], place(found[path]), label, place(i))
+        found.setdefault(path, i)
+        chosen[path] = chosen.get(path) or label
+    if not found:
+        raise DataError(
+            f"none of the {len(paths):,} listed images is there; the first is {absent[0] if absent else '(none)'}"
+        )
+    root = Path(os.path.commonpath([os.path.dirname(path) for path in found]))  # noqa: PTH120
+    names = {path: Path(path).relative_to(root).as_posix() for path in found}
+    notes = []
+    if absent:
+        listed = "; ".join(absent[:MAX_NAMED]) + ("; …" if len(absent) > MAX_NAMED else "")
+        notes.append(f"{len(absent):,} listed image(s) are not there ({listed})")
+    if doubled:
+        notes.append(f"{doubled:,} row(s) repeat an image with the same label or none")
+    return ListedFiles(root, {names[path]: label for path, label in chosen.items()}, tuple(notes))
+
+
+def read_images(source: Any) -> tuple[Sequence[Any] | NDArray[np.uint8], str]:
+    """Check in-memory images: a uint8 array (N, H, W[, C]), or a list of PIL images or such arrays (H, W[, C])."""
+    if not len(source):
+        raise DataError("images: found none; give at least one")
+    if isinstance(source, np.ndarray):
+        _check_array(source, "images", n_leading=1)
+        return source, f"an array of {source.shape[2]} x {source.shape[1]} images"
+    for i, image in enumerate(source):
+        if isinstance(image, np.ndarray):
+            _check_array(image, f"image {i}", n_leading=0)
+        elif not isinstance(image, Image.Image):
+            raise DataError(
+                f"image {i}: found {type(image).__name__}, expected a PIL image or a uint8 array like the rest"
+            )
+    return tuple(source), "a list of images in memory"
+
+
+def _check_array(array: Any, where: str, *, n_leading: int) -> None:
+    shape = array.shape[n_leading:]
+    expected = "(N, H, W) or (N, H, W, C)" if n_leading else "(H, W) or (H, W, C)"
+    if array.dtype != np.uint8:
+        raise DataError(f"{where}: found dtype {array.dtype}, expected uint8 pixels from 0 to 255; convert them")
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] not in (1, 3, 4)) or 0 in shape:
+        raise DataError(f"{where}: found shape {array.shape}, expected {expected} with C = 1, 3 or 4; transpose it")
+
+
+def _absolute(raw: Any, folder: Path | None, place: str) -> str:
+    if not isinstance(raw, str | os.PathLike) or not os.fspath(raw):
+        raise DataError(f"{place}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+    path = os.path.normpath(os.path.join(folder or Path.cwd(), raw))  # noqa: PTH118
+    if folder is not None and not os.path.isabs(raw) and Path(os.path.commonpath([path, folder])) != folder:  # noqa: PTH117
+        raise DataError(f"{place}: {os.fspath(raw)!r} leads out of {folder}; give paths inside it, or absolute ones")
+    return path

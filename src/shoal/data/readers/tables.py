@@ -1,0 +1,174 @@
+"""Tables: csv, tsv, jsonl, parquet and data frames as named columns, every row knowing its place in the file."""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.data.readers.folders import TABLE_SUFFIXES
+from shoal.errors import DataError, missing_package
+
+PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
+LABEL_COLUMNS = ("label", "class", "category", "object_annotation_category")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of equal length."""
+
+    where: str
+    """The file, for messages."""
+    folder: Path | None
+    """The file's folder, to which its paths are relative; None for a data frame."""
+    columns: dict[str, list[Any]]
+    lines: Sequence[int]
+    """The line (row, for parquet and frames) of each row in the file."""
+    unit: str = "line"
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def place(self, row: int) -> str:
+        """Name a row for a message: 'labels.csv, line 14'."""
+        return f"{self.where}, {self.unit} {self.lines[row]}"
+
+
+def read_table(file: str | os.PathLike[str]) -> Table:
+    """Read a csv, tsv, jsonl or parquet file; text must be UTF-8 (a byte order mark is fine)."""
+    path = Path(os.path.abspath(file))  # noqa: PTH100
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels")
+    readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise DataError(
+            f"{path}: found a {path.suffix or 'nameless'} file, expected one of {', '.join(TABLE_SUFFIXES)}"
+        )
+    table = readers[path.suffix.lower()](path)
+    if not len(table):
+        raise DataError(f"{path}: no rows; expected a row per image")
+    return table
+
+
+def is_frame(source: Any) -> bool:
+    """Whether this is a pandas or polars data frame (or something shaped like one); neither package is needed."""
+    return hasattr(source, "columns") and hasattr(source, "__getitem__") and hasattr(source, "shape")
+
+
+def as_table(frame: Any) -> Table:
+    """Read a pandas or polars data frame."""
+    columns = {str(name): list(frame[name].to_list()) for name in frame.columns}
+    return Table("data frame", None, columns, range(int(frame.shape[0])), unit="row")
+
+
+def find_column(table: Table, accepted: Sequence[str], chosen: str | None, what: str) -> str | None:
+    """The column that holds the paths or labels: the chosen one, or the first accepted name that is there."""
+    if chosen is not None and chosen not in table.columns:
+        raise DataError(f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}")
+    by_name = {name.strip().casefold(): name for name in reversed(table.columns)}
+    return chosen or next((by_name[name] for name in accepted if name in by_name), None)
+
+
+def require_column(table: Table, accepted: Sequence[str], chosen: str | None, what: str) -> str:
+    """Like `find_column`, but a table without one is an error."""
+    column = find_column(table, accepted, chosen, what)
+    if column is None:
+        raise DataError(
+            f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of {', '.join(accepted)}; "
+            f"rename it, or name it with {what}_column"
+        )
+    return column
+
+
+def _read_csv(path: Path) -> Table:
+    text = _read_text(path)
+    # Excel writes semicolons where the comma is the decimal sign.
+    header_line = io.StringIO(text, newline="").readline()
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header_line.count)
+    rows, lines = _split_csv(text, delimiter, path)
+    header, rows, lines = rows[0], rows[1:], lines[1:]
+    if len(set(header)) < len(header):
+        raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename one")
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) > len(header):
+            found = f"found {len(row)} fields, expected {len(header)}"
+            raise DataError(f"{path}, line {line}: {found}; put quotes around a text that holds {delimiter!r}")
+        row += [""] * (len(header) - len(row))
+    if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):  # EcoTaxa's second row gives the columns' types
+        rows, lines = rows[1:], lines[1:]
+    return Table(path.name, path.parent, {name: [row[i] for row in rows] for i, name in enumerate(header)}, lines)
+
+
+def _split_csv(text: str, delimiter: str, path: Path) -> tuple[list[list[str]], list[int]]:
+    """The rows that are not blank, and the line on which each ends."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows, lines = [], []
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: not valid CSV ({error}); export the table again") from error
+    if not rows:
+        raise DataError(f"{path}: empty; expected a header and a row per image")
+    return rows, lines
+
+
+def _read_jsonl(path: Path) -> Table:
+    rows, lines = [], []
+    for line, text in enumerate(_read_text(path).split("\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}, line {line}: not valid JSON ({error}); expected one object per line") from error
+        if not isinstance(row, dict):
+            raise DataError(f'{path}, line {line}: found {text[:40]!r}, expected an object such as {{"file_name": …}}')
+        rows.append(row)
+        lines.append(line)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return Table(path.name, path.parent, {name: [row.get(name) for row in rows] for name in names}, lines)
+
+
+def _read_parquet(path: Path) -> Table:
+    columns = {name: values.to_pylist() for name, values in read_parquet_columns(path).items()}
+    n_rows = len(next(iter(columns.values()), []))
+    return Table(path.name, path.parent, columns, range(n_rows), unit="row")
+
+
+def read_parquet_columns(path: Path) -> dict[str, Any]:
+    """The columns of a parquet file as pyarrow arrays."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_package("pyarrow", "parquet", f"reading {path.name}") from error
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{path}: not a parquet file that can be read ({error}); export it again") from error
+    return {name: table[name] for name in table.column_names}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the permissions") from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x}); save the table as UTF-8 "
+            "(in a spreadsheet: 'CSV UTF-8')"
+        ) from error
+
+
+def _listed(columns: Sequence[str] | dict[str, Any]) -> str:
+    names = [repr(name) for name in columns]
+    return ", ".join(names[:12]) + (f", … ({len(names)} columns)" if len(names) > 12 else "")

@@ -1,0 +1,210 @@
+"""What goes wrong in folders and tables is refused with a clear message, or counted; nothing is lost in silence."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from shoal.data.readers import read_collection
+from shoal.data.readers.tables import read_table
+from shoal.errors import DataError, MissingError, UsageError
+
+Make = Callable[[list[str]], Path]
+
+
+def write(file: Path, content: str | bytes) -> Path:
+    file.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return file
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nowhere: no such folder; give the folder that holds the images"):
+        read_collection(tmp_path / "nowhere")
+
+
+def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="found a file, expected the folder"):
+        read_collection(write(tmp_path / "photos.zip", "x"))
+    with pytest.raises(UsageError, match="read_embeddings"):
+        read_collection(write(tmp_path / "x.npy", "x"))
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no images .* it is empty"):
+        read_collection(tmp_path)
+    write(tmp_path / "a.heic", "x")
+    with pytest.raises(DataError, match=r"no images .* 1 file with other suffixes ignored \(\.heic 1\)"):
+        read_collection(tmp_path)
+
+
+def test_an_empty_labeled_folder_is_refused(make_images: Make, tmp_path: Path) -> None:
+    root = make_images(["a.png"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="empty: no images"):
+        read_collection(labeled=tmp_path / "empty", unlabeled=root)
+
+
+def test_labels_for_files_that_are_not_there_are_counted(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    table = write(root / "t.csv", "path,label\na.png,cat\ngone.png,dog\nalso gone.png,dog\n")
+    found = read_collection(root, table)
+    assert found.classes == ("cat",)
+    assert "2 row(s) name images that are not there (t.csv, line 3: gone.png; t.csv, line 4:" in found.describe()
+
+
+def test_labels_for_no_file_at_all_are_refused(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    with pytest.raises(DataError, match=r"none of its 1 paths is an image .*'img/a.png', an image there is 'a.png'"):
+        read_collection(root, write(root / "t.csv", "path,label\nimg/a.png,cat\n"))
+
+
+def test_a_file_with_two_labels_is_refused(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    table = write(root / "t.csv", "path,label\na.png,cat\n./a.png,dog\n")
+    with pytest.raises(DataError, match=r"line 3: 'a.png' is labeled 'dog', but 'cat' in t.csv, line 2"):
+        read_collection(root, table)
+    with pytest.raises(DataError, match=r"path 1: .*a.png' is labeled 'dog', but 'cat' in path 0"):
+        read_collection([root / "a.png", root / "a.png"], ["cat", "dog"])
+
+
+def test_duplicate_paths_are_counted_and_the_label_wins_over_none(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", "path,label\na.png,\na.png,cat\na.png,cat\na.png,\n")
+    found = read_collection(root, table)
+    assert found.n_labeled == 1
+    assert "3 row(s) repeat an image" in found.describe()
+    listed = read_collection([root / "a.png", root / "a.png"], [None, "cat"])
+    assert listed.count() == "1 image, 1 labeled in 1 category, 0 unlabeled"
+    assert "1 row(s) repeat an image" in listed.describe()
+
+
+def test_listed_files_that_are_not_there_are_counted(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    found = read_collection([root / "a.png", root / "gone.png"])
+    assert len(found) == 1
+    assert "1 listed image(s) are not there (path 1:" in found.describe()
+    with pytest.raises(DataError, match="none of the 1 listed images is there"):
+        read_collection([root / "gone.png"])
+
+
+def test_a_table_without_a_label_column_is_refused(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    table = write(root / "t.csv", "path,species\na.png,cat\n")
+    with pytest.raises(DataError, match="no label column; found 'path', 'species', expected one of label, class"):
+        read_collection(root, table)
+    assert read_collection(root, table, label_column="species").classes == ("cat",)
+    with pytest.raises(DataError, match="no column 'kind' for the labels; found 'path', 'species'"):
+        read_collection(root, table, label_column="kind")
+
+
+def test_a_table_without_a_path_column_is_refused(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    table = write(root / "t.csv", "photo,label\na.png,cat\n")
+    with pytest.raises(DataError, match="no path column; found 'photo', 'label'"):
+        read_collection(root, table)
+    assert read_collection(root, table, path_column="photo").classes == ("cat",)
+
+
+def test_a_table_that_is_not_utf8_is_refused_with_its_line(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    table = write(root / "t.csv", "path,label\na.png,cat\nb.png,Bär\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"t.csv, line 3: not UTF-8 \(byte 0xe4\); save the table as UTF-8"):
+        read_collection(root, table)
+    bom = write(root / "bom.csv", "\ufeffpath,label\r\na.png,Bär\r\n")
+    assert read_collection(root, bom).classes == ("Bär",)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("t.csv", "", "empty; expected a header"),
+        ("t.csv", "path,label\n", "no rows"),
+        ("t.csv", "path,label\na.png,Cat, domestic\n", "line 2: found 3 fields, expected 2; put quotes"),
+        ("t.csv", "path,label,label\na.png,x,y\n", "appears twice"),
+        ("t.csv", "path,label\n,cat\n", "line 2: found '' as the path"),
+        ("t.csv", 'path,label\na.png,"' + "x" * 200_000, "not valid CSV"),
+        ("t.jsonl", '{"path": "a.png"\n', "line 1: not valid JSON"),
+        ("t.jsonl", "[1]\n", "line 1: found '\\[1\\]', expected an object"),
+        ("t.jsonl", "\n", "no rows"),
+        ("t.parquet", "nonsense", "not a parquet file"),
+        ("t.xlsx", "x", "found a .xlsx file, expected one of .csv, .tsv, .jsonl, .parquet"),
+    ],
+)
+def test_a_broken_table_is_refused_with_its_place(make_images: Make, name: str, text: str, message: str) -> None:
+    root = make_images(["a.png"])
+    with pytest.raises(DataError, match=message):
+        read_collection(root, write(root / name, text))
+
+
+def test_a_missing_table_is_refused(make_images: Make) -> None:
+    with pytest.raises(DataError, match=r"nowhere\.csv: no such file"):
+        read_collection(make_images(["a.png"]), "nowhere.csv")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pd.DataFrame({"path": ["a"], "label": ["b"]}).to_parquet(tmp_path / "t.parquet")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingError, match=r"pip install 'shoal\[parquet\]'"):
+        read_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "x/../../secret.png", "/etc/passwd", "..\\secret.png"])
+def test_paths_that_leave_the_root_are_refused(make_images: Make, path: str) -> None:
+    root = make_images(["a.png", "../secret.png"])
+    table = write(root / "t.csv", f"path,label\na.png,cat\n{path},dog\n")
+    if path.startswith("..\\"):  # with backslashes it may also be a plain, odd file name: then it is merely not there
+        assert "1 row(s) name images that are not there" in read_collection(root, table).describe()
+        return
+    with pytest.raises(DataError, match=r"line 3: .* leads out of"):
+        read_collection(root, table)
+
+
+def test_a_table_as_the_source_may_not_leave_its_folder_either(make_images: Make) -> None:
+    root = make_images(["a.png", "../secret.png"])
+    with pytest.raises(DataError, match="leads out of"):
+        read_collection(write(root / "t.csv", "path,label\n../secret.png,dog\n"))
+
+
+def test_a_loop_of_links_ends_and_is_counted(make_images: Make) -> None:
+    root = make_images(["cat/a.png", "dog/b.png"])
+    (root / "cat" / "again").symlink_to(root, target_is_directory=True)
+    (root / "dog" / "self").symlink_to(root / "dog", target_is_directory=True)
+    (root / "loop.png").symlink_to(root / "loop.png")
+    found = read_collection(root)
+    assert found.names == ("cat/a.png", "dog/b.png")
+    assert "2 link(s) to a folder that is read already, not followed: cat/again, dog/self" in found.describe()
+    assert "1 file left out, a dead link or no plain file: loop.png" in found.describe()
+
+
+def test_links_out_of_the_folder_are_followed_unless_told_otherwise(make_images: Make, tmp_path: Path) -> None:
+    root = make_images(["cat/a.png", "../elsewhere/b.png"])
+    (root / "dog").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    assert read_collection(root).names == ("cat/a.png", "dog/b.png")
+    assert read_collection(root, follow_symlinks=False).names == ("cat/a.png",)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are bytes on POSIX only")
+def test_a_name_that_is_not_utf8_is_left_out_and_counted(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    os.link(root / "a.png", root / "b\udcff.png")
+    found = read_collection(root)
+    assert found.names == ("a.png",)
+    assert "1 file left out because the name is not UTF-8" in found.describe()
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may open every folder")
+def test_a_folder_that_may_not_be_opened_is_counted(make_images: Make) -> None:
+    root = make_images(["a.png", "closed/b.png"])
+    (root / "closed").chmod(0)
+    try:
+        assert "1 folder(s) may not be opened: closed" in read_collection(root).describe()
+    finally:
+        (root / "closed").chmod(0o700)
+
+
+def test_all_images_labeled_and_none_labeled_are_both_readable(make_images: Make) -> None:
+    root = make_images(["cat/a.png", "dog/b.png"])
+    assert read_collection(root).count() == "2 images, 2 labeled in 2 categories, 0 unlabeled"
+    assert read_collection(root / "cat").count() == "1 image, none labeled, 1 unlabeled"

@@ -1,0 +1,95 @@
+"""Ready embeddings arrive whole, under their names, and never unpickle anything."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from shoal.data.readers import read_embeddings
+from shoal.errors import DataError
+
+X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+PATHS = ["b.png", "a.png", "c.png"]
+SORTED = [1, 0, 2]
+
+
+def test_npy_rows_keep_their_order(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    found = read_embeddings(tmp_path / "x.npy")
+    np.testing.assert_array_equal(found.x, X)
+    assert found.names == ("row-000000", "row-000001", "row-000002")
+    assert found.describe() == "3 embeddings of 4 numbers, none labeled, 3 unlabeled"
+
+
+def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=X, y=np.array(["dog", "cat", "-1"]), paths=np.array(PATHS))
+    found = read_embeddings(tmp_path / "x.npz")
+    np.testing.assert_array_equal(found.x, X[SORTED])
+    assert found.names == ("a.png", "b.png", "c.png")
+    assert found.classes == ("cat", "dog")
+    np.testing.assert_array_equal(found.labels, [0, 1, -1])
+    np.savez(tmp_path / "y.npz", X=X, y=np.array([7, 3, -1]))
+    assert read_embeddings(tmp_path / "y.npz").classes == ("3", "7")
+
+
+@pytest.mark.parametrize("name", ["path", "uuid", "file_name"])
+@pytest.mark.parametrize("vector", ["emb", "embedding", "vector"])
+def test_parquet_with_a_list_column_is_read(tmp_path: Path, name: str, vector: str) -> None:
+    frame = pd.DataFrame({name: PATHS, vector: list(X), "label": ["dog", None, "cat"]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    found = read_embeddings(tmp_path / "x.parquet")
+    np.testing.assert_array_equal(found.x, X[SORTED])
+    assert found.x.dtype == np.float32
+    assert found.names == ("a.png", "b.png", "c.png")
+    np.testing.assert_array_equal(found.labels, [-1, 1, 0])
+
+
+def test_numbered_csv_columns_are_read_in_numeric_order(tmp_path: Path) -> None:
+    wide = np.arange(36.0).reshape(3, 12)
+    columns = {f"embedding_{i}": wide[:, i] for i in reversed(range(12))}
+    pd.DataFrame({"filename": PATHS, **columns}).to_csv(tmp_path / "x.csv", index=False)
+    found = read_embeddings(tmp_path / "x.csv")
+    np.testing.assert_array_equal(found.x, wide[SORTED])
+    assert found.names == ("a.png", "b.png", "c.png")
+
+
+def test_objects_are_never_unpickled(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match="never unpickled"):
+        read_embeddings(tmp_path / "x.npy")
+    np.savez(tmp_path / "x.npz", X=X, y=np.array(["a", None, 1], dtype=object))
+    with pytest.raises(DataError, match="never unpickled"):
+        read_embeddings(tmp_path / "x.npz")
+
+
+def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
+    def refused(file: str, message: str) -> None:
+        with pytest.raises(DataError, match=message):
+            read_embeddings(tmp_path / file)
+
+    refused("nowhere.npy", "no such file")
+    (tmp_path / "x.pt").write_bytes(b"x")
+    refused("x.pt", "expected .npy, .npz, .parquet, .csv")
+    (tmp_path / "text.npy").write_bytes(b"not an array")
+    refused("text.npy", "cannot be read as a numpy file|never unpickled")
+    (tmp_path / "text.npz").write_bytes(b"not an archive")
+    refused("text.npz", "cannot be read as a numpy file|never unpickled")
+    np.savez(tmp_path / "no.npz", Z=X)
+    refused("no.npz", r"found \['Z'\], expected an array X")
+    np.savez(tmp_path / "short.npz", X=X, y=np.array([1, 2]))
+    refused("short.npz", "labels: found 2, expected 3")
+    np.savez(tmp_path / "twice.npz", X=X, paths=np.array(["a", "b", "a"]))
+    refused("twice.npz", "'a' names rows 0 and 2")
+    np.save(tmp_path / "nan.npy", np.array([[1.0, np.nan]]))
+    refused("nan.npy", "NaN or infinity")
+    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [1.0, 2.0]]}).to_parquet(tmp_path / "ragged.parquet")
+    refused("ragged.parquet", r"rows of \[1, 2\] numbers")
+    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], None]}).to_parquet(tmp_path / "null.parquet")
+    refused("null.parquet", r"rows of \[0, 1\] numbers")
+    pd.DataFrame({"path": ["a"], "x": [1.0]}).to_parquet(tmp_path / "plain.parquet")
+    refused("plain.parquet", "expected a list column emb or embedding or vector")
+    (tmp_path / "words.csv").write_text("filename,embedding_0\na,b\n")
+    refused("words.csv", "not a number")
+    (tmp_path / "none.csv").write_text("filename,x\na,1\n")
+    refused("none.csv", "expected embedding_0")

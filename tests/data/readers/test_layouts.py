@@ -1,0 +1,286 @@
+"""Every layout of images and labels is recognised, described in words, and never shifts an id."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from shoal.data.collection import Collection
+from shoal.data.readers import read_collection
+from shoal.errors import DataError, UsageError
+
+Make = Callable[[list[str]], Path]
+
+
+def labels_by_name(collection: Collection) -> dict[str, str | None]:
+    pairs = zip(collection.names, collection.labels, strict=True)
+    return {name: None if label < 0 else collection.classes[label] for name, label in pairs}
+
+
+def write(file: Path, text: str) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(text.encode("utf-8"))
+    return file
+
+
+# Folder and table
+
+
+@pytest.mark.parametrize("path_column", ["file_name", "path", "filepath", "filename", "image", "img_file_name"])
+@pytest.mark.parametrize("label_column", ["label", "class", "category", "object_annotation_category"])
+def test_the_usual_column_names_are_found(make_images: Make, path_column: str, label_column: str) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", f"id,{path_column},{label_column}\n1,a.png,cat\n")
+    assert labels_by_name(read_collection(root, table)) == {"a.png": "cat", "b.png": None}
+
+
+def test_csv_tsv_jsonl_parquet_frame_and_mapping_say_the_same(make_images: Make, tmp_path: Path) -> None:
+    root = make_images(["x/a.png", "b.png", "c.png"])
+    frame = pd.DataFrame({"path": ["x/a.png", "b.png"], "label": ["cat", "dog"]})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    frame.to_csv(tmp_path / "l.tsv", index=False, sep="\t")
+    frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
+    frame.to_json(tmp_path / "l.jsonl", orient="records", lines=True)
+    frame.to_parquet(tmp_path / "l.parquet")
+    files = [tmp_path / name for name in ("l.csv", "l.tsv", "semicolons.csv", "l.jsonl", "l.parquet")]
+    for labels in (*files, frame, {"x/a.png": "cat", "b.png": "dog"}):
+        found = read_collection(root, labels)
+        assert labels_by_name(found) == {"b.png": "dog", "c.png": None, "x/a.png": "cat"}
+        assert found.classes == ("cat", "dog")
+    assert "labels of l.csv (columns 'path' and 'label')" in read_collection(root, tmp_path / "l.csv").describe()
+
+
+def test_every_way_to_say_unlabeled_is_understood(make_images: Make) -> None:
+    cells = ["", "NaN", "-1", "unlabeled", "Unlabelled", "UNKNOWN", " ", "cat"]
+    root = make_images([f"{i}.png" for i in range(len(cells))])
+    table = write(root / "t.csv", "path,label\n" + "".join(f"{i}.png,{cell}\n" for i, cell in enumerate(cells)))
+    found = read_collection(root, table)
+    assert (found.n_labeled, found.classes) == (1, ("cat",))
+    other = read_collection(root, table, unlabeled_names=["cat"])
+    assert other.classes == ("-1", "NaN", "UNKNOWN", "Unlabelled", "unlabeled")
+
+
+def test_missing_values_of_a_frame_are_unlabeled_and_whole_floats_are_whole(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png", "c.png", "d.png"])
+    cells = [3.0, float("nan"), None, pd.NA]
+    frame = pd.DataFrame({"path": ["a.png", "b.png", "c.png", "d.png"], "label": pd.Series(cells, dtype=object)})
+    assert labels_by_name(read_collection(root, frame)) == {"a.png": "3", "b.png": None, "c.png": None, "d.png": None}
+
+
+def test_paths_are_relative_to_the_table_then_to_the_root(make_images: Make, tmp_path: Path) -> None:
+    root = make_images(["sub/a.png", "a.png", "only.png"])
+    table = write(root / "sub" / "t.csv", "path,label\na.png,near\nonly.png,far\n")
+    assert labels_by_name(read_collection(root, table)) == {"a.png": None, "only.png": "far", "sub/a.png": "near"}
+    beside = write(tmp_path / "tables" / "t.csv", f"path,label\n../photos/a.png,cat\n{root}/only.png,dog\n")
+    assert labels_by_name(read_collection(root, beside)) == {"a.png": "cat", "only.png": "dog", "sub/a.png": None}
+
+
+def test_backslashes_and_unicode_forms_in_a_table_still_find_the_file(make_images: Make) -> None:
+    root = make_images(["d/e\u0301t\u00e9.png"])  # the first é as e + accent, as macOS writes it
+    table = write(root / "t.csv", "path,label\nd\\\u00e9t\u00e9.png,summer\n")
+    assert labels_by_name(read_collection(root, table)) == {"d/e\u0301t\u00e9.png": "summer"}
+
+
+def test_class_names_are_kept_untouched(make_images: Make) -> None:
+    names = ["Grey Seal / pup", " leading", "Ärger, komma", "名前", 'quo"te', "../up", "new\u2028line", "a\x0bb"]
+    root = make_images([f"{i}.png" for i in range(len(names))])
+    quoted = "".join('{}.png,"{}"\n'.format(i, name.replace('"', '""')) for i, name in enumerate(names))
+    found = read_collection(root, write(root / "t.csv", "path,label\n" + quoted))
+    assert found.classes == tuple(sorted(names))
+    assert [labels_by_name(found)[f"{i}.png"] for i in range(len(names))] == names
+
+
+def test_nearly_equal_class_names_are_kept_and_noted(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    found = read_collection(root, {"a.png": "cat", "b.png": "Cat "})
+    assert found.classes == ("Cat ", "cat")
+    assert "1 pair(s) of categories differ only in case" in found.describe()
+
+
+def test_the_caller_may_order_the_classes(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    found = read_collection(root, {"a.png": "cat", "b.png": "dog"}, classes=["dog", "cat"])
+    np.testing.assert_array_equal(found.labels, [1, 0])
+    with pytest.raises(DataError, match="'cat' and 0 other label"):
+        read_collection(root, {"a.png": "cat", "b.png": "dog"}, classes=["dog"])
+
+
+def test_the_order_of_rows_and_files_does_not_matter(make_images: Make) -> None:
+    root = make_images([f"{i}.png" for i in (3, 1, 2)])
+    rows = ["1.png,b\n", "2.png,a\n", "3.png,b\n"]
+    first = read_collection(root, write(root / "t.csv", "path,label\n" + "".join(rows)))
+    again = read_collection(root, write(root / "t.csv", "path,label\n" + "".join(rows[::-1])))
+    assert first.names == again.names == ("1.png", "2.png", "3.png")
+    np.testing.assert_array_equal(first.labels, again.labels)
+
+
+# Folders
+
+
+def test_a_half_sorted_folder_labels_what_is_sorted(make_images: Make) -> None:
+    unlabeled = [f"{name}/z.png" for name in ("unlabeled", "Unlabelled", "_unlabeled", "unknown", "unsorted")]
+    root = make_images(["cat/a.png", "dog/deep/b.png", "loose.png", *unlabeled])
+    found = read_collection(root)
+    expected = dict.fromkeys(["loose.png", *unlabeled]) | {"cat/a.png": "cat", "dog/deep/b.png": "dog"}
+    assert labels_by_name(found) == expected
+    assert "read as 2 folder(s) of labeled images, the rest unlabeled" in found.describe()
+
+
+def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None:
+    make_images(["sorted/cat/a.png", "sorted/dog/b.png", "pile/cat/c.png", "pile/d.png"])
+    found = read_collection(labeled=tmp_path / "photos/sorted", unlabeled=tmp_path / "photos/pile")
+    assert labels_by_name(found) == {
+        "pile/cat/c.png": None,
+        "pile/d.png": None,
+        "sorted/cat/a.png": "cat",
+        "sorted/dog/b.png": "dog",
+    }
+    assert found.source(0) == tmp_path / "photos" / "pile" / "cat" / "c.png"
+
+
+def test_where_one_root_holds_the_other_images_count_once(make_images: Make, tmp_path: Path) -> None:
+    make_images(["sorted/cat/a.png", "d.png"])
+    found = read_collection(labeled=tmp_path / "photos/sorted", unlabeled=tmp_path / "photos")
+    assert labels_by_name(found) == {"d.png": None, "sorted/cat/a.png": "cat"}
+
+
+def test_labels_false_ignores_folder_names(make_images: Make) -> None:
+    root = make_images(["cat/a.png", "dog/b.png"])
+    assert read_collection(root, False).count() == "2 images, none labeled, 2 unlabeled"
+
+
+def test_folders_that_look_like_splits_are_noted(make_images: Make) -> None:
+    assert "look like splits" in read_collection(make_images(["train/a.png", "test/b.png"])).describe()
+
+
+def test_a_labels_file_that_is_not_used_is_noted(make_images: Make) -> None:
+    root = make_images(["cat/a.png"])
+    write(root / "labels.csv", "path,label\n")
+    assert "labels.csv is not read" in read_collection(root).describe()
+
+
+def test_other_files_are_counted_not_lost(make_images: Make) -> None:
+    root = make_images(["cat/a.png", ".hidden.png"])
+    for name in ("x.heic", "y.heic", "notes.txt"):
+        write(root / name, "")
+    text = read_collection(root).describe()
+    assert "3 files with other suffixes ignored (.heic 2, .txt 1)" in text
+    assert "1 file with a leading dot ignored" in text
+
+
+# Hugging Face
+
+
+def test_metadata_of_hugging_face_is_read(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png", "c.png"])
+    write(root / "metadata.jsonl", '{"file_name": "a.png", "label": 0}\n{"file_name": "b.png", "label": 1}\n')
+    found = read_collection(root)
+    assert labels_by_name(found) == {"a.png": "0", "b.png": "1", "c.png": None}
+    assert "Hugging Face" in found.layout
+    assert "1 image(s) without a row of metadata" in found.describe()
+
+
+def test_metadata_beside_class_folders_wins_and_warns(make_images: Make) -> None:
+    root = make_images(["cat/a.png", "dog/b.png"])
+    write(root / "metadata.csv", "file_name,label\ncat/a.png,lion\ndog/b.png,wolf\n")
+    found = read_collection(root)
+    assert found.classes == ("lion", "wolf")
+    assert "2 folder names are not read as categories, because metadata has labels" in found.describe()
+    assert read_collection(root, "folders").classes == ("cat", "dog")
+
+
+def test_metadata_in_the_wrong_folder_is_ignored_and_warns(make_images: Make) -> None:
+    root = make_images(["cat/a.png", "dog/b.png"])
+    write(root / "other" / "metadata.csv", "file_name,label\na.png,lion\n")
+    found = read_collection(root)
+    assert found.classes == ("cat", "dog")
+    assert "other/metadata.csv is ignored: none of its paths is an image beside or below it" in found.describe()
+
+
+def test_metadata_without_labels_leaves_the_folder_names(make_images: Make) -> None:
+    root = make_images(["cat/a.png", "dog/b.png"])
+    write(root / "metadata.csv", "file_name,caption\ncat/a.png,a cat\n")
+    found = read_collection(root)
+    assert found.classes == ("cat", "dog")
+    assert "metadata.csv is ignored: no label column" in found.describe()
+
+
+def test_metadata_per_split_is_joined(make_images: Make) -> None:
+    root = make_images(["train/a.png", "test/a.png"])
+    write(root / "train" / "metadata.csv", "file_name,label\na.png,cat\n")
+    write(root / "test" / "metadata.csv", "file_name,label\na.png,dog\n")
+    assert labels_by_name(read_collection(root)) == {"test/a.png": "dog", "train/a.png": "cat"}
+
+
+def test_two_metadata_files_side_by_side_are_refused(make_images: Make) -> None:
+    root = make_images(["a.png"])
+    write(root / "metadata.csv", "file_name,label\na.png,cat\n")
+    write(root / "metadata.jsonl", '{"file_name": "a.png", "label": "dog"}\n')
+    with pytest.raises(DataError, match=r"metadata\.csv, metadata\.jsonl side by side"):
+        read_collection(root)
+
+
+def test_ecotaxa_exports_are_read(make_images: Make) -> None:
+    root = make_images(["p1.png", "p2.png"])
+    rows = "object_id\timg_file_name\tobject_annotation_category\n[t]\t[t]\t[t]\no1\tp1.png\tCopepoda<Maxillopoda\n"
+    found = read_collection(root, write(root / "ecotaxa.tsv", rows))
+    assert labels_by_name(found) == {"p1.png": "Copepoda<Maxillopoda", "p2.png": None}
+    assert not found.notes
+
+
+# What Python callers hold
+
+
+def test_a_list_of_paths_is_read(make_images: Make) -> None:
+    root = make_images(["x/a.png", "y/b.png"])
+    found = read_collection([root / "y/b.png", str(root / "x/a.png")], ["dog", None])
+    assert labels_by_name(found) == {"x/a.png": None, "y/b.png": "dog"}
+    assert found.root == root
+
+
+def test_a_table_may_itself_list_the_images(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png", "c.png"])
+    table = write(root / "some.csv", f"path,label\nb.png,cat\n{root}/a.png,\n")
+    assert labels_by_name(read_collection(table)) == {"a.png": None, "b.png": "cat"}
+    frame = pd.DataFrame({"path": [str(root / "c.png")], "label": ["dog"]})
+    assert labels_by_name(read_collection(frame)) == {"c.png": "dog"}
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 5, 4, 1), (3, 5, 4, 3), (3, 5, 4, 4)])
+def test_an_array_of_images_is_read(shape: tuple[int, ...]) -> None:
+    found = read_collection(np.zeros(shape, dtype=np.uint8), np.array([1, 0, -1]))
+    assert list(labels_by_name(found).values()) == ["1", "0", None]
+    assert found.layout == "an array of 4 x 5 images"
+
+
+def test_a_list_of_pil_images_is_read() -> None:
+    images = [Image.new("RGB", (4, 5)), Image.new("L", (9, 2)), np.zeros((3, 3), dtype=np.uint8)]
+    found = read_collection(images, np.array(["cat", -1, None], dtype=object))
+    assert list(labels_by_name(found).values()) == ["cat", None, None]
+    assert found.source(1) is images[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "message"),
+    [
+        (np.zeros((2, 5, 4), dtype=np.float32), None, "found dtype float32, expected uint8"),
+        (np.zeros((2, 3, 5, 7), dtype=np.uint8), None, r"found shape \(2, 3, 5, 7\).*transpose"),
+        (np.zeros((2, 5, 4), dtype=np.uint8), [1], "found 1, expected 2, one per image"),
+        ([Image.new("L", (2, 2)), "a.png"], None, "image 1: found str"),
+        ([], None, "found none"),
+        ([1, 2], None, "image 0: found int"),
+        (None, None, "expected a folder, a table"),
+        ({"a": 1}, None, "found dict, expected a folder"),
+    ],
+)
+def test_images_in_memory_that_cannot_be_used_are_refused(source: object, labels: object, message: str) -> None:
+    with pytest.raises((DataError, UsageError), match=message):
+        read_collection(source, labels)
+
+
+def test_folders_of_both_kinds_are_not_mixed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="`labeled` and `unlabeled` together"):
+        read_collection(tmp_path, unlabeled=tmp_path)

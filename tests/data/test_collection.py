@@ -1,0 +1,103 @@
+"""A collection never shifts an id and says what it holds."""
+
+import numpy as np
+import pytest
+
+from shoal.data.collection import Collection, Truth, check_for_discovery
+from shoal.errors import DataError, UsageError
+
+
+def collection(given: list[int], classes: tuple[str, ...] = ("cat", "dog"), /, **changes: object) -> Collection:
+    names = tuple(f"image-{i:04d}" for i in range(len(given)))
+    images = np.zeros((len(given), 4, 4), dtype=np.uint8)
+    return Collection(**{"names": names, "labels": np.array(given), "classes": classes, "images": images} | changes)
+
+
+def test_describe_says_counts_layout_and_notes() -> None:
+    found = collection([0, 0, 1, -1], layout="a test", notes=("3 files ignored",))
+    assert found.describe() == "4 images, 3 labeled in 2 categories, 1 unlabeled\nread as a test\nnote: 3 files ignored"
+    assert (len(found), found.n_labeled, found.n_classes) == (4, 3, 2)
+    np.testing.assert_array_equal(found.is_labeled, [True, True, True, False])
+    np.testing.assert_array_equal(found.class_sizes, [2, 1])
+
+
+def test_thousands_and_singulars_read_well() -> None:
+    assert collection([-1] * 1200, ()).count() == "1,200 images, none labeled, 1,200 unlabeled"
+    assert collection([0], ("cat",)).count() == "1 image, 1 labeled in 1 category, 0 unlabeled"
+
+
+def test_a_subset_keeps_class_ids_names_and_images() -> None:
+    images = np.arange(4 * 16, dtype=np.uint8).reshape(4, 4, 4)
+    part = collection([0, 1, -1, 1], images=images).subset([1, 3])
+    assert part.names == ("image-0001", "image-0003")
+    assert part.classes == ("cat", "dog")
+    np.testing.assert_array_equal(part.labels, [1, 1])
+    np.testing.assert_array_equal(part.source(1), images[3])
+
+
+def test_a_subset_takes_booleans_too() -> None:
+    assert collection([0, 1, -1]).subset(np.array([True, False, True])).names == ("image-0000", "image-0002")
+
+
+@pytest.mark.parametrize("index", [[2, 1], [0, 0], [5], [-1], [], [[0]], [0.5], [True]])
+def test_a_subset_out_of_order_is_refused(index: list[int]) -> None:
+    with pytest.raises(UsageError, match="increasing positions"):
+        collection([0, 1, -1]).subset(index)
+
+
+def test_labels_cannot_be_changed_behind_its_back() -> None:
+    given = np.array([0, 1, -1])
+    found = collection([0, 1, -1], labels=given)
+    given[:] = 1
+    np.testing.assert_array_equal(found.labels, [0, 1, -1])
+    with pytest.raises(ValueError, match="read-only"):
+        found.labels[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"names": ("a", "a", "b")}, "'a' appears twice"),
+        ({"names": ("b", "a", "c")}, "'a' comes after 'b'"),
+        ({"labels": np.array([0, 1])}, "one label per row"),
+        ({"labels": np.array([0, 1, 2])}, "there are 2 class names"),
+        ({"labels": np.array([0, 1, -2])}, "below -1"),
+        ({"classes": ("cat", "cat")}, "class names must be unique"),
+        ({"images": np.zeros((2, 4, 4), dtype=np.uint8)}, "one per name"),
+        ({"images": None}, "give one of them"),
+    ],
+)
+def test_an_inconsistent_collection_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises((DataError, UsageError), match=message):
+        collection([0, 1, -1], **changes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 0, -1, -1], "labeled images of at least 2 categories, found 1; label a few"),
+        ([-1, -1, -1, -1], "none labeled.*at least 2 categories, found 0"),
+        ([0, 1, 0, 1], "every image is labeled, so nothing is left to discover; add unlabeled images"),
+        ([0, 1, -1], "at least 4 images; add 1"),
+    ],
+)
+def test_discovery_is_refused_with_what_it_needs(labels: list[int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_for_discovery(collection(labels), min_images=4)
+
+
+def test_discovery_accepts_two_known_classes_and_something_unlabeled() -> None:
+    check_for_discovery(collection([0, 1, -1, -1]), min_images=4)
+
+
+def test_truth_is_found_by_name_whatever_the_order() -> None:
+    truth = Truth(("a", "b", "c"), np.array([0, 2, 1]), ("cat", "dog", "eel"), n_known=2)
+    np.testing.assert_array_equal(truth.of(["c", "a"]), [1, 0])
+    np.testing.assert_array_equal(truth.is_known, [True, False, True])
+    with pytest.raises(DataError, match="no entry for 'x'"):
+        truth.of(["a", "x"])
+
+
+def test_truth_has_no_unlabeled_images() -> None:
+    with pytest.raises(DataError, match="one true class per image"):
+        Truth(("a",), np.array([-1]), ("cat",), n_known=1)
