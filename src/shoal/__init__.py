@@ -10,9 +10,12 @@ __version__ = "0.1.0"
 _HOMES = {
     "UNLABELED": "shoal.arrays",
     "ShoalError": "shoal.errors",
+    "Tree": "shoal.clustering.tree",
+    "WardClustering": "shoal.clustering.ward_clustering",
+    "ward_linkage": "shoal.clustering.ward",
 }
 
-__all__ = ["UNLABELED", "ShoalError"]
+__all__ = ["UNLABELED", "ShoalError", "Tree", "WardClustering", "ward_linkage"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,172 @@
+"""The tree that Ward's method grows, and every way of cutting it; numpy only.
+
+N leaves, numbered 0 … N-1; the i-th merge makes node N+i (scipy's numbering). A *slot* is one of N places that hold the
+current clusters while a cut moves down the tree: cluster c sits in slot min(leaves of c), so a merge keeps the
+smaller of two slots and frees the larger.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shoal.arrays import Floats, Ints
+from shoal.errors import DataError, UsageError
+
+
+@dataclass(frozen=True, eq=False)
+class Merges:
+    """Joins in the order of their height, by slot: step t absorbs slot `gone[t]` into slot `kept[t]` < `gone[t]`.
+
+    Before the first step leaf i sits in slot `start[i]`; step t leaves `n_clusters[t]` clusters. A sweep over every cut
+    keeps what it counts per slot (sizes, rows of a contingency table) and adds row `gone[t]` to row `kept[t]`: one
+    addition per cut, O(N) in all.
+    """
+
+    start: Ints
+    """(N,) slot of each leaf before the first step."""
+    kept: Ints
+    """(T,) the slot that survives each step."""
+    gone: Ints
+    """(T,) the slot that is absorbed and never used again."""
+    heights: Floats
+    """(T,) the height of each step, never falling."""
+    n_clusters: Ints
+    """(T,) the number of clusters after each step."""
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+
+class Tree:
+    """A hierarchy over N leaves from a linkage matrix in scipy's format.
+
+    Args:
+        linkage: (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never fall. An empty
+            (0, 4) matrix is the tree of a single leaf.
+
+    Example:
+        >>> tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
+        >>> tree.cut(2)
+        array([0, 0, 1])
+    """
+
+    def __init__(self, linkage: ArrayLike) -> None:
+        self.linkage: Floats = _checked(linkage)
+        self.n_leaves = len(self.linkage) + 1
+        self._left, self._right = self.linkage[:, :2].astype(np.int64).T  # (N-1,) each
+        self._slots = _first_leaves(self._left, self._right)  # (2N-1,)
+
+    @property
+    def heights(self) -> Floats:
+        """(N-1,) the height of each merge, never falling."""
+        return self.linkage[:, 2]
+
+    def cut(self, n_clusters: int) -> Ints:
+        """Label every leaf 0 … n_clusters-1, clusters numbered by their smallest leaf.
+
+        Undoes the last n_clusters-1 merges, so there are exactly `n_clusters` clusters even where heights are tied.
+        """
+        if not 1 <= n_clusters <= self.n_leaves:
+            raise UsageError(f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves")
+        return _numbered(self._slots_after(self.n_leaves - n_clusters))
+
+    def cut_at(self, height: float) -> Ints:
+        """Label every leaf by its cluster once all merges of at most `height` are done."""
+        if np.isnan(height):
+            raise UsageError("height: found NaN, expected a number")
+        return _numbered(self._slots_after(int(np.searchsorted(self.heights, height, side="right"))))
+
+    def merges(self, start: int | None = None) -> Merges:
+        """List the joins from `start` clusters (default: every leaf alone) down to one.
+
+        From `start` clusters the slots are the labels of `cut(start)`, 0 … start-1; by default they are the leaves.
+        """
+        n_clusters = self.n_leaves if start is None else start
+        labels = self.cut(n_clusters)
+        done = self.n_leaves - n_clusters
+        a, b = self._slots[self._left[done:]], self._slots[self._right[done:]]
+        label_of = np.full(self.n_leaves, -1)
+        label_of[self._slots_after(done)] = labels
+        a, b = label_of[a], label_of[b]
+        return Merges(
+            start=labels,
+            kept=np.minimum(a, b),
+            gone=np.maximum(a, b),
+            heights=self.heights[done:],
+            n_clusters=np.arange(n_clusters - 1, 0, -1),
+        )
+
+    def members(self, node: int) -> Ints:
+        """The leaves under a node, ascending: node < N is a leaf, N+i the i-th merge."""
+        if not 0 <= node < 2 * self.n_leaves - 1:
+            raise UsageError(f"node: found {node}, expected 0 to {2 * self.n_leaves - 2}")
+        leaves, below = [], [node]
+        while below:
+            top = below.pop()
+            if top < self.n_leaves:
+                leaves.append(top)
+            else:
+                below += (self._left[top - self.n_leaves], self._right[top - self.n_leaves])
+        return np.sort(np.array(leaves, dtype=np.int64))
+
+    def leaf_order(self) -> Ints:
+        """The leaves from left to right as a dendrogram draws them, each merge's first node on the left."""
+        sizes = np.concatenate([np.ones(self.n_leaves, np.int64), self.linkage[:, 3].astype(np.int64)])
+        place = np.zeros(2 * self.n_leaves - 1, np.int64)  # where each node's leaves begin
+        for i in range(self.n_leaves - 2, -1, -1):
+            left, right = self._left[i], self._right[i]
+            place[left] = place[self.n_leaves + i]
+            place[right] = place[left] + sizes[left]
+        order = np.empty(self.n_leaves, np.int64)
+        order[place[: self.n_leaves]] = np.arange(self.n_leaves)
+        return order
+
+    def _slots_after(self, n_merges: int) -> Ints:
+        """(N,) the slot of each leaf once the first `n_merges` merges are done."""
+        nodes = self.n_leaves + n_merges
+        parent = np.arange(nodes)
+        made = np.arange(self.n_leaves, nodes)
+        parent[self._left[:n_merges]] = made
+        parent[self._right[:n_merges]] = made
+        while True:  # halve every path to its root: log2(depth) passes
+            above = parent[parent]
+            if np.array_equal(above, parent):
+                return self._slots[parent[: self.n_leaves]]
+            parent = above
+
+
+def _checked(linkage: ArrayLike) -> Floats:
+    """Check scipy's format, so that every walk over the tree ends."""
+    found = np.array(linkage, dtype=np.float64)  # a copy: a tree does not change
+    if found.size == 0:
+        found = found.reshape(0, 4)
+    if found.ndim != 2 or found.shape[1] != 4:
+        raise DataError(f"linkage: found shape {found.shape}, expected (N-1, 4) as scipy writes it")
+    if not np.isfinite(found).all():
+        raise DataError("linkage: NaN or infinity found, expected finite nodes, heights and counts")
+    n_merges = len(found)
+    nodes = found[:, :2].astype(np.int64)
+    is_made = (nodes >= 0) & (nodes < np.arange(n_merges + 1, 2 * n_merges + 1)[:, None])
+    if not is_made.all() or (nodes != found[:, :2]).any() or len(np.unique(nodes)) != nodes.size:
+        raise DataError("linkage: a node is used twice or before it is made; expected scipy's format")
+    if (np.diff(found[:, 2]) < 0).any():
+        raise DataError("linkage: heights fall; expected rows sorted by height")
+    found.flags.writeable = False
+    return found
+
+
+def _first_leaves(left: Ints, right: Ints) -> Ints:
+    """(2N-1,) the smallest leaf under each node."""
+    n_leaves = len(left) + 1
+    first = np.arange(2 * n_leaves - 1)
+    values = first.tolist()  # a python list: item access is several times faster than numpy's
+    for i, (a, b) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        values[n_leaves + i] = min(values[a], values[b])
+    first[:] = values
+    return first
+
+
+def _numbered(slots: Ints) -> Ints:
+    """Renumber slots 0 … K-1 in ascending order."""
+    return np.unique(slots, return_inverse=True)[1].astype(np.int64)

@@ -1,0 +1,51 @@
+"""Ward's method as a scikit-learn estimator."""
+
+from typing import Any, Self
+
+import torch
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import validate_data
+
+from shoal.arrays import Floats, Ints
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+
+
+class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Cut the exact Ward tree of the rows into a given number of clusters.
+
+    Args:
+        n_clusters: how many clusters, at most the number of rows.
+        device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
+        memory: bytes for the block of the scan; None takes a share of what is free.
+
+    Attributes:
+        labels_: (N,) cluster of each row, numbered by each cluster's smallest row.
+        tree_: the whole `Tree`; `tree_.cut(k)` gives any other cut at once.
+        children_: (N-1, 2) the two nodes of each merge.
+        distances_: (N-1,) the height of each merge.
+        n_leaves_: N.
+        n_features_in_: the number of columns.
+
+    Example:
+        >>> WardClustering(n_clusters=2).fit_predict([[0.0], [0.1], [5.0]])
+        array([0, 0, 1])
+    """
+
+    def __init__(
+        self, n_clusters: int = 2, *, device: str | torch.device | None = None, memory: int | None = None
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.device = device
+        self.memory = memory
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Grow the tree of X (N, D) and cut it; `y` is ignored."""
+        rows = validate_data(self, X, dtype=["float64", "float32"])
+        self.tree_ = Tree(ward_linkage(rows, device=self.device, memory=self.memory))
+        self.labels_: Ints = self.tree_.cut(self.n_clusters)
+        self.children_: Ints = self.tree_.linkage[:, :2].astype("int64")
+        self.distances_: Floats = self.tree_.heights
+        self.n_leaves_ = self.tree_.n_leaves
+        return self

@@ -1,0 +1,128 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from shoal.clustering.matching import (
+    Accuracy,
+    accuracy_per_subset,
+    adjusted_rand,
+    class_averaged_accuracy,
+    contingency,
+    gcd_accuracy,
+    match,
+    matched_accuracy,
+    normalized_mutual_info,
+    recall_at_k,
+)
+from shoal.errors import DataError, UsageError
+
+
+def slow_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
+    """Try every one-to-one assignment of clusters to classes, dummies filling up the shorter side."""
+    clusters, classes = np.unique(y_pred).tolist(), np.unique(y_true).tolist()
+    width = max(len(clusters), len(classes))
+    classes += [None] * (width - len(classes))
+    clusters += [None] * (width - len(clusters))
+    best = 0
+    for order in itertools.permutations(classes):
+        wanted = dict(zip(clusters, order, strict=True))
+        best = max(best, sum(wanted[p] == t for t, p in zip(y_true, y_pred, strict=True)))
+    return best / len(y_true)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3, 4, 6])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_matching_is_the_best_of_all_permutations(n_clusters: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    y_true, y_pred = rng.integers(0, 4, 30), rng.integers(0, n_clusters, 30)
+    assert matched_accuracy(y_true, y_pred) == pytest.approx(slow_accuracy(y_true, y_pred))
+
+
+def test_one_matching_serves_known_and_novel() -> None:
+    """Six images: cluster 5 holds a, a, b and cluster 7 holds b, c, c. Best: 5=a, 7=c, four of six right.
+
+    Known are a and b: a is right twice, b is wrong twice, so 2 of 4. Novel is c: 2 of 2.
+    """
+    y_true = np.array(["a", "a", "b", "b", "c", "c"])
+    y_pred = np.array([5, 5, 5, 7, 7, 7])
+    accuracy = gcd_accuracy(y_true, y_pred, np.isin(y_true, ["a", "b"]))
+    assert accuracy == Accuracy(all=4 / 6, known=0.5, novel=1.0)
+    assert str(accuracy) == "All 66.7 / Known 50.0 / Novel 100.0"
+
+
+def test_separate_matchings_flatter() -> None:
+    """As above: known alone, 5=a and 7=b give 3 of 4; novel alone, 7=c gives 2 of 2."""
+    y_true = np.array([0, 0, 1, 1, 2, 2])
+    y_pred = np.array([5, 5, 5, 7, 7, 7])
+    assert accuracy_per_subset(y_true, y_pred, y_true < 2) == Accuracy(all=4 / 6, known=0.75, novel=1.0)
+
+
+def test_class_averages_count_every_class_once() -> None:
+    """Class 0 has four images, all right; class 1 has one, wrong: averaged over classes that is a half, not 4/5."""
+    y_true, y_pred = np.array([0, 0, 0, 0, 1]), np.zeros(5, dtype=int)
+    averaged = class_averaged_accuracy(y_true, y_pred, y_true == 0)
+    assert averaged == Accuracy(all=0.5, known=1.0, novel=0.0)
+    assert gcd_accuracy(y_true, y_pred, y_true == 0).all == 0.8
+
+
+def test_class_averages_refuse_a_class_that_is_both() -> None:
+    with pytest.raises(DataError, match="both known and novel"):
+        class_averaged_accuracy([0, 0], [0, 0], [True, False])
+
+
+def test_a_subset_without_images_is_nan() -> None:
+    accuracy = gcd_accuracy([0, 1], [0, 1], [True, True])
+    assert (accuracy.all, accuracy.known) == (1.0, 1.0)
+    assert math.isnan(accuracy.novel)
+    assert math.isnan(matched_accuracy([], []))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_names_of_clusters_and_order_of_images_change_nothing(seed: int) -> None:
+    """Small counts make many ties between matchings; none may be broken by a name or by the order of files."""
+    rng = np.random.default_rng(seed)
+    y_true, y_pred = rng.integers(0, 5, 20), rng.integers(0, 6, 20)
+    renamed, order = rng.permutation(6)[y_pred], rng.permutation(20)
+    expected = gcd_accuracy(y_true, y_pred, y_true < 3)
+    assert gcd_accuracy(y_true, renamed, y_true < 3) == expected
+    assert gcd_accuracy(y_true[order], y_pred[order], y_true[order] < 3) == expected
+
+
+def test_contingency_counts_pairs() -> None:
+    counts, clusters, classes = contingency(["b", "a", "b"], [9, 4, 9])
+    assert counts.tolist() == [[1, 0], [0, 2]]
+    assert (clusters.tolist(), classes.tolist()) == ([4, 9], ["a", "b"])
+
+
+def test_pairs_that_share_no_image_are_not_matched() -> None:
+    """Cluster 0 holds three images of class 0 and one of class 1; cluster 1, left over, holds none of class 1."""
+    matching = match([0, 0, 0, 1, 0], [0, 0, 0, 0, 1])
+    assert (matching.clusters.tolist(), matching.classes.tolist(), matching.counts.tolist()) == ([0], [0], [3])
+
+
+def test_recall_asks_for_one_neighbor_of_the_same_class() -> None:
+    """Query 0 (class a) finds b, a: right from k = 2 on. Query 1 (class b) finds a, a: never."""
+    bank = np.array(["b", "a", "a"])
+    neighbors = np.array([[0, 1], [1, 2]])
+    assert recall_at_k(neighbors, ["a", "b"], bank, 1) == 0.0
+    assert recall_at_k(neighbors, ["a", "b"], bank, 2) == 0.5
+
+
+def test_nmi_and_ari_are_those_of_scikit_learn() -> None:
+    y_true, y_pred = [0, 0, 1, 1, 2], [1, 1, 0, 2, 2]
+    assert normalized_mutual_info(y_true, y_pred) == normalized_mutual_info_score(y_true, y_pred)
+    assert adjusted_rand(y_true, y_pred) == adjusted_rand_score(y_true, y_pred)
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(DataError, match=r"shapes \(2,\) and \(3,\)"):
+        matched_accuracy([0, 1], [0, 1, 2])
+    with pytest.raises(DataError, match="expected booleans"):
+        gcd_accuracy([0, 1], [0, 1], [1, 0])
+    with pytest.raises(DataError, match=r"of shape \(3,\)"):
+        gcd_accuracy([0, 1], [0, 1], [True, True, False])
+    with pytest.raises(UsageError, match="at least k per query"):
+        recall_at_k([[0]], [0], [0], 2)

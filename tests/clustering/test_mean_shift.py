@@ -1,0 +1,209 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from shoal.clustering.mean_shift import (
+    NeighborAttention,
+    ShiftSettings,
+    find_neighbors,
+    mean_shift,
+    random_neighbors,
+    shift,
+)
+from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.errors import UsageError
+
+
+def unit(rows: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+@pytest.fixture
+def points() -> Tensor:
+    return unit(torch.randn(40, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+
+
+@pytest.fixture
+def own() -> Tensor:
+    return torch.arange(40)
+
+
+def slow_shift(points: Tensor, neighbors: Tensor, alpha: float) -> Tensor:
+    """The double loop: every point, every column."""
+    k = neighbors.shape[1]
+    moved = []
+    for i in range(len(points)):
+        row = [(1 - alpha) * float(value) for value in points[i]]
+        for j in neighbors[i].tolist():
+            row = [value + alpha / k * float(other) for value, other in zip(row, points[j], strict=True)]
+        length = math.sqrt(sum(value * value for value in row))
+        moved.append([value / length for value in row])
+    return torch.tensor(moved, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
+def test_a_step_is_the_double_loop(points: Tensor, own: Tensor, alpha: float) -> None:
+    neighbors = k_nearest(points, points, 5, exclude=own).indices
+    torch.testing.assert_close(mean_shift(points, points, neighbors, alpha=alpha), slow_shift(points, neighbors, alpha))
+
+
+def test_two_points_at_a_right_angle_meet_half_way() -> None:
+    """With α = 0.5 and one neighbor each, (1, 0) and (0, 1) both move to the diagonal."""
+    corners = torch.eye(2, dtype=torch.float64)
+    moved = mean_shift(corners, corners, torch.tensor([[1], [0]]), alpha=0.5)
+    torch.testing.assert_close(moved, torch.full((2, 2), math.sqrt(0.5), dtype=torch.float64))
+
+
+def test_alpha_one_lands_on_the_neighbors_mean() -> None:
+    """(0, -1) forgets itself and lands between (1, 0) and (0, 1)."""
+    bank = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    moved = mean_shift(bank[2:], bank, torch.tensor([[0, 1]]), alpha=1.0)
+    torch.testing.assert_close(moved, torch.full((1, 2), math.sqrt(0.5)))
+
+
+def test_a_point_whose_mean_is_zero_stays_and_has_a_gradient() -> None:
+    """(1, 0) and its only neighbor (-1, 0) cancel out at α = 0.5."""
+    points = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
+    moved = mean_shift(points, points, torch.tensor([[1], [0]]), alpha=0.5)
+    assert torch.equal(moved, points)
+    moved.sum().backward()
+    assert points.grad is not None
+    assert points.grad.isfinite().all()
+
+
+def test_a_step_leaves_its_input_alone(points: Tensor, own: Tensor) -> None:
+    before = points.clone()
+    mean_shift(points, points, k_nearest(points, points, 5, exclude=own).indices, alpha=0.5)
+    assert torch.equal(points, before)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_steps_in_batches_are_steps_at_once_bit_for_bit(
+    points: Tensor, own: Tensor, batch: int, dtype: torch.dtype
+) -> None:
+    """Four steps, each reading the whole set as it was before the step, whatever the batch size."""
+    whole = parts = points.to(dtype)
+    for _ in range(4):
+        lists = k_nearest(whole, whole, 5, exclude=own).indices
+        whole = mean_shift(whole, whole, lists, alpha=0.5)
+        lists = k_nearest(parts, parts, 5, exclude=own, block_rows=batch).indices
+        rows = range(0, 40, batch)
+        parts = torch.cat([mean_shift(parts[r : r + batch], parts, lists[r : r + batch], alpha=0.5) for r in rows])
+    assert torch.equal(whole, parts)
+
+
+def test_gradients_reach_points_and_bank(points: Tensor) -> None:
+    lists = k_nearest(points[:5], points[5:], 3).indices
+    inputs = (points[:5].clone().requires_grad_(), points[5:].clone().requires_grad_())
+    assert torch.autograd.gradcheck(lambda p, b: mean_shift(p, b, lists, alpha=0.5), inputs)
+
+
+def test_the_uniform_kernel_averages_everything_within_its_radius() -> None:
+    """At 0, 20, 40 and 180 degrees with cos ≥ 0.9 (25.8 degrees): 20 sees 0 and 40 and stays; 180 sees nobody."""
+    radians = torch.tensor([0.0, 20.0, 40.0, 180.0], dtype=torch.float64) * torch.pi / 180
+    points = torch.stack([radians.cos(), radians.sin()], dim=1)
+    settings = ShiftSettings(kernel="uniform")
+    lists = find_neighbors(points, points, settings, exclude=torch.arange(4))
+    assert lists.indices.shape == (4, 3)  # never more than there are
+    moved = shift(points, points, lists, settings)
+    found = (torch.atan2(moved[:, 1], moved[:, 0]) * 180 / torch.pi).tolist()
+    assert found == pytest.approx([10, 20, 30, 180])
+
+
+def test_the_gaussian_kernel_is_a_weighted_mean(points: Tensor, own: Tensor) -> None:
+    settings = ShiftSettings(kernel="gaussian", bandwidth=0.5)
+    moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings)
+    weights = torch.exp((points @ points.T - 1) / (2 * 0.5**2))  # the diagonal is the point itself: weight 1
+    torch.testing.assert_close(moved, unit(weights @ points))
+
+
+def test_radius_kernels_look_at_no_more_neighbors_than_allowed(points: Tensor, own: Tensor) -> None:
+    settings = ShiftSettings(kernel="gaussian", max_neighbors=7)
+    assert find_neighbors(points, points, settings, exclude=own).indices.shape == (40, 7)
+    assert ShiftSettings(kernel="uniform").list_length(5000) == 1000
+
+
+def test_longer_lists_than_the_kernel_uses_are_cut(points: Tensor, own: Tensor) -> None:
+    long = k_nearest(points, points, 20, exclude=own)
+    settings = ShiftSettings(n_neighbors=5)
+    expected = mean_shift(points, points, long.indices[:, :5], alpha=0.5)
+    assert torch.equal(shift(points, points, long, settings), expected)
+
+
+def test_random_neighbors_are_different_rows_and_never_the_point(points: Tensor, own: Tensor) -> None:
+    drawn = random_neighbors(points, points, 39, exclude=own, generator=torch.Generator().manual_seed(0)).indices
+    everyone_else = [[j for j in range(40) if j != i] for i in range(40)]
+    assert drawn.sort(dim=1).values.tolist() == everyone_else
+
+
+def test_random_neighbors_follow_the_generator(points: Tensor, own: Tensor) -> None:
+    settings = ShiftSettings(retrieval="random")
+    first, again, other = (
+        find_neighbors(points, points, settings, exclude=own, generator=torch.Generator().manual_seed(s)).indices
+        for s in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_attention_with_equal_keys_is_the_mean(points: Tensor, own: Tensor) -> None:
+    """Keys of zero make every weight 1/k, so attention becomes the plain mean."""
+    attention = NeighborAttention(6).double()
+    torch.nn.init.zeros_(attention.key.weight)
+    settings = ShiftSettings(aggregation="attention")
+    lists = find_neighbors(points, points, settings, exclude=own)
+    moved = shift(points, points, lists, settings, attention=attention)
+    torch.testing.assert_close(moved, mean_shift(points, points, lists.indices, alpha=0.5))
+
+
+def test_attention_learns(points: Tensor, own: Tensor) -> None:
+    attention = NeighborAttention(6).double()
+    settings = ShiftSettings(aggregation="attention")
+    moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings, attention=attention)
+    moved[:, 0].sum().backward()
+    assert attention.query.weight.grad is not None
+    assert attention.query.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"alpha": -0.1}, r"alpha: found -0.1, expected a number in \[0, 1\]"),
+        ({"alpha": 1.1}, "alpha"),
+        ({"alpha": float("nan")}, "alpha"),
+        ({"n_neighbors": 0}, "n_neighbors: found 0"),
+        ({"max_neighbors": 0}, "max_neighbors"),
+        ({"min_similarity": 2.0}, "min_similarity"),
+        ({"bandwidth": 0.0}, "bandwidth"),
+        ({"kernel": "cosine"}, "kernel: found 'cosine'"),
+        ({"retrieval": "far"}, "retrieval"),
+        ({"aggregation": "max"}, "aggregation"),
+        ({"kernel": "uniform", "aggregation": "attention"}, "knn kernel only"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ShiftSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_arguments_that_cannot_be_used_are_refused(points: Tensor, own: Tensor) -> None:
+    lists = k_nearest(points, points, 3, exclude=own)
+    with pytest.raises(UsageError, match="alpha"):
+        mean_shift(points, points, lists.indices, alpha=1.5)
+    with pytest.raises(UsageError, match="attention="):
+        shift(points, points, lists, ShiftSettings(aggregation="attention"))
+    with pytest.raises(UsageError, match="39 other rows"):
+        random_neighbors(points, points, 40, exclude=own)
+
+
+@pytest.mark.gpu
+def test_cpu_and_gpu_shift_to_the_same_place_bit_for_bit() -> None:
+    points = unit(torch.randn(500, 96, generator=torch.Generator().manual_seed(4)))
+    lists = k_nearest(points, points, 8, exclude=torch.arange(500))
+    on_gpu = shift(
+        points.cuda(), points.cuda(), Neighbors(lists.indices.cuda(), lists.similarities.cuda()), ShiftSettings()
+    )
+    assert torch.equal(on_gpu.cpu(), shift(points, points, lists, ShiftSettings()))

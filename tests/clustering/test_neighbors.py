@@ -1,0 +1,171 @@
+import pytest
+import torch
+from torch import Tensor
+
+from shoal.clustering import neighbors as module
+from shoal.clustering.neighbors import Neighbors, k_nearest, rounding_bound, similarities, tree_sum
+from shoal.errors import UsageError
+
+
+def unit(rows: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+@pytest.fixture
+def points() -> Tensor:
+    return unit(torch.randn(60, 24, generator=torch.Generator().manual_seed(0)))
+
+
+def slow_k_nearest(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None = None) -> Neighbors:
+    """Every pair's similarity, then a full sort by (-similarity, index)."""
+    everything = torch.arange(len(bank)).expand(len(queries), -1)
+    scores = similarities(queries, bank, everything)
+    if exclude is not None:
+        for row, left_out in enumerate(exclude.tolist()):
+            if left_out >= 0:
+                scores[row, left_out] = -torch.inf
+    order = [sorted(range(len(bank)), key=lambda j, r=row: (-scores[r, j].item(), j))[:k] for row in range(len(scores))]
+    indices = torch.tensor(order)
+    return Neighbors(indices, scores.gather(1, indices))
+
+
+def assert_same(found: Neighbors, expected: Neighbors) -> None:
+    assert torch.equal(found.indices, expected.indices)
+    assert torch.equal(found.similarities, expected.similarities)
+
+
+def angles(*degrees: float) -> Tensor:
+    radians = torch.tensor(degrees, dtype=torch.float64) * torch.pi / 180
+    return torch.stack([radians.cos(), radians.sin()], dim=1)
+
+
+def test_neighbors_of_points_on_a_circle() -> None:
+    """Points at 0, 10, 30 and 100 degrees: from 30 the nearest is 10 (20 degrees away), then 0, then 100."""
+    circle = angles(0, 10, 30, 100)
+    found = k_nearest(circle, circle, 3, exclude=torch.arange(4))
+    assert found.indices.tolist() == [[1, 2, 3], [0, 2, 3], [1, 0, 3], [2, 1, 0]]
+    assert found.similarities[2].tolist() == pytest.approx([0.9397, 0.8660, 0.3420], abs=1e-4)
+
+
+@pytest.mark.parametrize("k", [1, 8, 59])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_neighbors_are_those_of_a_full_sort(points: Tensor, k: int, dtype: torch.dtype) -> None:
+    rows = points.to(dtype)
+    own = torch.arange(60)
+    assert_same(k_nearest(rows, rows, k, exclude=own), slow_k_nearest(rows, rows, k, own))
+
+
+def test_queries_may_differ_from_the_bank(points: Tensor) -> None:
+    assert_same(k_nearest(points[:7], points[7:], 5), slow_k_nearest(points[:7], points[7:], 5))
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 60])
+def test_neighbors_do_not_depend_on_the_block_size(points: Tensor, block_rows: int) -> None:
+    own = torch.arange(60)
+    assert_same(
+        k_nearest(points, points, 5, exclude=own, block_rows=block_rows), k_nearest(points, points, 5, exclude=own)
+    )
+
+
+def test_neighbors_do_not_depend_on_threads_or_chunks(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = k_nearest(points, points, 5)
+    monkeypatch.setitem(module.CHUNK_ELEMENTS, "cpu", 100)
+    monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 1000)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert_same(k_nearest(points, points, 5), expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_neighbors_do_not_depend_on_the_order_of_rows(points: Tensor) -> None:
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(1))
+    own = torch.arange(60)
+    plain, shuffled = k_nearest(points, points, 5, exclude=own), k_nearest(points[order], points[order], 5, exclude=own)
+    assert torch.equal(order[shuffled.indices], plain.indices[order])
+    assert torch.equal(shuffled.similarities, plain.similarities[order])
+
+
+def test_a_point_is_left_out_by_its_index_and_its_duplicate_is_not() -> None:
+    """Rows 0 and 1 are the same point: each is the other's nearest, and neither is its own."""
+    rows = angles(0, 0, 50)
+    assert k_nearest(rows, rows, 1, exclude=torch.arange(3)).indices.tolist() == [[1], [0], [0]]
+
+
+def test_exclude_minus_one_leaves_nothing_out(points: Tensor) -> None:
+    nobody = torch.full((60,), -1)
+    assert_same(k_nearest(points, points, 60, exclude=nobody), k_nearest(points, points, 60))
+
+
+def test_ties_go_to_the_lowest_index() -> None:
+    """All six bank rows are the same point, so the k nearest are the first k."""
+    bank = angles(40, 40, 40, 40, 40, 40)
+    assert k_nearest(angles(0, 40), bank, 3).indices.tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-7, 1e-5])
+def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) -> None:
+    """30 copies of a point are closer than the float32 bound: float64 products decide which 5 of them are nearest."""
+    shake = noise * torch.randn(30, 24, generator=torch.Generator().manual_seed(2))
+    bank = torch.cat([points, points[:1] + shake])
+    own = torch.arange(90)
+    assert_same(k_nearest(bank, bank, 5, exclude=own, block_rows=11), slow_k_nearest(bank, bank, 5, own))
+
+
+def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
+    rows = torch.randn(50, 8, generator=torch.Generator().manual_seed(3)) * torch.logspace(-6, 6, 50)[:, None]
+    assert_same(k_nearest(rows, rows, 4), slow_k_nearest(rows, rows, 4))
+
+
+def test_nothing_outside_a_list_is_more_similar_than_its_last(points: Tensor) -> None:
+    found = k_nearest(points, points, 5)
+    exact = points.double() @ points.double().T
+    outside = exact.scatter(1, found.indices, -torch.inf).max(dim=1).values
+    assert (outside <= found.similarities[:, -1] + 2 * rounding_bound(24)).all()
+
+
+def test_the_raw_search_finds_the_same_where_nothing_is_close(points: Tensor) -> None:
+    own = torch.arange(60)
+    raw = k_nearest(points, points, 5, exclude=own, exact=False)
+    assert torch.equal(raw.indices, k_nearest(points, points, 5, exclude=own).indices)
+    assert raw.similarities.dtype == torch.float32
+
+
+def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tensor) -> None:
+    expected = k_nearest(points, points, 5)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert_same(k_nearest(points, points, 5), expected)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 13, 768])
+def test_tree_sum_adds_everything_once(width: int) -> None:
+    terms = torch.arange(2 * width, dtype=torch.float64).reshape(2, width)
+    assert torch.equal(tree_sum(terms), terms.sum(dim=1))
+
+
+@pytest.mark.parametrize("k", [0, 60, 61])
+def test_k_must_leave_enough_other_rows(points: Tensor, k: int) -> None:
+    with pytest.raises(UsageError, match="59 other rows"):
+        k_nearest(points, points, k, exclude=torch.arange(60))
+
+
+def test_shapes_that_do_not_fit_are_refused(points: Tensor) -> None:
+    with pytest.raises(UsageError, match="expected"):
+        k_nearest(points, points[:, :5], 3)
+    with pytest.raises(UsageError, match="one per query"):
+        k_nearest(points, points, 3, exclude=torch.arange(5))
+
+
+@pytest.mark.gpu
+def test_cpu_and_gpu_find_the_same_bit_for_bit() -> None:
+    rows = unit(torch.randn(3000, 256, generator=torch.Generator().manual_seed(4)))
+    rows[1000:1100] = rows[0]
+    own = torch.arange(3000)
+    on_gpu = k_nearest(rows.cuda(), rows.cuda(), 8, exclude=own.cuda())
+    assert_same(Neighbors(on_gpu.indices.cpu(), on_gpu.similarities.cpu()), k_nearest(rows, rows, 8, exclude=own))

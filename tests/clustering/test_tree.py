@@ -1,0 +1,146 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+
+from shoal.clustering.tree import Tree
+from shoal.errors import DataError, UsageError
+
+# Five leaves: 0 and 3 join at height 1, 1 and 4 at 2, 2 joins {0, 3} at 3, all at 4.
+FIVE = [[0, 3, 1, 2], [1, 4, 2, 2], [2, 5, 3, 3], [6, 7, 4, 5]]
+
+
+def random_tree(n: int, seed: int = 0) -> Tree:
+    return Tree(linkage(np.random.default_rng(seed).normal(size=(n, 3)), "ward"))
+
+
+def test_a_cut_undoes_the_last_merges_and_numbers_clusters_by_smallest_leaf() -> None:
+    tree = Tree(FIVE)
+    assert tree.cut(5).tolist() == [0, 1, 2, 3, 4]
+    assert tree.cut(4).tolist() == [0, 1, 2, 0, 3]
+    assert tree.cut(3).tolist() == [0, 1, 2, 0, 1]
+    assert tree.cut(2).tolist() == [0, 1, 0, 0, 1]
+    assert tree.cut(1).tolist() == [0] * 5
+    assert tree.cut(3).dtype == np.int64
+
+
+def test_cuts_agree_with_scipy_at_every_number_of_clusters() -> None:
+    tree = random_tree(60)
+    for n_clusters in range(1, 61):
+        theirs = fcluster(tree.linkage, n_clusters, "maxclust")
+        ours = tree.cut(n_clusters)
+        assert len(set(zip(ours.tolist(), theirs.tolist(), strict=True))) == n_clusters == len(set(ours.tolist()))
+
+
+def test_tied_heights_still_give_exactly_the_clusters_asked_for() -> None:
+    tree = Tree(linkage(np.zeros((7, 2)), "ward"))
+    for n_clusters in range(1, 8):
+        assert len(np.unique(tree.cut(n_clusters))) == n_clusters
+
+
+def test_a_cut_at_a_height_includes_merges_of_that_height() -> None:
+    tree = Tree(FIVE)
+    assert tree.cut_at(0.5).tolist() == [0, 1, 2, 3, 4]
+    assert tree.cut_at(2).tolist() == [0, 1, 2, 0, 1]
+    assert tree.cut_at(np.inf).tolist() == [0] * 5
+
+
+def test_following_the_merges_visits_every_cut() -> None:
+    tree = random_tree(40)
+    for first in (None, 40, 17, 1):
+        merges = tree.merges(first)
+        slots = merges.start.copy()
+        assert np.array_equal(slots, tree.cut(first or 40))
+        for kept, gone, n_clusters in zip(merges.kept, merges.gone, merges.n_clusters, strict=True):
+            assert kept < gone
+            assert (slots == gone).any()
+            assert (slots == kept).any()
+            slots[slots == gone] = kept
+            assert np.array_equal(np.unique(slots, return_inverse=True)[1], tree.cut(n_clusters))
+        assert len(merges) == (first or 40) - 1
+
+
+def test_merge_heights_are_those_of_the_remaining_merges() -> None:
+    tree = random_tree(12)
+    assert np.array_equal(tree.merges(5).heights, tree.heights[-4:])
+
+
+def test_members_are_the_leaves_below_a_node() -> None:
+    tree = Tree(FIVE)
+    assert tree.members(3).tolist() == [3]
+    assert tree.members(5).tolist() == [0, 3]
+    assert tree.members(7).tolist() == [0, 2, 3]
+    assert tree.members(8).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_leaf_order_is_scipys() -> None:
+    tree = random_tree(50)
+    assert tree.leaf_order().tolist() == leaves_list(tree.linkage).tolist()
+
+
+def test_a_single_leaf_is_a_tree() -> None:
+    tree = Tree(np.zeros((0, 4)))
+    assert tree.n_leaves == 1
+    assert tree.cut(1).tolist() == tree.cut_at(1.0).tolist() == tree.leaf_order().tolist() == [0]
+    assert tree.members(0).tolist() == [0]
+    assert len(tree.merges()) == 0
+    assert tree.heights.shape == (0,)
+
+
+def test_a_tree_keeps_its_own_copy() -> None:
+    matrix = np.array(FIVE, dtype=float)
+    tree = Tree(matrix)
+    matrix[0, 2] = 99
+    assert tree.heights[0] == 1
+    with pytest.raises(ValueError, match="read-only"):
+        tree.heights[0] = 99
+
+
+@pytest.mark.parametrize("n_clusters", [0, -1, 6])
+def test_an_impossible_number_of_clusters_is_refused(n_clusters: int) -> None:
+    with pytest.raises(UsageError, match=r"n_clusters: found .* expected 1 to 5"):
+        Tree(FIVE).cut(n_clusters)
+
+
+@pytest.mark.parametrize(
+    ("linkage_matrix", "message"),
+    [
+        ([[0, 1, 1.0]], "shape"),
+        ([[0, 1, np.nan, 2]], "NaN"),
+        ([[0, 2, 1, 2], [1, 3, 2, 3]], None),
+        ([[0, 3, 1, 2], [1, 2, 2, 3]], "before it is made"),
+        ([[0, 1, 1, 2], [0, 2, 2, 3]], "used twice"),
+        ([[0, 1, 2, 2], [2, 3, 1, 3]], "heights fall"),
+    ],
+)
+def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix: list[list[float]], message: str | None) -> None:
+    if message is None:
+        Tree(linkage_matrix)
+        return
+    with pytest.raises(DataError, match=message):
+        Tree(linkage_matrix)
+
+
+@pytest.mark.parametrize("node", [-1, 9])
+def test_a_node_outside_the_tree_is_refused(node: int) -> None:
+    with pytest.raises(UsageError, match="node: found"):
+        Tree(FIVE).members(node)
+
+
+def test_a_nan_height_is_refused() -> None:
+    with pytest.raises(UsageError, match="height: found NaN"):
+        Tree(FIVE).cut_at(float("nan"))
+
+
+def test_a_chain_of_many_merges_is_cut_quickly() -> None:
+    """The deepest tree there is, 20,000 merges each onto the last."""
+    n = 20_000
+    chain = np.column_stack([np.r_[0, np.arange(n, 2 * n - 2)], np.arange(1, n), np.arange(n - 1), np.arange(2, n + 1)])
+    assert Tree(chain).cut(2).sum() == 1
+
+
+def test_the_tree_needs_no_torch() -> None:
+    code = "import sys, shoal.clustering.tree; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
