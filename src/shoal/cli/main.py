@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from shoal.cli import doctor
 from shoal.cli.console import say
+from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
 
 INTERRUPTED = 130
@@ -43,10 +44,12 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
-    shoal doctor     is everything here that shoal needs?
+    shoal doctor           is everything here that shoal needs?
+    shoal encoders list    which encoders there are, and which weights are here
     """,
 )
 app.command("doctor")(doctor.doctor)
+app.add_typer(encoders, name="encoders")
 
 
 def _print_version(asked: bool) -> None:
