@@ -1,0 +1,176 @@
+"""Semi-supervised k-means: labeled points keep their class, the rest go to the nearest center.
+
+The baseline of the paper's ablation (Vaze et al. 2022). The first centers are the means of the labeled classes, the
+others are drawn by k-means++ from the unlabeled points. Distances are blocked products, sums are float64, and draws
+come from the generator, so equal seeds give equal results on a device.
+
+N points, D columns, K clusters, C known classes.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.errors import DataError, UsageError
+
+BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+"""Memory of one block of distances."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class KMeansResult:
+    """The best of several runs."""
+
+    labels: Tensor  # (N,) int64; known classes 0 … C-1 as given, novel clusters after them
+    centers: Tensor  # (K, D) float64
+    inertia: float  # sum of squared distances to the own center, all points
+    n_iterations: int  # of the best run
+
+
+def semi_supervised_kmeans(
+    points: Tensor,
+    labels: Tensor,
+    n_clusters: int,
+    *,
+    generator: torch.Generator,
+    n_init: int = 10,
+    max_iterations: int = 200,
+    tolerance: float = 1e-4,
+) -> KMeansResult:
+    """Cluster `points` (N, D) into K clusters; `labels` (N,) are 0 … C-1, -1 for unlabeled (all -1: plain k-means).
+
+    Runs `n_init` times and keeps the lowest inertia. A run stops when the centers together move less than
+    √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from its own center. Cost per
+    iteration: N·K·D products.
+    """
+    n_known = _check(points, labels, n_clusters, n_init, max_iterations)
+    best: KMeansResult | None = None
+    for _ in range(n_init):
+        run = _run(points, labels, n_known, n_clusters, generator, max_iterations, tolerance)
+        if best is None or run.inertia < best.inertia:
+            best = run
+    assert best is not None
+    return best
+
+
+def _run(
+    points: Tensor,
+    labels: Tensor,
+    n_known: int,
+    n_clusters: int,
+    generator: torch.Generator,
+    max_iterations: int,
+    tolerance: float,
+) -> KMeansResult:
+    centers = _first_centers(points, labels, n_known, n_clusters, generator)
+    assigned, distances = _assign(points, labels, centers)
+    iteration = 0
+    for iteration in range(1, max_iterations + 1):  # noqa: B007  (reported)
+        assigned = _fill_empty(assigned, distances, labels, n_clusters)
+        moved = _means(points, assigned, n_clusters)
+        step = torch.linalg.vector_norm(moved - centers, dim=1).sum()
+        centers = moved
+        assigned, distances = _assign(points, labels, centers)
+        if float(step) ** 2 < tolerance:
+            break
+    return KMeansResult(assigned, centers, float(distances.sum()), iteration)
+
+
+def _first_centers(points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator) -> Tensor:
+    """Means of the known classes, then unlabeled points drawn with odds proportional to their squared distance."""
+    is_labeled = labels >= 0
+    known = _means(points[is_labeled], labels[is_labeled], n_known)  # (C, D)
+    free = points[~is_labeled]
+    nearest = torch.full((len(free),), torch.inf, dtype=torch.float64, device=points.device)
+    if n_known:
+        nearest = _nearest(free, known)[1]
+    centers = [known]
+    for _ in range(n_clusters - n_known):
+        drawn = free[_draw(nearest, generator)][None].double()  # (1, D)
+        centers.append(drawn)
+        nearest = torch.minimum(nearest, _nearest(free, drawn)[1])
+    return torch.cat(centers)
+
+
+def _draw(weights: Tensor, generator: torch.Generator) -> int:
+    """Draw an index with odds proportional to its weight; with equal odds where weights are all infinite or zero."""
+    # On the CPU: running sums on a GPU are not repeatable.
+    odds = weights.cpu()
+    if not bool(odds.isfinite().all()) or float(odds.sum()) == 0:
+        odds = torch.ones_like(odds)
+    sums = odds.cumsum(0)
+    at = torch.rand(1, dtype=torch.float64, generator=generator) * sums[-1]
+    return int(torch.searchsorted(sums, at, right=True).clamp(max=len(sums) - 1))
+
+
+def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """The cluster of each point (labeled ones keep theirs) and the squared distance to its center, float64."""
+    nearest, distances = _nearest(points, centers)
+    assigned = torch.where(labels >= 0, labels, nearest)
+    kept = labels >= 0
+    distances[kept] = (points[kept].double() - centers[labels[kept]]).square().sum(dim=1)
+    return assigned, distances
+
+
+def _nearest(points: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest center of each point, the lowest on ties, and the squared distance to it, float64."""
+    step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(len(centers), points.shape[1])))
+    squares = centers.square().sum(dim=1)  # (K,)
+    found, distances = [], []
+    for start in range(0, len(points), step):
+        rows = points[start : start + step].double()
+        index = (squares - 2 * rows @ centers.T).argmin(dim=1)  # |point|² is the same for all centers
+        found.append(index)
+        distances.append((rows - centers[index]).square().sum(dim=1))
+    return torch.cat(found), torch.cat(distances)
+
+
+def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
+    """Give each empty cluster the unlabeled point farthest from its center, one that leaves no cluster empty."""
+    assigned = assigned.clone()
+    counts = torch.bincount(assigned, minlength=n_clusters)
+    empty = (counts == 0).nonzero()[:, 0].tolist()
+    if not empty:
+        return assigned
+    order = torch.where(labels >= 0, -1.0, distances).argsort(descending=True, stable=True).tolist()
+    for index in order:
+        if not empty or labels[index] >= 0:
+            break
+        if counts[assigned[index]] > 1:
+            counts[assigned[index]] -= 1
+            assigned[index] = empty.pop(0)
+            counts[assigned[index]] += 1
+    return assigned
+
+
+def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
+    """The mean of each cluster's points, (K, D) float64; no cluster is empty."""
+    counts = torch.bincount(assigned, minlength=n_clusters)
+    if points.device.type == "cpu":
+        sums = torch.zeros(n_clusters, points.shape[1], dtype=torch.float64).index_add_(0, assigned, points.double())
+        return sums / counts[:, None]
+    # index_add_ on a GPU adds in no fixed order; a product with the membership matrix does.
+    members = torch.nn.functional.one_hot(assigned, n_clusters).double()  # (N, K)
+    return members.T @ points.double() / counts[:, None]
+
+
+def _check(points: Tensor, labels: Tensor, n_clusters: int, n_init: int, max_iterations: int) -> int:
+    """Check the arguments; return the number of known classes."""
+    if points.ndim != 2 or labels.shape != points.shape[:1]:
+        raise DataError(
+            f"k-means: found points {tuple(points.shape)} and labels {tuple(labels.shape)}, expected (N, D) and (N,)"
+        )
+    if n_init < 1 or max_iterations < 1:
+        raise UsageError(f"k-means: found n_init={n_init}, max_iterations={max_iterations}, expected at least 1")
+    n_known = int(labels.max()) + 1
+    present = torch.bincount(labels[labels >= 0], minlength=n_known)
+    if int(labels.min()) < -1 or bool((present == 0).any()):
+        raise DataError("k-means: labels must be -1 or number the known classes 0, 1, … without gaps; renumber them")
+    n_free = int((labels < 0).sum())
+    if not max(n_known, 1) <= n_clusters <= n_known + n_free:
+        raise UsageError(
+            f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled points, "
+            f"expected {max(n_known, 1)} to {n_known + n_free}"
+        )
+    return n_known

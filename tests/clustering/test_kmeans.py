@@ -1,0 +1,113 @@
+import pytest
+import torch
+from torch import Tensor
+
+from shoal.clustering import kmeans as module
+from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
+from shoal.errors import DataError, UsageError
+
+
+def run(points: Tensor, labels: Tensor, n_clusters: int, seed: int = 0, **settings: float) -> KMeansResult:
+    generator = torch.Generator().manual_seed(seed)
+    return semi_supervised_kmeans(points, labels, n_clusters, generator=generator, **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def clouds() -> tuple[Tensor, Tensor, Tensor]:
+    """Five clouds of 20; every second point of the first two is labeled. Points, labels, truth."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.arange(5).repeat_interleave(20)
+    points = 6 * torch.eye(5, 8)[truth] + 0.3 * torch.randn(100, 8, generator=generator)
+    labels = torch.where((truth < 2) & (torch.arange(100) % 2 == 0), truth, -1)
+    return points, labels, truth
+
+
+def test_clouds_are_found_and_known_ones_keep_their_number(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, labels, truth = clouds
+    found = run(points, labels, 5).labels
+    assert torch.equal(found[truth < 2], truth[truth < 2])
+    novel = found[40:].reshape(3, 20)
+    assert sorted(novel[:, 0].tolist()) == [2, 3, 4]
+    assert (novel == novel[:, :1]).all()
+
+
+def test_a_labeled_point_keeps_its_class_even_among_another() -> None:
+    """On a line: 0, 1 labeled a, 10, 11 labeled b, and a stray 10.5 labeled a. The unlabeled 9 joins b, the stray not.
+
+    Means: a = (0 + 1 + 10.5)/3 = 3.83; b with 9 = 10. Inertia: a 14.69 + 8.03 + 44.44, b 0 + 1 + 1.
+    """
+    points = torch.tensor([[0.0], [1.0], [10.5], [10.0], [11.0], [9.0]])
+    labels = torch.tensor([0, 0, 0, 1, 1, -1])
+    found = run(points, labels, 2)
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert found.centers[:, 0].tolist() == pytest.approx([23 / 6, 10.0])
+    assert found.inertia == pytest.approx(14.694 + 8.028 + 44.444 + 2, abs=1e-2)
+
+
+def test_without_labels_it_is_plain_kmeans(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, _, _ = clouds
+    found = run(points, torch.full((100,), -1), 5)
+    assert (found.labels.reshape(5, 20) == found.labels.reshape(5, 20)[:, :1]).all()
+
+
+def test_an_empty_cluster_takes_the_farthest_point() -> None:
+    """Points 0, 1, 10 and 100, all in cluster 0 of three: 100 and then 10 are the farthest from its center."""
+    assigned = torch.zeros(4, dtype=torch.int64)
+    filled = module._fill_empty(assigned, torch.tensor([0.0, 1.0, 100.0, 10_000.0]), torch.full((4,), -1), 3)
+    assert filled.tolist() == [0, 0, 2, 1]
+
+
+def test_filling_takes_neither_labeled_points_nor_the_last_of_a_cluster() -> None:
+    assigned, labels = torch.tensor([0, 0, 1, 1]), torch.tensor([0, -1, -1, -1])
+    filled = module._fill_empty(assigned, torch.tensor([9.0, 1.0, 5.0, 8.0]), labels, 4)
+    assert filled.tolist() == [0, 3, 1, 2]
+
+
+def test_duplicates_leave_no_cluster_empty() -> None:
+    """Ten points at two places and four clusters: repairs put a duplicate in each, and every center is finite."""
+    points = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat_interleave(5, dim=0)
+    found = run(points, torch.full((10,), -1), 4)
+    assert found.centers.isfinite().all()
+    assert found.inertia == 0.0
+
+
+def test_more_runs_are_never_worse(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, labels, _ = clouds
+    assert run(points, labels, 12, n_init=8).inertia <= run(points, labels, 12, n_init=1).inertia
+
+
+def test_the_same_seed_gives_the_same_result(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, labels, _ = clouds
+    first, again = run(points, labels, 12, n_init=1), run(points, labels, 12, n_init=1)
+    assert torch.equal(first.labels, again.labels)
+    assert torch.equal(first.centers, again.centers)
+
+
+def test_blocks_change_nothing(clouds: tuple[Tensor, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch) -> None:
+    points, labels, _ = clouds
+    whole = run(points, labels, 7)
+    monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 8 * 8 * 13)
+    assert torch.equal(run(points, labels, 7).labels, whole.labels)
+
+
+@pytest.mark.parametrize("n_clusters", [0, 1, 83])
+def test_k_lies_between_known_classes_and_points(clouds: tuple[Tensor, Tensor, Tensor], n_clusters: int) -> None:
+    points, labels, _ = clouds
+    with pytest.raises(UsageError, match="expected 2 to 82"):
+        run(points, labels, n_clusters)
+
+
+def test_bad_labels_are_refused(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, labels, _ = clouds
+    with pytest.raises(DataError, match=r"expected \(N, D\) and \(N,\)"):
+        run(points, labels[:-1], 5)
+    with pytest.raises(DataError, match="without gaps"):
+        run(points, torch.where(labels == 1, 4, labels), 8)
+    with pytest.raises(UsageError, match="n_init=0"):
+        run(points, labels, 5, n_init=0)
+
+
+@pytest.mark.gpu
+def test_gpu_finds_the_same_clouds(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, labels, _ = clouds
+    assert torch.equal(run(points.cuda(), labels.cuda(), 5).labels.cpu(), run(points, labels, 5).labels)

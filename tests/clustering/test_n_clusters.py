@@ -1,0 +1,173 @@
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+
+from shoal.clustering.matching import RunningMatching, matched_accuracy
+from shoal.clustering.n_clusters import RULES, Curve, accuracy_curve, estimate_n_clusters
+from shoal.clustering.tree import Tree
+from shoal.errors import DataError, UsageError
+
+
+def grow(rows: np.ndarray) -> Tree:
+    return Tree(linkage(rows, "ward"))
+
+
+def overlapping(seed: int, n_classes: int = 6, n_rows: int = 120) -> tuple[Tree, np.ndarray]:
+    """Gaussian classes that overlap, half of the images of the first classes labeled."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, n_classes, n_rows)
+    rows = rng.normal(size=(n_classes, 5))[y] + 0.8 * rng.normal(size=(n_rows, 5))
+    labels = np.where((y < n_classes - 2) & (rng.random(n_rows) < 0.5), y, -1)
+    return grow(rows), labels
+
+
+def curve(accuracy: list[float], occupied: list[int] | None = None, n_labeled: int = 10_000) -> Curve:
+    """A curve from K = 2 up with two known classes."""
+    n_clusters = np.arange(2, 2 + len(accuracy))
+    held = np.array(occupied) if occupied else n_clusters
+    return Curve(n_clusters, np.array(accuracy), held, np.ones(len(accuracy)), n_labeled, 2)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_sweep_is_the_loop_that_cuts_and_counts_for_each_k(seed: int) -> None:
+    tree, labels = overlapping(seed)
+    labeled = labels >= 0
+    found = accuracy_curve(tree, labels)
+    for k, accuracy, occupied in zip(found.n_clusters, found.accuracy, found.occupied, strict=True):
+        cut = tree.cut(int(k))[labeled]
+        assert accuracy == matched_accuracy(labels[labeled], cut)
+        assert occupied == len(np.unique(cut))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_fit_of_the_sweep_is_that_of_the_loop(seed: int) -> None:
+    tree, labels = overlapping(seed)
+    found = accuracy_curve(tree, labels)
+    classes = np.unique(labels[labels >= 0])
+    for k, fit in zip(found.n_clusters, found.fit, strict=True):
+        cut = tree.cut(int(k))
+        best = []
+        for c in classes:
+            of_class = labels == c
+            shares = [
+                np.mean(cut[of_class] == cluster) * np.mean(of_class[cut == cluster]) for cluster in np.unique(cut)
+            ]
+            best.append(np.sqrt(max(shares)))
+        assert fit == pytest.approx(np.mean(best))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_running_matching_is_the_best_after_every_merge(seed: int) -> None:
+    """Tables of every shape and density; the value is compared with a matching solved from scratch."""
+    rng = np.random.default_rng(seed)
+    n_clusters, n_classes = int(rng.integers(1, 14)), int(rng.integers(1, 7))
+    counts = rng.poisson(rng.choice([0.3, 1, 5]), (n_clusters, n_classes))
+    running, live = RunningMatching(counts), list(range(n_clusters))
+    while len(live) > 1:
+        kept, gone = rng.choice(live, 2, replace=False).tolist()
+        live.remove(gone)
+        running.merge(kept, gone)
+        counts[kept] += counts[gone]
+        counts[gone] = 0
+        y_pred, y_true = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
+        assert running.total == round(matched_accuracy(y_true, y_pred) * len(y_true) if len(y_true) else 0)
+
+
+def test_six_points_with_two_known_classes() -> None:
+    """Pairs at 0, 10 and 30 on a line; the pairs at 0 and 30 are labeled a and b, the one at 10 is not.
+
+    K = 2 joins the first two pairs, which costs no labeled image: accuracy 1 at K = 2 and K = 3. K = 4 splits the
+    widest pair, the unlabeled one; 5 and 6 split the labeled ones, which leaves one of two images of a class right.
+    The paper's rule takes 2, the smallest; the rule "precision" charges for the two swallowed images and takes 3.
+    """
+    line = np.array([[0.0], [0.1], [10.0], [10.3], [30.0], [30.2]])
+    labels = np.array([0, 0, -1, -1, 1, 1])
+    found = estimate_n_clusters(grow(line), labels, rule="paper")
+    assert found.curve.n_clusters.tolist() == [2, 3, 4, 5, 6]
+    assert found.curve.accuracy.tolist() == [1.0, 1.0, 1.0, 0.75, 0.5]
+    assert (found.n_clusters, found.accuracy, found.rule) == (2, 1.0, "paper")
+    assert estimate_n_clusters(grow(line), labels, rule="precision").n_clusters == 3
+
+
+def test_the_papers_rule_takes_the_smallest_of_equals() -> None:
+    assert RULES["paper"](curve([0.5, 0.8, 0.8, 0.7])) == 3
+
+
+def test_the_plateau_rule_finds_the_middle_of_a_plateau() -> None:
+    """Equal accuracy at K = 4 … 9 and nothing elsewhere: the middle in log K, about √(4·9) = 6."""
+    assert RULES["plateau"](curve([0.1, 0.1, *[0.9] * 6, 0.1, 0.1])) == 6
+
+
+def test_the_plateau_rule_is_the_papers_when_labels_leave_no_doubt() -> None:
+    assert RULES["plateau"](curve([0.5, 0.7, 0.9, 0.7, 0.5])) == 4
+
+
+def test_the_occupancy_rule_charges_for_clusters_beyond_the_classes() -> None:
+    """Two classes: accuracy 0.8 in 2 occupied clusters beats 0.9 in 3, which counts 0.9 · (1 - 1/3) = 0.6."""
+    assert RULES["occupancy"](curve([0.8, 0.9], occupied=[2, 3])) == 2
+
+
+@pytest.mark.parametrize(("rule", "expected"), [("paper", {6, 7, 8}), ("plateau", {7, 8, 9}), ("precision", {8, 9})])
+def test_far_apart_classes_are_counted(rule: str, expected: set[int]) -> None:
+    """8 far-apart classes, 6 of them known: joining the novel two costs nothing by the paper's rule."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(8), 12)
+    tree = grow(10 * rng.normal(size=(8, 16))[y] + rng.normal(size=(96, 16)))
+    labels = np.where((y < 6) & (np.arange(96) % 2 == 0), y, -1)
+    assert estimate_n_clusters(tree, labels, rule=rule).n_clusters in expected
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_names_of_classes_change_nothing(rule: str) -> None:
+    tree, labels = overlapping(1)
+    renamed = np.where(labels < 0, -1, 97 - 3 * labels)
+    assert (
+        estimate_n_clusters(tree, renamed, rule=rule).n_clusters
+        == estimate_n_clusters(tree, labels, rule=rule).n_clusters
+    )
+
+
+def test_the_sweep_stops_at_max_clusters() -> None:
+    tree, labels = overlapping(0)
+    short, whole = accuracy_curve(tree, labels, max_clusters=20), accuracy_curve(tree, labels)
+    assert short.n_clusters.tolist() == list(range(4, 21))
+    assert np.array_equal(short.accuracy, whole.accuracy[: len(short.accuracy)])
+
+
+def test_a_class_with_a_single_labeled_image_counts() -> None:
+    tree, labels = overlapping(2)
+    labels[np.flatnonzero(labels == 3)[1:]] = -1
+    assert estimate_n_clusters(tree, labels).curve.n_classes == 4
+
+
+def test_duplicates_make_a_tree_like_any_other() -> None:
+    """Four points, each three times: K = 4 separates them, and heights of zero below change nothing."""
+    rows = np.repeat(np.eye(4), 3, axis=0)
+    labels = np.array([0, 0, -1, 1, 1, -1, -1, -1, -1, -1, -1, -1])
+    assert estimate_n_clusters(grow(rows), labels, rule="precision").accuracy == 1.0
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.full(120, -1), "all are -1"),
+        (np.where(np.arange(120) < 9, 5, -1), "only class 5 is labeled"),
+        (np.zeros(119, dtype=int), r"expected \(120,\)"),
+        (np.full(120, -2), "below -1"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused(labels: np.ndarray, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        estimate_n_clusters(overlapping(0)[0], labels)
+
+
+@pytest.mark.parametrize("max_clusters", [3, 121])
+def test_max_clusters_lies_between_known_classes_and_images(max_clusters: int) -> None:
+    tree, labels = overlapping(0)
+    with pytest.raises(UsageError, match="expected 4 to 120"):
+        estimate_n_clusters(tree, labels, max_clusters=max_clusters)
+
+
+def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="did you mean 'plateau'"):
+        estimate_n_clusters(*overlapping(0), rule="plateu")
