@@ -1,0 +1,90 @@
+"""What is known of each image and category once clusters have become categories.
+
+Everything is read off the embeddings and the assignment, in one neighbor search and one product with the centers.
+
+N images, D columns, k neighbors, K categories of which the first C are known.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import Floats, Ints
+from shoal.clustering.neighbors import Neighbors, k_nearest
+
+NONE = -1
+"""Where there is no such category."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Membership:
+    """How each image sits in its category; similarities are cosines."""
+
+    confidence: Floats  # (N,) share of the k nearest images that are in the same category
+    outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 in a crowd, large far from everything
+    typicality: Floats  # (N,) cosine to the center of the own category
+    second: Ints  # (N,) the other category with the nearest center, -1 where there is no other
+    nearest_known: Ints  # (N,) the known category with the nearest center, the own one included; -1 without any
+    nearest_known_similarity: Floats  # (N,) cosine to that center; NaN without any
+
+
+def describe_members(points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int) -> Membership:
+    """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first."""
+    own = torch.arange(len(points), device=points.device)
+    lists = k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
+    assigned = torch.from_numpy(categories).to(points.device)
+    to_centers = points @ category_centers(points, categories, n_categories).T  # (N, K)
+    is_empty = torch.from_numpy(np.bincount(categories, minlength=n_categories) == 0).to(points.device)
+    to_centers[:, is_empty] = -torch.inf
+    to_own = to_centers.gather(1, assigned[:, None])[:, 0]
+    second = _best(to_centers.scatter(1, assigned[:, None], -torch.inf))
+    known = _best(to_centers[:, :n_known])
+    return Membership(
+        confidence=same_category_share(lists, categories, categories),
+        outlier_score=outlier_scores(lists),
+        typicality=to_own.double().cpu().numpy(),
+        second=second[0],
+        nearest_known=known[0],
+        nearest_known_similarity=known[1],
+    )
+
+
+def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
+    """(K, D) the mean direction of each category, zeros for one without images."""
+    assigned = torch.from_numpy(categories).to(points.device)
+    sums = torch.zeros(n_categories, points.shape[1], dtype=points.dtype, device=points.device)
+    sums.index_add_(0, assigned, points)
+    return F.normalize(sums, dim=1)
+
+
+def same_category_share(lists: Neighbors, categories: Ints, bank_categories: Ints) -> Floats:
+    """(N,) the share of each row's neighbors that are in its own category."""
+    same = bank_categories[lists.indices.cpu().numpy()] == categories[:, None]  # (N, k)
+    share: Floats = same.mean(axis=1)
+    return share
+
+
+def outlier_scores(lists: Neighbors) -> Floats:
+    """(N,) 1 - mean cosine to the neighbors."""
+    scores: Floats = 1 - lists.similarities.cpu().numpy().mean(axis=1)
+    return scores
+
+
+def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
+    """(N,) the category most common among each row's neighbors, the nearest deciding ties."""
+    votes = bank_categories[lists.indices.cpu().numpy()]  # (N, k), nearest first
+    counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
+    chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]  # argmax takes the nearest of equals
+    return chosen
+
+
+def _best(similarities: Tensor) -> tuple[Ints, Floats]:
+    """The column of the largest entry of each row, -1 where there is none, and the entry, NaN where there is none."""
+    if similarities.shape[1] == 0:
+        return np.full(len(similarities), NONE), np.full(len(similarities), np.nan)
+    top = similarities.double().max(dim=1)
+    value, column = top.values.cpu().numpy(), top.indices.cpu().numpy()
+    return np.where(np.isneginf(value), NONE, column), np.where(np.isneginf(value), np.nan, value)
