@@ -9,13 +9,27 @@ __version__ = "0.1.0"
 # folders start without torch. `__all__` is checked against this by a test.
 _HOMES = {
     "UNLABELED": "shoal.arrays",
+    "Accuracy": "shoal.clustering.matching",
+    "MeanShiftClustering": "shoal.clustering.estimators",
     "ShoalError": "shoal.errors",
     "Tree": "shoal.clustering.tree",
     "WardClustering": "shoal.clustering.ward_clustering",
+    "estimate_n_clusters": "shoal.clustering.n_clusters",
+    "gcd_accuracy": "shoal.clustering.matching",
     "ward_linkage": "shoal.clustering.ward",
 }
 
-__all__ = ["UNLABELED", "ShoalError", "Tree", "WardClustering", "ward_linkage"]
+__all__ = [
+    "UNLABELED",
+    "Accuracy",
+    "MeanShiftClustering",
+    "ShoalError",
+    "Tree",
+    "WardClustering",
+    "estimate_n_clusters",
+    "gcd_accuracy",
+    "ward_linkage",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,188 @@
+"""Time the parts between embeddings and categories against what they replace, side by side in one run.
+
+    python benchmarks/clustering.py knn                 # against faiss-cpu IndexFlatIP, identical neighbors checked
+    python benchmarks/clustering.py sweep               # against a loop that cuts and counts for each K
+    python benchmarks/clustering.py algorithm1 --n 50000 --d 256
+    python benchmarks/clustering.py knn sweep --record benchmarks/results/clustering.md
+
+`--record FILE` appends the tables with the command, the commit and the hardware. Data are synthetic, from `--seed`.
+"""
+
+import argparse
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster
+from scipy.optimize import linear_sum_assignment
+
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.n_clusters import accuracy_curve
+from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+
+
+def make_clusters(n: int, d: int, n_classes: int, noise: float, seed: int) -> tuple[torch.Tensor, np.ndarray]:
+    """Unit rows around random centers, and the class of each."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(n_classes, (n,), generator=generator)
+    centers = torch.randn(n_classes, d, generator=generator)
+    rows = centers[y] + noise * torch.randn(n, d, generator=generator)
+    return torch.nn.functional.normalize(rows, dim=1), y.numpy()
+
+
+def timed(work: Callable[[], Any], repeats: int, device: str = "cpu") -> tuple[Any, float, float]:
+    """The result, and the least wall and CPU seconds of several runs."""
+    walls, cpus = [], []
+    for _ in range(repeats):
+        wall, cpu = time.perf_counter(), time.process_time()
+        result = work()
+        if device != "cpu":
+            torch.cuda.synchronize()
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    return result, min(walls), min(cpus)
+
+
+def time_knn(args: argparse.Namespace) -> list[str]:
+    import faiss
+
+    faiss.omp_set_num_threads(args.threads)
+    n, d = args.n or 10_000, args.d or 768
+    rows, _ = make_clusters(n, d, 200, 1.45, args.seed)
+    own = torch.arange(n)
+    index = faiss.IndexFlatIP(d)
+    index.add(rows.numpy())
+    ours, wall, cpu = timed(lambda: k_nearest(rows, rows, 8, exclude=own), args.repeats)
+    _, raw_wall, raw_cpu = timed(lambda: k_nearest(rows, rows, 8, exclude=own, exact=False), args.repeats)
+    (_, theirs), faiss_wall, faiss_cpu = timed(lambda: index.search(rows.numpy(), 9), args.repeats)
+    # faiss may rank a duplicate before the row itself, so the row is left out by its index here too.
+    others = np.array([line[line != i][:8] for i, line in enumerate(theirs)])
+    same = float((others == ours.indices.numpy()).all(axis=1).mean())
+    return [
+        f"kNN, k = 8, {n:,} x {d}, {args.threads} threads, best of {args.repeats}",
+        "| search | wall s | CPU s | speed against faiss (wall) |",
+        "|---|---|---|---|",
+        f"| shoal, exact | {wall:.2f} | {cpu:.2f} | {faiss_wall / wall:.1f} x |",
+        f"| shoal, exact=False | {raw_wall:.2f} | {raw_cpu:.2f} | {faiss_wall / raw_wall:.1f} x |",
+        f"| faiss-cpu IndexFlatIP | {faiss_wall:.2f} | {faiss_cpu:.2f} | 1 |",
+        f"rows with identical neighbors in identical order: {same:.4%}",
+    ]
+
+
+def count_per_k(linkage: np.ndarray, labels: np.ndarray, largest: int) -> list[float]:
+    """What the released code does: cut, count image by image, and solve a square assignment, for each K."""
+    labeled = np.flatnonzero(labels >= 0)
+    n_classes = int(labels.max()) + 1
+    accuracies = []
+    for k in range(n_classes, largest + 1):
+        clusters = fcluster(linkage, k, "maxclust")
+        width = max(k + 1, n_classes)
+        counts = np.zeros((width, width), dtype=np.int64)
+        for i in labeled:
+            counts[clusters[i], labels[i]] += 1
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        accuracies.append(counts[rows, columns].sum() / len(labeled))
+    return accuracies
+
+
+def time_sweep(args: argparse.Namespace) -> list[str]:
+    n, largest = args.n or 10_000, 1000
+    rows, y = make_clusters(n, args.d or 64, 100, 1.4, args.seed)
+    rng = np.random.default_rng(args.seed)
+    labels = np.where((y < 80) & (rng.random(n) < 0.5), y, -1)
+    linkage, tree_wall, _ = timed(lambda: ward_linkage(rows), 1)
+    tree = Tree(linkage)
+    curve, wall, cpu = timed(lambda: accuracy_curve(tree, labels, max_clusters=largest), args.repeats)
+    slow, slow_wall, slow_cpu = timed(lambda: count_per_k(linkage, labels, largest), 1)
+    same = bool(np.allclose(slow, curve.accuracy, rtol=0, atol=1e-12))
+    return [
+        f"K sweep, {n:,} points, 80 known of 100 classes, {(labels >= 0).sum():,} labeled, K = 80 to {largest:,}",
+        "| sweep | wall s | CPU s | speed |",
+        "|---|---|---|---|",
+        f"| shoal, all rules' statistics | {wall:.3f} | {cpu:.3f} | {slow_wall / wall:.0f} x |",
+        f"| cut and count per K | {slow_wall:.2f} | {slow_cpu:.2f} | 1 |",
+        f"same curve: {same}; the tree itself took {tree_wall:.1f} s",
+    ]
+
+
+def time_algorithm1(args: argparse.Namespace) -> list[str]:
+    n, d = args.n or 50_000, args.d or 256
+    rows, y = make_clusters(n, d, 100, 1.4, args.seed)
+    rng = np.random.default_rng(args.seed)
+    labels = np.where((y < 80) & (rng.random(n) < 0.5), y, -1)
+    points = rows.to(args.device)
+    # Exactly five shifts, whatever the labels say: six trees, five steps.
+    settings = InferenceSettings(shift=ShiftSettings(), unlabeled_shifts=5)
+    _, wall, cpu = timed(lambda: infer(points, np.full(n, -1), 100, settings), args.repeats, args.device)
+    found, own_wall, _ = timed(lambda: infer(points, labels, 100), 1, args.device)
+    return [
+        f"Algorithm 1, {n:,} x {d}, {args.device}",
+        "| run | wall s | CPU s |",
+        "|---|---|---|",
+        f"| five shifts, six trees | {wall:.1f} | {cpu:.1f} |",
+        f"| as labels stop it: {len(found.accuracies) - 1} shifts | {own_wall:.1f} | |",
+        f"largest resident memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB",
+    ]
+
+
+PARTS = {"knn": time_knn, "sweep": time_sweep, "algorithm1": time_algorithm1}
+
+
+def header(argv: list[str]) -> list[str]:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    cpu = next(
+        (line.split(":")[1].strip() for line in cpu_lines() if line.startswith("model name")), platform.machine()
+    )
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return [
+        f"## {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit.stdout.strip() or 'unknown'}",
+        f"`{' '.join(['python', *argv])}` on {cpu}{gpu}, torch {torch.__version__}, numpy {np.__version__}",
+    ]
+
+
+def cpu_lines() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def write(lines: list[str], record: Path | None) -> None:
+    text = "\n\n".join(lines) + "\n"
+    print(text)
+    if record:
+        record.parent.mkdir(parents=True, exist_ok=True)
+        with record.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="+", choices=PARTS)
+    parser.add_argument("--n", type=int, help="points; default 10,000, for algorithm1 50,000")
+    parser.add_argument("--d", type=int, help="columns; default 768, for the sweep 64, for algorithm1 256")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--record", type=Path, help="file to append the tables to")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    lines = header(sys.argv)
+    for part in args.parts:
+        title, *table, note = PARTS[part](args)
+        lines += [title, "\n".join(table), note]
+    write(lines, args.record)
+
+
+if __name__ == "__main__":
+    main()

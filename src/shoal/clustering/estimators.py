@@ -1,0 +1,218 @@
+"""Mean-shift clustering of ready embeddings as a scikit-learn estimator.
+
+N images, D columns, k neighbors, C known classes.
+"""
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
+from shoal.clustering.matching import match
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.device import choose_device
+from shoal.errors import DataError, UsageError
+
+
+class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Discover known and novel categories in embeddings of which some are labeled (the paper's Algorithm 1).
+
+    Args:
+        n_clusters: how many clusters; None estimates it from the labels.
+        n_neighbors: neighbors a point moves toward, itself not counted.
+        alpha: weight of their mean; 0 leaves every point where it is.
+        kernel: 'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
+        max_shifts: most shifts tried; labeled accuracy stops them earlier.
+        rule: how the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
+        max_clusters: largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
+        outlier_share: share of the fitted points that lie beyond the threshold of `predict`.
+        device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
+
+    Attributes:
+        labels_: (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows too.
+        classes_: known classes as given, ascending, then 'novel-001' … by falling size. A known class that no cluster
+            matches keeps its place and has no members.
+        n_clusters_: number of clusters, given or estimated.
+        curve_: what labeled rows say about each number of clusters (`Curve`); None where it was given.
+        shifts_: (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
+        n_shifts_: after how many shifts the result was taken.
+        tree_: the `Tree` that was cut.
+        confidence_: (N,) share of the k nearest rows that are in the same category.
+        outlier_score_: (N,) 1 - mean cosine to the k nearest rows: near 0 in a crowd, large far from everything.
+        threshold_: outlier score above which `predict` answers -1.
+
+    Example:
+        >>> X = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0], [0.0, 0.9]]
+        >>> model = MeanShiftClustering(n_clusters=2, n_neighbors=2).fit(X, ["cat", None, None, None, None, None])
+        >>> model.labels_, model.classes_.tolist()
+        (array([0, 0, 0, 1, 1, 1]), ['cat', 'novel-001'])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        n_neighbors: int = 8,
+        alpha: float = 0.5,
+        kernel: Literal["knn", "uniform", "gaussian"] = "knn",
+        max_shifts: int = 20,
+        rule: str = "plateau",
+        max_clusters: int | None = None,
+        outlier_share: float = 0.01,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.kernel = kernel
+        self.max_shifts = max_shifts
+        self.rule = rule
+        self.max_clusters = max_clusters
+        self.outlier_share = outlier_share
+        self.device = device
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Cluster X (N, D). `y` (N,): ints or names, with -1, None or NaN for unlabeled; None: nothing is labeled.
+
+        Rows are scaled to length 1. Labels are used to number the known classes, to stop shifting and, where
+        `n_clusters` is None, to estimate it; nothing else is read from `y`.
+        """
+        rows = _with_directions(X, validate_data(self, X, dtype=["float64", "float32"], ensure_min_samples=2))
+        known, labels = encode_labels(y, len(rows))
+        if not 0 <= self.outlier_share < 1:
+            raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
+        points = unit_points(rows, device=choose_device(self.device))
+        found = infer(points, labels, self.n_clusters, self._settings())
+        self._keep(found, known, labels, points)
+        return self
+
+    def fit_predict(self, X: ArrayLike, y: Any = None, **_: Any) -> Ints:
+        """Fit and return `labels_`; unlike in other clusterers `y` is used."""
+        return self.fit(X, y).labels_
+
+    def predict(self, X: ArrayLike) -> Ints:
+        """Put new rows into the categories found: (M,) indices into `classes_`, -1 where none may fit.
+
+        A row joins the category most common among its k nearest fitted rows, the nearest deciding ties. A row whose
+        outlier score exceeds `threshold_` is farther from them than all but `outlier_share` of the fitted rows were
+        from each other, and gets -1. No category is ever added or changed.
+        """
+        check_is_fitted(self)
+        rows = _with_directions(X, validate_data(self, X, dtype=["float64", "float32"], reset=False))
+        fitted = self._points
+        points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
+        lists = k_nearest(points, fitted, self.n_neighbors)
+        return np.where(_outlier_scores(lists) > self.threshold_, UNLABELED, self._vote(lists))
+
+    def _settings(self) -> InferenceSettings:
+        moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
+        return InferenceSettings(
+            shift=moves, max_shifts=self.max_shifts, rule=self.rule, max_clusters=self.max_clusters
+        )
+
+    def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:
+        self.labels_, n_novel = number_clusters(found.labels, labels, len(known), points[:, :8].cpu().numpy())
+        names = [*known, *(f"novel-{i:03d}" for i in range(1, n_novel + 1))]
+        self.classes_ = np.empty(len(names), dtype=object)
+        self.classes_[:] = names
+        self.n_clusters_ = found.n_clusters
+        self.curve_ = found.estimate.curve if found.estimate else None
+        self.shifts_ = np.array(found.accuracies)
+        self.n_shifts_ = found.n_shifts
+        self.tree_ = found.tree
+        self._points = points
+        lists = k_nearest(points, points, self.n_neighbors, exclude=torch.arange(len(points), device=points.device))
+        same = self.labels_[lists.indices.cpu().numpy()] == self.labels_[:, None]  # (N, k)
+        self.confidence_: Floats = same.mean(axis=1)
+        self.outlier_score_: Floats = _outlier_scores(lists)
+        self.threshold_ = float(np.quantile(self.outlier_score_, 1 - self.outlier_share))
+
+    def _vote(self, lists: Neighbors) -> Ints:
+        votes = self.labels_[lists.indices.cpu().numpy()]  # (M, k), nearest first
+        counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (M, k)
+        chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]  # argmax takes the nearest of equals
+        return chosen
+
+
+def _with_directions(given: Any, rows: Floats) -> Floats:
+    """Let rows of zeros pass where whole numbers were given: no counts at all prefer no column over another.
+
+    In float embeddings they mean that something broke, and are refused.
+    """
+    dtype = getattr(given, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+        rows[~rows.any(axis=1)] = 1  # a copy: whole numbers were just converted
+    return rows
+
+
+def _outlier_scores(lists: Neighbors) -> Floats:
+    scores: Floats = 1 - lists.similarities.cpu().numpy().mean(axis=1)
+    return scores
+
+
+def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
+    """Number the classes of `y` in ascending order: the classes (C,) and labels (N,) with -1 for unlabeled.
+
+    Unlabeled are -1, None and NaN, and the text '-1', which numpy makes of a -1 in a list of names.
+    """
+    if y is None:
+        return [], np.full(n_rows, UNLABELED)
+    found = np.asarray(y)
+    if found.shape != (n_rows,):
+        raise DataError(f"y: found shape {found.shape}, expected ({n_rows},), one label per row")
+    values = found.tolist()  # python objects: ints, floats, text, None
+    missing = np.array([_is_missing(value) for value in values], dtype=bool)
+    named = [_plain(value) for value, absent in zip(values, missing, strict=True) if not absent]
+    if len({isinstance(value, str) for value in named}) > 1:
+        raise DataError("y: found both names and numbers, expected either; write all labels the same way")
+    classes = sorted(set(named))
+    if classes and not isinstance(classes[0], str) and classes[0] < UNLABELED:
+        raise DataError(f"y: found label {classes[0]}, expected 0 or more, or -1 for unlabeled")
+    number = {value: index for index, value in enumerate(classes)}
+    labels = np.full(n_rows, UNLABELED)
+    labels[~missing] = [number[value] for value in named]
+    return classes, labels
+
+
+def _is_missing(value: Any) -> bool:
+    if isinstance(value, str):
+        return value == "-1"
+    # pandas' NA refuses to be compared, even with itself; its name is what can be asked without importing pandas.
+    return value is None or type(value).__name__ == "NAType" or value != value or value == UNLABELED
+
+
+def _plain(value: Any) -> int | str:
+    """A class as text or a whole number."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and float(value).is_integer():
+        return int(value)
+    raise DataError(f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled")
+
+
+def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
+    """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
+
+    Clusters are matched to classes on labeled rows; `rows` (N, any) break ties of size, so that the order of images
+    does not. Returns (N,) numbers and how many are novel.
+    """
+    n_clusters = int(clusters.max()) + 1
+    labeled = labels != UNLABELED
+    number = np.full(n_clusters, UNLABELED)
+    if labeled.any():
+        matching = match(labels[labeled], clusters[labeled])
+        number[matching.clusters.astype(np.int64)] = matching.classes
+    place = np.empty(len(rows), dtype=np.int64)
+    place[np.lexsort(rows.T[::-1])] = np.arange(len(rows))  # rank of each row among all
+    first = np.full(n_clusters, len(rows))
+    np.minimum.at(first, clusters, place)
+    novel = np.flatnonzero(number == UNLABELED)
+    order = novel[np.lexsort((first[novel], -np.bincount(clusters, minlength=n_clusters)[novel]))]
+    number[order] = n_known + np.arange(len(order))
+    return number[clusters], len(order)

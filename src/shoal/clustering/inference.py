@@ -1,0 +1,244 @@
+"""From embeddings to clusters: shift, grow the tree, cut at K, until labeled accuracy stops rising (Algorithm 1).
+
+Iterate t holds the embeddings after t shifts. Its tree is cut at K and matched to the labels, on labeled images only.
+When neither of the next two iterates is better than one, that one is the answer. The labels passed in are those a user
+has; hidden ones have no way in.
+
+N images, D columns, K clusters.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from shoal.arrays import UNLABELED, Ints, as_embeddings, as_labels, name_rows
+from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
+from shoal.clustering.n_clusters import NClustersEstimate, estimate_n_clusters
+from shoal.clustering.neighbors import Neighbors, k_nearest, tree_sum
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+from shoal.errors import DataError, UsageError
+
+ROWS_AT_ONCE = 8192
+"""Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
+
+WARD_LIST = 16
+"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InferenceSettings:
+    """How Algorithm 1 moves and when it gives up."""
+
+    shift: ShiftSettings = field(default_factory=ShiftSettings)
+    """The mean-shift step."""
+    max_shifts: int = 20
+    """T_max: the most shifts tried."""
+    unlabeled_shifts: int = 1
+    """Shifts made when no image is labeled, since nothing then says when to stop; training makes one."""
+    rule: str = "plateau"
+    """How the number of clusters is estimated where it is not given."""
+    max_clusters: int | None = None
+    """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known classes."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_shifts", "unlabeled_shifts"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Inference:
+    """The iterate that Algorithm 1 returns."""
+
+    labels: Ints  # (N,) cluster of each image, numbered by each cluster's first image
+    n_clusters: int
+    n_shifts: int  # t of the iterate returned
+    accuracies: tuple[float, ...]  # labeled accuracy of every iterate that was looked at; NaN without labels
+    tree: Tree  # of the iterate returned
+    embeddings: Tensor  # (N, D) after n_shifts shifts
+    estimate: NClustersEstimate | None  # where n_clusters was not given
+
+
+def infer(
+    embeddings: Tensor | ArrayLike,
+    labels: ArrayLike,
+    n_clusters: int | None = None,
+    settings: InferenceSettings | None = None,
+    *,
+    attention: NeighborAttention | None = None,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Inference:
+    """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
+
+    K is estimated on the tree of the unshifted embeddings where `n_clusters` is None. Without any label K must be
+    given, and a fixed number of shifts is made. Cost per iterate: one neighbor search, one tree that starts from its
+    lists, one shift.
+    """
+    settings = settings or InferenceSettings()
+    points = unit_points(embeddings, device=device)
+    known = as_labels(labels, len(points), name="labels")
+    if n_clusters is not None:
+        check_n_clusters(n_clusters, known, len(points))
+    iterates = _iterates(points, settings, attention, generator)
+    if (known == UNLABELED).all():
+        return _without_labels(iterates, n_clusters, settings.unlabeled_shifts)
+    return _run(((own, own) for own in iterates), known, n_clusters, settings)
+
+
+def infer_inductive(
+    embeddings: Tensor | ArrayLike,
+    validation: Tensor | ArrayLike,
+    validation_labels: ArrayLike,
+    n_clusters: int | None = None,
+    settings: InferenceSettings | None = None,
+    *,
+    attention: NeighborAttention | None = None,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Inference:
+    """Cluster unseen images that carry no label; labeled validation images say when to stop (and K, if not given).
+
+    Both sets are shifted, each within itself, and both trees are cut at K: a height read off one tree means nothing in
+    another, since Ward heights grow with the number of images.
+    """
+    settings = settings or InferenceSettings()
+    points = unit_points(embeddings, device=device)
+    judged = unit_points(validation, device=device, name="validation")
+    known = as_labels(validation_labels, len(judged), name="validation_labels")
+    if (known == UNLABELED).all():
+        raise DataError("validation_labels: all are -1, so nothing says when to stop; label validation images")
+    if n_clusters is not None:
+        check_n_clusters(n_clusters, known, min(len(points), len(judged)))
+    both = zip(
+        _iterates(points, settings, attention, generator),
+        _iterates(judged, settings, attention, generator),
+        strict=True,
+    )
+    return _run(both, known, n_clusters, settings)
+
+
+def unit_points(
+    x: Tensor | ArrayLike, *, device: torch.device | str | None = None, name: str = "X", min_rows: int = 2
+) -> Tensor:
+    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor."""
+    if not isinstance(x, Tensor):
+        x = torch.from_numpy(np.ascontiguousarray(as_embeddings(x, name=name, min_rows=min_rows)))
+    rows = x.detach().to(device) if x.dtype in (torch.float32, torch.float64) else x.detach().to(device).float()
+    if rows.ndim != 2 or len(rows) < min_rows or rows.shape[1] < 1:
+        raise DataError(f"{name}: found shape {tuple(rows.shape)}, expected (N, D) with at least {min_rows} row(s)")
+    _refuse(~rows.isfinite().all(dim=1), f"{name}: NaN or infinity in", "; remove or repair them")
+    _refuse((rows == 0).all(dim=1), f"{name}: only zeros in", ", so no direction; remove them")
+    return torch.cat([_unit(rows[start : start + ROWS_AT_ONCE]) for start in range(0, len(rows), ROWS_AT_ONCE)])
+
+
+def _unit(rows: Tensor) -> Tensor:
+    wide = rows.double()
+    wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
+    return (wide / tree_sum(wide.square()).sqrt()[:, None]).to(rows.dtype)
+
+
+def _refuse(bad: Tensor, found: str, advice: str) -> None:
+    if bool(bad.any()):
+        raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
+
+
+Iterate = tuple[Tree, Tensor]
+
+
+def _iterates(
+    points: Tensor,
+    settings: InferenceSettings,
+    attention: NeighborAttention | None,
+    generator: torch.Generator | None,
+) -> Iterator[Iterate]:
+    """The tree and the embeddings after 0, 1, 2 … shifts; a shift is made only when its iterate is asked for."""
+    moves = settings.shift
+    own = torch.arange(len(points), device=points.device)
+    if moves.kernel == "knn" and moves.n_neighbors >= len(points):
+        raise UsageError(
+            f"n_neighbors: found {moves.n_neighbors} with {len(points)} images, expected fewer than images; lower it"
+        )
+    while True:
+        lists = _lists(points, own, moves)
+        yield Tree(ward_linkage(points, device=points.device, neighbors=lists)), points
+        if moves.retrieval == "random":
+            lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
+        points = _shifted(points, lists, moves, attention)
+
+
+def _lists(points: Tensor, own: Tensor, moves: ShiftSettings) -> Neighbors:
+    """Neighbors for the tree and, in their first columns, for the shift."""
+    others = len(points) - 1
+    return k_nearest(points, points, min(max(moves.list_length(others), WARD_LIST), others), exclude=own)
+
+
+@torch.no_grad()
+def _shifted(points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: NeighborAttention | None) -> Tensor:
+    parts = []
+    for start in range(0, len(points), ROWS_AT_ONCE):
+        rows = slice(start, start + ROWS_AT_ONCE)
+        part = Neighbors(lists.indices[rows], lists.similarities[rows])
+        parts.append(shift(points[rows], points, part, moves, attention=attention))
+    return torch.cat(parts)
+
+
+def _run(
+    pairs: Iterator[tuple[Iterate, Iterate]], known: Ints, n_clusters: int | None, settings: InferenceSettings
+) -> Inference:
+    """Algorithm 1 over (iterate to return, iterate to judge by); `known` labels the images of the latter.
+
+    The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept.
+    """
+    labeled = known != UNLABELED
+    estimate: NClustersEstimate | None = None
+    accuracies: list[float] = []
+    best: tuple[int, Iterate] | None = None
+    for t, (answer, judge) in enumerate(pairs):
+        if n_clusters is None:
+            estimate = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
+            n_clusters = check_n_clusters(estimate.n_clusters, known, answer[0].n_leaves)
+        accuracies.append(matched_accuracy(known[labeled], judge[0].cut(n_clusters)[labeled]))
+        if best is None or accuracies[-1] > max(accuracies[:-1]):
+            best = (t, answer)
+        if t == settings.max_shifts or stops(accuracies):
+            break
+    assert best is not None
+    assert n_clusters is not None
+    tree, points = best[1]
+    return Inference(tree.cut(n_clusters), n_clusters, best[0], tuple(accuracies), tree, points, estimate)
+
+
+def stops(accuracies: list[float]) -> bool:
+    """Whether iterate t-2 is at least as good as both after it: then Algorithm 1 returns it."""
+    return len(accuracies) > 2 and accuracies[-3] >= max(accuracies[-2:])
+
+
+def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
+    """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
+    n_known = len(np.unique(known[known != UNLABELED]))
+    # Where every image is labeled there is nothing to discover, and fewer clusters than classes is a plain coarser cut.
+    least = max(n_known, 1) if (known == UNLABELED).any() else 1
+    if not least <= n_clusters <= n_rows:
+        raise UsageError(
+            f"n_clusters: found {n_clusters} with {n_known} known classes and {n_rows} images, "
+            f"expected {least} to {n_rows}"
+        )
+    return int(n_clusters)
+
+
+def _without_labels(iterates: Iterator[Iterate], n_clusters: int | None, n_shifts: int) -> Inference:
+    if n_clusters is None:
+        raise UsageError(
+            "n_clusters: found none and no labels; give the number of clusters, or labels of some images to estimate it"
+        )
+    for _ in range(n_shifts):
+        next(iterates)
+    tree, points = next(iterates)
+    return Inference(tree.cut(n_clusters), n_clusters, n_shifts, (float("nan"),) * (n_shifts + 1), tree, points, None)

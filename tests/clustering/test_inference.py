@@ -1,0 +1,280 @@
+import numpy as np
+import pytest
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from torch import Tensor
+
+from shoal.clustering import inference as module
+from shoal.clustering import neighbors as neighbors_module
+from shoal.clustering.inference import Inference, InferenceSettings, infer, infer_inductive, stops, unit_points
+from shoal.clustering.matching import adjusted_rand, matched_accuracy
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.neighbors import k_nearest
+from shoal.errors import DataError, UsageError
+
+Collection = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def draw(seed: int, n_classes: int = 6, per_class: int = 30, noise: float = 1.1) -> Collection:
+    """Overlapping classes: embeddings, labels (half of the images of all but two classes), hidden truth."""
+    rng = np.random.default_rng(seed)
+    truth = rng.permutation(np.repeat(np.arange(n_classes), per_class))
+    rows = rng.normal(size=(n_classes, 10))[truth] + noise * rng.normal(size=(len(truth), 10))
+    labels = np.where((truth < n_classes - 2) & (rng.random(len(truth)) < 0.5), truth, -1)
+    return rows, labels, truth
+
+
+def slow_infer(
+    rows: np.ndarray, labels: np.ndarray, n_clusters: int, k: int, max_shifts: int
+) -> tuple[list, int, list]:
+    """Algorithm 1 as it is printed: every line a loop over points, scipy's tree, the answer looked up at the end."""
+    points = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    clusters, accuracies = [], []
+    for t in range(max_shifts + 1):
+        clusters.append(fcluster(linkage(points, "ward"), n_clusters, "maxclust"))
+        labeled = labels >= 0
+        accuracies.append(matched_accuracy(labels[labeled], clusters[t][labeled]))
+        if t > 1 and accuracies[t - 2] >= max(accuracies[t - 1], accuracies[t]):
+            return clusters[t - 2].tolist(), t - 2, accuracies
+        moved = []
+        for i in range(len(points)):
+            others = sorted((-float(points[i] @ points[j]), j) for j in range(len(points)) if j != i)[:k]
+            mean = 0.5 * points[i] + 0.5 / k * sum(points[j] for _, j in others)
+            moved.append(mean / np.linalg.norm(mean))
+        points = np.array(moved)
+    best = int(np.argmax(accuracies))
+    return clusters[best].tolist(), best, accuracies
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("max_shifts", [1, 20])
+def test_inference_is_algorithm_1_as_printed(seed: int, max_shifts: int) -> None:
+    rows, labels, _ = draw(seed)
+    found = infer(rows, labels, 6, InferenceSettings(max_shifts=max_shifts))
+    expected, n_shifts, accuracies = slow_infer(rows, labels, 6, 8, max_shifts)
+    assert found.accuracies == pytest.approx(accuracies)
+    assert found.n_shifts == n_shifts
+    assert adjusted_rand(expected, found.labels) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [
+        ([0.9], False),
+        ([0.9, 0.1], False),
+        ([0.5, 0.4, 0.3], True),
+        ([0.5, 0.5, 0.5], True),  # ties keep the earlier iterate
+        ([0.5, 0.4, 0.6], False),
+        ([0.5, 0.6, 0.4], False),
+        ([0.9, 0.1, 0.5, 0.4], False),  # only the iterate two back is asked
+    ],
+)
+def test_an_iterate_is_returned_when_neither_of_the_next_two_is_better(accuracies: list[float], expected: bool) -> None:
+    assert stops(accuracies) is expected
+
+
+def test_six_points_in_two_groups() -> None:
+    """Directions 0, 5, 10 and 80, 85, 90 degrees; one image of each group is labeled.
+
+    Both groups are whole at once, accuracy 1, so the iterate without a shift is returned after two that are no better.
+    """
+    radians = np.deg2rad([0, 5, 10, 80, 85, 90])
+    rows = np.stack([np.cos(radians), np.sin(radians)], axis=1)
+    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=2))
+    found = infer(rows, [0, -1, -1, -1, -1, 1], 2, settings)
+    assert found.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert (found.n_shifts, found.accuracies) == (0, (1.0, 1.0, 1.0))
+
+
+def assert_same(found: Inference, expected: Inference) -> None:
+    assert np.array_equal(found.labels, expected.labels)
+    assert torch.equal(found.embeddings, expected.embeddings)
+    assert (found.n_clusters, found.n_shifts) == (expected.n_clusters, expected.n_shifts)
+    assert found.accuracies == expected.accuracies
+    assert np.array_equal(found.tree.linkage, expected.tree.linkage)
+
+
+def test_scrambled_hidden_labels_change_nothing_bit_for_bit() -> None:
+    """The truth of unlabeled images is shuffled, novel classes and all; K, the stop and every label stay."""
+    rows, labels, truth = draw(0)
+    is_labeled = labels >= 0
+    scrambled = truth.copy()
+    scrambled[~is_labeled] = np.random.default_rng(9).permutation(truth[~is_labeled])
+    assert not np.array_equal(scrambled, truth)
+    assert_same(
+        infer(rows, np.where(is_labeled, scrambled, -1)),
+        infer(rows, np.where(is_labeled, truth, -1)),
+    )
+    assert_same(
+        infer_inductive(rows, rows, np.where(is_labeled, scrambled, -1)),
+        infer_inductive(rows, rows, np.where(is_labeled, truth, -1)),
+    )
+
+
+def test_labels_of_the_labeled_do_matter() -> None:
+    """The counterpart: the same test with given labels shuffled must fail, or it proves nothing."""
+    rows, labels, _ = draw(0)
+    is_labeled = labels >= 0
+    shuffled = labels.copy()
+    shuffled[is_labeled] = np.random.default_rng(9).permutation(labels[is_labeled])
+    assert infer(rows, shuffled).accuracies != infer(rows, labels).accuracies
+
+
+def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels, _ = draw(1)
+    expected = infer(rows, labels)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 180 * 64)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert_same(infer(rows, labels), expected)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_the_order_of_files_changes_nothing() -> None:
+    rows, labels, _ = draw(2)
+    order = np.random.default_rng(0).permutation(len(rows))
+    plain, shuffled = infer(rows, labels), infer(rows[order], labels[order])
+    assert (shuffled.n_clusters, shuffled.n_shifts) == (plain.n_clusters, plain.n_shifts)
+    assert shuffled.accuracies == plain.accuracies
+    assert torch.equal(shuffled.embeddings, plain.embeddings[order])
+    assert adjusted_rand(plain.labels[order], shuffled.labels) == 1.0
+
+
+def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, labels, _ = draw(3)
+    given = []
+
+    def spy(points: Tensor, **options: object) -> np.ndarray:
+        given.append((points, options["neighbors"]))
+        return linkage(points.numpy(), "ward")
+
+    monkeypatch.setattr(module, "ward_linkage", spy)
+    found = infer(rows, labels, 6)
+    assert len(given) == len(found.accuracies)
+    for points, lists in given:
+        own = torch.arange(len(points))
+        assert torch.equal(lists.indices, k_nearest(points, points, module.WARD_LIST, exclude=own).indices)
+
+
+def test_k_is_estimated_on_the_unshifted_tree_where_it_is_not_given() -> None:
+    rows, labels, _ = draw(4)
+    found = infer(rows, labels, settings=InferenceSettings(rule="paper", max_clusters=40))
+    assert found.estimate is not None
+    assert found.n_clusters == found.estimate.n_clusters == len(np.unique(found.labels))
+    assert found.estimate.accuracy == found.accuracies[0]
+    assert found.estimate.curve.n_clusters[-1] == 40
+    assert infer(rows, labels, 7).estimate is None
+
+
+def test_without_labels_k_must_be_given_and_one_shift_is_made() -> None:
+    rows, _, _ = draw(5)
+    nothing = np.full(len(rows), -1)
+    found = infer(rows, nothing, 6)
+    assert (found.n_shifts, len(np.unique(found.labels))) == (1, 6)
+    assert np.isnan(found.accuracies).all()
+    with pytest.raises(UsageError, match="give the number of clusters, or labels"):
+        infer(rows, nothing)
+
+
+def test_inductive_inference_on_the_validation_set_itself_is_transductive() -> None:
+    rows, labels, _ = draw(6)
+    assert_same(infer_inductive(rows, rows, labels, 6), infer(rows, labels, 6))
+
+
+def test_inductive_inference_stops_by_the_validation_set_alone() -> None:
+    """Other test images, same validation: the accuracies, hence the number of shifts, are the same."""
+    rows, labels, _ = draw(7)
+    one, other = infer_inductive(draw(8)[0], rows, labels), infer_inductive(draw(9)[0], rows, labels)
+    assert one.accuracies == other.accuracies
+    assert (one.n_shifts, one.n_clusters) == (other.n_shifts, other.n_clusters)
+    assert len(np.unique(one.labels)) == one.n_clusters
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        ShiftSettings(kernel="uniform", min_similarity=0.5),
+        ShiftSettings(kernel="gaussian", bandwidth=0.3),
+        ShiftSettings(retrieval="random"),
+    ],
+)
+def test_every_kernel_of_the_paper_runs_through_inference(moves: ShiftSettings) -> None:
+    rows, labels, _ = draw(0)
+    settings = InferenceSettings(shift=moves, max_shifts=3)
+    found, again = (infer(rows, labels, 6, settings, generator=torch.Generator().manual_seed(0)) for _ in range(2))
+    assert len(np.unique(found.labels)) == 6
+    assert_same(found, again)
+
+
+def test_duplicates_end_in_one_cluster() -> None:
+    rows, labels, _ = draw(1)
+    rows, labels = np.repeat(rows, 3, axis=0), np.repeat(labels, 3)
+    found = infer(rows, labels, 6)
+    assert (found.labels.reshape(-1, 3) == found.labels[::3, None]).all()
+
+
+def test_tensors_and_arrays_are_alike() -> None:
+    rows, labels, _ = draw(2)
+    assert_same(infer(torch.from_numpy(rows), labels, 6), infer(rows, labels, 6))
+    assert_same(infer(np.asfortranarray(rows), labels, 6), infer(rows, labels, 6))
+
+
+def test_unit_rows_hold_at_any_scale() -> None:
+    rows = np.array([[3e-200, 4e-200], [3e200, 4e200], [3.0, 4.0]])
+    torch.testing.assert_close(unit_points(rows), torch.tensor([[0.6, 0.8]] * 3, dtype=torch.float64))
+    assert unit_points(torch.ones(2, 4, dtype=torch.float16)).dtype == torch.float32
+
+
+def test_bad_rows_are_named() -> None:
+    rows, labels, _ = draw(0)
+    broken = rows.copy()
+    broken[[3, 8]] = np.nan
+    for given in (broken, torch.from_numpy(broken)):
+        with pytest.raises(DataError, match=r"NaN or infinity in rows 3, 8 \(2 of 180\)"):
+            infer(given, labels)
+    broken[[3, 8]] = 0
+    for given in (broken, torch.from_numpy(broken)):
+        with pytest.raises(DataError, match=r"only zeros in rows 3, 8 \(2 of 180\)"):
+            infer(given, labels)
+
+
+@pytest.mark.parametrize("n_clusters", [0, 3, 181])
+def test_k_lies_between_known_classes_and_images(n_clusters: int) -> None:
+    rows, labels, _ = draw(0)
+    with pytest.raises(UsageError, match="4 known classes and 180 images, expected 4 to 180"):
+        infer(rows, labels, n_clusters)
+    with pytest.raises(UsageError, match="expected 4 to 180"):
+        infer_inductive(rows, rows, labels, n_clusters)
+
+
+def test_bad_arguments_are_refused() -> None:
+    rows, labels, _ = draw(0)
+    with pytest.raises(DataError, match=r"expected \(180,\)"):
+        infer(rows, labels[:-1])
+    with pytest.raises(UsageError, match="found 180 with 180 images"):
+        infer(rows, labels, 6, InferenceSettings(shift=ShiftSettings(n_neighbors=180)))
+    with pytest.raises(DataError, match="label validation images"):
+        infer_inductive(rows, rows, np.full(180, -1), 6)
+    with pytest.raises(DataError, match="only class 2 is labeled"):
+        infer(rows, np.where(labels == 2, 2, -1))
+    with pytest.raises(DataError, match="at least 2 row"):
+        infer(rows[:1], labels[:1], 1)
+    with pytest.raises(UsageError, match="max_shifts"):
+        InferenceSettings(max_shifts=-1)
+
+
+def test_one_labeled_class_is_enough_where_k_is_given() -> None:
+    rows, labels, _ = draw(0)
+    assert infer(rows, np.where(labels == 2, 2, -1), 6).n_clusters == 6
+
+
+@pytest.mark.gpu
+def test_cpu_and_gpu_agree() -> None:
+    rows, labels, _ = draw(3, per_class=100)
+    on_cpu, on_gpu = infer(rows, labels, device="cpu"), infer(rows, labels, device="cuda")
+    assert torch.equal(on_gpu.embeddings.cpu(), on_cpu.embeddings)
+    assert np.array_equal(on_gpu.labels, on_cpu.labels)
+    assert on_gpu.accuracies == on_cpu.accuracies
