@@ -126,7 +126,7 @@ def test_a_half_sorted_folder_labels_what_is_sorted(make_images: Make) -> None:
     found = read_collection(root)
     expected = dict.fromkeys(["loose.png", *unlabeled]) | {"cat/a.png": "cat", "dog/deep/b.png": "dog"}
     assert labels_by_name(found) == expected
-    assert "read as 2 folder(s) of labeled images, the rest unlabeled" in found.describe()
+    assert "read as 2 folder(s), each a category, the rest unlabeled" in found.describe()
 
 
 def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None:

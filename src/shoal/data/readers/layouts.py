@@ -104,7 +104,9 @@ def _read_location(path: Path, labels: Any, options: _Options) -> Collection:
     root = check_folder(path)
     listing = list_folder(root, follow_symlinks=options.follow_symlinks)
     if not listing.names:
-        ignored = "; ".join(listing.notes) or "it is empty"
+        ignored = "; ".join(listing.notes) or (
+            "no files at all" if not any(root.iterdir()) else "only tables or empty folders"
+        )
         raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp or gif) in this folder or below: {ignored}")
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
     if labels is False:
@@ -134,9 +136,7 @@ def _read_image_folder(root: Path, listing: Listing, options: _Options) -> Colle
     notes += [
         f"{name} is not read: name it as the labels to use it" for name in listing.tables if name.startswith("labels.")
     ]
-    layout = (
-        f"{n_folders:,} folder(s) of labeled images, the rest unlabeled" if n_folders else "a folder without labels"
-    )
+    layout = f"{n_folders:,} folder(s), each a category, the rest unlabeled" if n_folders else "a folder without labels"
     return _build(root, listing.names, found, layout, tuple(notes), options)
 
 
@@ -155,8 +155,7 @@ def _read_hugging_face(root: Path, listing: Listing, metadata: list[str], option
         else:
             notes.append(f"{name} is ignored: {_why_ignored(paths, labels)}")
     if not parts:
-        collection = _read_image_folder(root, Listing(listing.names, (), tuple(notes)), options)
-        return collection
+        return _read_image_folder(root, Listing(listing.names, (), tuple(notes)), options)
     return _build_hugging_face(root, listing, merge(parts), notes, options)
 
 

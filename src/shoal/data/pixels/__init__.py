@@ -1,0 +1,7 @@
+"""Pixels: every image decoded once, in parallel, into a memory-mapped cache that later epochs and runs only read."""
+
+from shoal.data.pixels.decoding import MAX_PIXELS
+from shoal.data.pixels.loading import Pixels, Skipped, load_pixels
+from shoal.data.pixels.store import cache_folder
+
+__all__ = ["MAX_PIXELS", "Pixels", "Skipped", "cache_folder", "load_pixels"]

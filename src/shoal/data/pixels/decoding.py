@@ -1,0 +1,144 @@
+"""Decoding: from an image, whatever its format, mode or orientation, to a square of RGB bytes.
+
+Greyscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an animation the first
+frame is taken; EXIF orientation is applied.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+
+FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+
+MAX_PIXELS = 178_956_970
+"""Pixels that an image may have to be decoded whole (13,377 x 13,377); Pillow calls more a decompression bomb.
+
+A decoder then takes about 0.7 GB at 4 bytes each, and twice that while converting. JPEGs are decoded at a smaller
+scale where that is enough, and count at that scale unless they are progressive (those are held whole in any case).
+"""
+
+ORIENTATION_TAG = 0x0112
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+WHITE = (255, 255, 255, 255)
+BITS_12 = 4095
+
+
+class Unreadable(Exception):
+    """An image that cannot be decoded; the message is the reason, for skipped.csv."""
+
+
+def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS) -> bytes:
+    """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason."""
+    try:
+        if os.stat(path).st_size == 0:  # noqa: PTH116
+            raise Unreadable("the file is empty")
+        with Image.open(path, formats=FORMATS) as image:
+            whole = image.size
+            # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
+            image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
+            _check_n_pixels(whole if image.info.get("progressive") else image.size, max_pixels)
+            return square(image, size).tobytes()
+    except Unreadable:
+        raise
+    # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError, …).
+    except Exception as error:
+        raise Unreadable(_reason(error)) from error
+
+
+def decode_image(image: Any, size: int) -> NDArray[np.uint8]:
+    """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise `Unreadable`."""
+    try:
+        if isinstance(image, np.ndarray):
+            image = Image.fromarray(image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image)
+        return np.asarray(square(image, size))
+    except Exception as error:
+        raise Unreadable(_reason(error)) from error
+
+
+def square(image: Image.Image, size: int) -> Image.Image:
+    """Scale the shorter side to `size` (bicubic, antialiased) and keep the central square, as upright RGB.
+
+    Only the central square is resampled: the same pixels as resizing the whole and cropping, for less work.
+    """
+    image.load()
+    turn = _turn(image)  # after load: Pillow turns TIFF files itself and then forgets the tag
+    image = _eight_bit(image)
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    small = image.resize((size, size), Image.Resampling.BICUBIC, box=box)
+    if small.mode == "RGBA":
+        small = Image.alpha_composite(Image.new("RGBA", small.size, WHITE), small)
+    if turn is not None:
+        small = small.transpose(turn)
+    return small.convert("RGB")
+
+
+def _eight_bit(image: Image.Image) -> Image.Image:
+    """The image as L, RGB or, where anything is transparent, RGBA."""
+    if image.mode.startswith("I") or image.mode == "F":
+        return Image.fromarray(_to_uint8(np.asarray(image)))
+    if image.has_transparency_data:
+        return image.convert("RGBA")
+    if image.mode == "1":
+        return image.convert("L")
+    return image if image.mode in ("L", "RGB") else image.convert("RGB")
+
+
+def _to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Scale one deep channel to 8 bits.
+
+    Integers count as 12-bit where none is above 4095 (cameras store 12 bits in 16), else as 16-bit. Floats count as
+    0..1 or 0..255 where they fit, else their own range is stretched.
+    """
+    if values.dtype.kind in "iu":
+        shift = 4 if values.max() <= BITS_12 else 8
+        deep = np.clip(values, 0, 65535).astype(np.uint16)
+        top_bits: NDArray[np.uint8] = np.right_shift(deep, shift).astype(np.uint8)
+        return top_bits
+    finite = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
+    low, high = float(finite.min()), float(finite.max())
+    if low >= 0 and high <= 255:
+        scaled = finite * (255.0 if high <= 1 else 1.0)
+    else:
+        scaled = (finite - low) * (255.0 / (high - low or 1.0))
+    rounded: NDArray[np.uint8] = np.rint(scaled).astype(np.uint8)
+    return rounded
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    try:
+        return TURNS.get(image.getexif().get(ORIENTATION_TAG, 1))
+    except Exception:  # broken EXIF is no reason to lose the image
+        return None
+
+
+def _check_n_pixels(extent: tuple[int, int], max_pixels: int) -> None:
+    width, height = extent
+    if width * height > max_pixels:
+        raise Unreadable(f"too large: {width:,} x {height:,} pixels, the limit is {max_pixels:,} in all")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"not an image in a known format ({', '.join(FORMATS)})"
+    if isinstance(error, FileNotFoundError):
+        return "the file is not there"
+    if isinstance(error, MemoryError):
+        return "decoding needs more memory than a worker may take"
+    if isinstance(error, Image.DecompressionBombError):
+        return f"too large: {error}"
+    return f"cannot be decoded: {' '.join(str(error).split()) or type(error).__name__}"

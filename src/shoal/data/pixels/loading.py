@@ -1,0 +1,251 @@
+"""Loading: the pixels of a collection, decoded now or read from the cache."""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.arrays import Ints
+from shoal.data.collection import Collection
+from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_image
+from shoal.data.pixels.pool import available_cpus, decode_files
+from shoal.data.pixels.store import (
+    Index,
+    cache_folder,
+    explained,
+    fingerprint,
+    locked,
+    make_room,
+    new_index,
+    open_rows,
+    read_index,
+    remove_leftovers,
+    row_bytes,
+    store_folder,
+    tidied,
+    write_index,
+)
+from shoal.errors import DataError, ShoalError, UsageError
+
+Progress = Callable[[int, int], object]
+"""Called with the images done and the images in all."""
+
+SAVE_EVERY_S = 5.0
+"""Seconds of work that an interruption may cost."""
+
+MAX_MEMORY_BYTES = 1 << 30
+"""In-memory images whose pixels take more than this go to a temporary file."""
+
+REPORT_EVERY = 100
+"""In-memory images between two calls of progress."""
+
+MAX_WORKERS = 16
+"""Workers started by default at most; a disk seldom feeds more."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that could not be decoded, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pixels:
+    """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or (B, size, size, 3)."""
+
+    store: NDArray[np.uint8]
+    """(R, size, size, 3), memory-mapped and read-only, in the order of decoding; read it through `rows`."""
+    rows: Ints
+    """(N,) the row of each image in `store`."""
+    names: tuple[str, ...]
+    """(N,) the images that could be decoded, in the order of the collection."""
+    index: Ints
+    """(N,) their positions in the collection."""
+    skipped: tuple[Skipped, ...]
+    """The images that could not."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: Any) -> NDArray[np.uint8]:
+        taken: NDArray[np.uint8] = np.take(self.store, self.rows[key], axis=0)
+        return taken
+
+    @property
+    def size(self) -> int:
+        """Pixels along a side."""
+        return int(self.store.shape[1])
+
+
+def load_pixels(
+    collection: Collection,
+    size: int = 256,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    n_workers: int | None = None,
+    max_pixels: int = MAX_PIXELS,
+    refresh: bool = False,
+    progress: Progress | None = None,
+) -> Pixels:
+    """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`, the central square.
+
+    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there by the next call
+    as long as their size and modification time stay the same; only new and changed ones are decoded. An interrupted
+    call keeps what it has done. Files that cannot be decoded are listed in `skipped` and tried again next time.
+    In-memory images are scaled by threads and not kept.
+
+    Args:
+        collection: The images.
+        size: Pixels along a side.
+        cache: Folder of caches, instead of $SHOAL_CACHE or the platform's cache folder.
+        n_workers: Processes that decode; all processors, up to 16, if not given.
+        max_pixels: Larger images are skipped.
+        refresh: Decode everything anew, for files that changed without a trace.
+        progress: Called with (images done, images in all), from this thread.
+    """
+    if size < 1 or (n_workers is not None and n_workers < 1):
+        raise UsageError(f"size and n_workers: found {size} and {n_workers}, expected at least 1")
+    n_workers = n_workers or min(available_cpus(), MAX_WORKERS)
+    report = progress or (lambda done, total: None)
+    if collection.root is None:
+        return _load_memory(collection, size, cache_folder(cache), n_workers, report)
+    folder = store_folder(cache_folder(cache), collection.root, size)
+    decoding = _Decoding(collection, collection.root, folder, size, max_pixels, n_workers, report)
+    return decoding.load(refresh)
+
+
+@dataclass(frozen=True, eq=False)
+class _Decoding:
+    """One call of `load_pixels` on files."""
+
+    collection: Collection
+    root: Path
+    folder: Path
+    size: int
+    max_pixels: int
+    n_workers: int
+    report: Progress
+
+    def load(self, refresh: bool) -> Pixels:
+        names = self.collection.names
+        marks = [fingerprint(f"{self.root}/{name}") for name in names]
+        failed = {i: "the file is not there" for i, mark in enumerate(marks) if mark is None}
+        index = new_index() if refresh else read_index(self.folder, self.size)
+        if _pending(names, marks, index):
+            with locked(self.folder):
+                # Another process may have decoded the same files while this one waited for the lock.
+                index = tidied(index if refresh else read_index(self.folder, self.size), self.root)
+                index = self._decode_pending(index, marks, failed)
+        self.report(len(names), len(names))
+        readable = [i for i in range(len(names)) if i not in failed]
+        rows = np.array([index.rows[names[i]][1] for i in readable], dtype=np.int64)
+        return _assemble(self.collection, open_rows(self.folder, index, self.size), rows, readable, failed)
+
+    def _decode_pending(self, index: Index, marks: Sequence[str | None], failed: dict[int, str]) -> Index:
+        """Decode what is not in the index into new rows; returns the new index, saved, and adds to `failed`."""
+        pending = _pending(self.collection.names, marks, index)
+        if not pending:
+            return index
+        make_room(self.folder, index, len(pending), self.size)
+        index = Index(index.data, dict(index.rows))
+        try:
+            self._decode(index, pending, marks, failed)
+        except BaseException:
+            with contextlib.suppress(ShoalError):  # on a full disk the old index stays, which is true as well
+                write_index(self.folder, index)
+            raise
+        write_index(self.folder, index)
+        remove_leftovers(self.folder, index)
+        return index
+
+    def _decode(
+        self, index: Index, pending: Sequence[int], marks: Sequence[str | None], failed: dict[int, str]
+    ) -> None:
+        """Add each decoded image to the index, and save it now and then."""
+        names, total = self.collection.names, len(self.collection)
+        n_done, saved_at = total - len(pending), time.monotonic()
+        self.report(n_done, total)
+        batches = decode_files(
+            [f"{self.root}/{names[i]}" for i in pending],
+            self.folder / index.data,
+            index.n_rows,
+            size=self.size,
+            max_pixels=self.max_pixels,
+            n_workers=self.n_workers,
+        )
+        with contextlib.closing(batches):
+            for batch in batches:
+                for row, position in enumerate(batch.positions, start=batch.first_row):
+                    i = pending[position]
+                    index.rows.pop(names[i], None)
+                    if position in batch.failed:
+                        failed[i] = batch.failed[position]
+                    else:
+                        index.rows[names[i]] = (str(marks[i]), row)
+                n_done += len(batch.positions)
+                if time.monotonic() - saved_at > SAVE_EVERY_S:
+                    write_index(self.folder, index)
+                    saved_at = time.monotonic()
+                self.report(n_done, total)
+
+
+def _pending(names: Sequence[str], marks: Sequence[str | None], index: Index) -> list[int]:
+    """The images whose file is there, and not in the index as it is now."""
+    found = (index.rows.get(name, (None, -1))[0] for name in names)
+    return [i for i, (mark, indexed) in enumerate(zip(marks, found, strict=True)) if mark not in (None, indexed)]
+
+
+def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int, report: Progress) -> Pixels:
+    n_images, failed = len(collection), dict[int, str]()
+    store = _scratch(n_images, size, cache)
+
+    def scale(i: int) -> None:
+        try:
+            store[i] = decode_image(collection.source(i), size)
+        except Unreadable as error:
+            failed[i] = str(error)
+
+    with ThreadPoolExecutor(n_workers) as threads:  # Pillow lets go of the interpreter while it scales
+        for done, _ in enumerate(threads.map(scale, range(n_images)), start=1):
+            if done % REPORT_EVERY == 0:
+                report(done, n_images)
+    report(n_images, n_images)
+    readable = [i for i in range(n_images) if i not in failed]
+    return _assemble(collection, store, np.array(readable, dtype=np.int64), readable, failed)
+
+
+def _scratch(n_images: int, size: int, cache: Path) -> NDArray[np.uint8]:
+    """Room for pixels that are not kept: memory, or past a limit a file without a name, gone when nobody uses it."""
+    shape, n_bytes = (n_images, size, size, 3), n_images * row_bytes(size)
+    if n_bytes <= MAX_MEMORY_BYTES:
+        return np.empty(shape, dtype=np.uint8)
+    with explained(cache):
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache) as file:
+            if hasattr(os, "posix_fallocate"):  # a mapped file that outgrows the disk later would kill the process
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+            return np.asarray(np.memmap(file, dtype=np.uint8, mode="w+", shape=shape))
+
+
+def _assemble(
+    collection: Collection, store: NDArray[np.uint8], rows: Ints, readable: Sequence[int], failed: dict[int, str]
+) -> Pixels:
+    names = collection.names
+    skipped = tuple(Skipped(names[i], failed[i]) for i in sorted(failed))
+    if not readable:
+        reasons = Counter(image.reason for image in skipped).most_common(3)
+        listed = "; ".join(f"{reason} ({count:,})" for reason, count in reasons)
+        raise DataError(f"none of the {len(names):,} images can be decoded: {listed}")
+    index = np.array(readable, dtype=np.int64)
+    return Pixels(store, rows, tuple(names[i] for i in readable), index, skipped)

@@ -1,0 +1,197 @@
+"""The store: one folder of the cache per image folder and size, holding a file of rows and an index of them.
+
+The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with the fingerprint
+(size and modification time) that the file had when it was decoded. Rows that the index does not name do not exist, and
+the index is replaced in one step after the rows it names are on the disk: whatever interrupts a writer, the index is
+the old one or the new one, and true.
+
+Fingerprints are not hashes of the content, because a hash reads every byte of every image before each run. The price:
+a file replaced by another one of the same size and the same modification time is not noticed; `refresh` decodes anew.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import ShoalError
+
+VERSION = 1
+"""Raised whenever decoding changes, so that pixels decoded in another way are not found."""
+
+INDEX = "index.json"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class Index:
+    """Which row holds which image."""
+
+    data: str
+    """Name of the file of rows."""
+    rows: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Image name -> fingerprint of the file, row."""
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that must be in the file of rows; some may no longer belong to any image."""
+        return 1 + max((row for _, row in self.rows.values()), default=-1)
+
+
+def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all caches: the given one, $SHOAL_CACHE, or shoal in the platform's cache folder."""
+    given = cache if cache is not None else os.environ.get("SHOAL_CACHE")
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "shoal" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "shoal"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
+
+
+def store_folder(cache: Path, root: Path, size: int) -> Path:
+    """The folder for the images under `root` at `size`; it may be deleted at any time, to be decoded again."""
+    real = root.resolve()
+    digest = hashlib.blake2b(f"{VERSION}\n{real}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    return cache / "pixels" / f"{real.name or 'root'}-{digest}-{size}px"
+
+
+def fingerprint(path: str) -> str | None:
+    """What tells one state of a file from the next: its size and time of modification; None if it is not there."""
+    try:
+        status = os.stat(path)  # noqa: PTH116  (N of them: a Path each would double the time)
+    except OSError:
+        return None
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+def new_index() -> Index:
+    """An index of nothing, with a file of rows of its own."""
+    return Index(f"rows-{uuid.uuid4().hex[:12]}.u8")
+
+
+def read_index(folder: Path, size: int) -> Index:
+    """The index of a store; an empty one if there is none, or none that can be believed."""
+    try:
+        found = json.loads((folder / INDEX).read_text(encoding="utf-8"))
+        entries = zip(found["names"], found["fingerprints"], found["rows"], strict=True)
+        index = Index(found["data"], {name: (mark, row) for name, mark, row in entries})
+        is_whole = (folder / index.data).stat().st_size >= index.n_rows * row_bytes(size)
+    except (OSError, ValueError, KeyError, TypeError):
+        return new_index()
+    return index if is_whole else new_index()
+
+
+def write_index(folder: Path, index: Index) -> None:
+    """Replace the index in one step, after the rows it names have reached the disk."""
+    with explained(folder):
+        with open(folder / index.data, "ab") as rows:  # noqa: PTH123
+            os.fsync(rows.fileno())
+        marks = index.rows.values()
+        content = {
+            "data": index.data,
+            "names": list(index.rows),
+            "fingerprints": [mark for mark, _ in marks],
+            "rows": [row for _, row in marks],
+        }
+        temporary = folder / f"{INDEX}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
+                json.dump(content, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(folder / INDEX)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def open_rows(folder: Path, index: Index, size: int) -> NDArray[np.uint8]:
+    """The rows (R, size, size, 3), memory-mapped and read-only."""
+    if not index.rows:
+        return np.empty((0, size, size, 3), dtype=np.uint8)
+    shape = (index.n_rows, size, size, 3)
+    return np.asarray(np.memmap(folder / index.data, dtype=np.uint8, mode="r", shape=shape))
+
+
+def row_bytes(size: int) -> int:
+    """Bytes of one image."""
+    return size * size * 3
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the store alone while writing; another process waits here, and then finds the work done."""
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / "lock", "ab")  # noqa: PTH123, SIM115
+    with lock:
+        with explained(folder):
+            _lock(lock.fileno())
+        yield
+
+
+def tidied(index: Index, root: Path) -> Index:
+    """The index without files that vanished; if most of its rows then belong to no image, an empty one."""
+    kept = {name: entry for name, entry in index.rows.items() if os.path.exists(f"{root}/{name}")}  # noqa: PTH110
+    return Index(index.data, kept) if 2 * len(kept) >= index.n_rows else new_index()
+
+
+def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
+    """Make ready to append `n_new` rows, and check that there is space for them."""
+    with explained(folder):
+        remove_leftovers(folder, index, read_index(folder, size))
+        (folder / index.data).touch()
+        free = shutil.disk_usage(folder).free
+    need = n_new * row_bytes(size)
+    if need > free:
+        raise ShoalError(
+            f"pixel cache {folder}: {n_new:,} images need {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
+            "make room, choose a smaller size, or set SHOAL_CACHE to a folder with room"
+        )
+
+
+def remove_leftovers(folder: Path, *used: Index) -> None:
+    """Remove what an interrupted writer left behind, and rows that were given up; for the holder of the lock."""
+    for leftover in (*folder.glob("rows-*.u8"), *folder.glob("*.tmp")):
+        if leftover.name not in {index.data for index in used}:
+            with contextlib.suppress(PermissionError):  # still mapped by another process, on Windows
+                leftover.unlink(missing_ok=True)
+
+
+def explain(folder: Path, error: OSError) -> ShoalError:
+    """A failure of the disk in words."""
+    what = "cannot be written; check the permissions, or"
+    if error.errno in FULL:
+        what = "the disk is full or a limit is reached; what was decoded is kept; make room and run again, or"
+    return ShoalError(f"pixel cache {folder}: {what} set SHOAL_CACHE to another folder ({error.strerror or error})")
+
+
+@contextlib.contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn failures of the disk into words."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(folder, error) from error
+
+
+def _lock(descriptor: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,0 +1,190 @@
+"""Every kind of image becomes the same upright RGB square; every kind of broken one gives its reason."""
+
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from shoal.data.pixels.decoding import Unreadable, decode_file, decode_image, square
+
+RNG = np.random.default_rng(0)
+
+
+def smooth(width: int, height: int) -> Image.Image:
+    """An image without symmetry, whose neighbouring pixels are alike."""
+    coarse = Image.fromarray(np.random.default_rng(1).integers(0, 256, (4, 5, 3), dtype=np.uint8))
+    return coarse.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def decoded(path: Path, size: int) -> np.ndarray:
+    return np.frombuffer(decode_file(str(path), size), dtype=np.uint8).reshape(size, size, 3)
+
+
+def far_apart(a: np.ndarray, b: np.ndarray) -> int:
+    return int(np.abs(a.astype(int) - b.astype(int)).max())
+
+
+@pytest.mark.parametrize("extent", [(100, 60), (60, 100), (64, 64), (40, 20), (8, 8)])
+def test_the_square_is_that_of_resizing_the_whole_and_cropping(extent: tuple[int, int]) -> None:
+    """Scaled to 30 along the shorter side, all these leave an even rest, so the crop has no half pixels."""
+    image = Image.fromarray(RNG.integers(0, 256, (extent[1], extent[0], 3), dtype=np.uint8))
+    scale = 30 / min(extent)
+    whole = image.resize((round(extent[0] * scale), round(extent[1] * scale)), Image.Resampling.BICUBIC)
+    left, top = (whole.width - 30) // 2, (whole.height - 30) // 2
+    expected = np.asarray(whole.crop((left, top, left + 30, top + 30)))
+    assert far_apart(np.asarray(square(image, 30)), expected) <= 2  # rounding between the two passes
+
+
+def test_an_image_of_the_right_size_is_not_touched(tmp_path: Path) -> None:
+    pixels = RNG.integers(0, 256, (16, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(decoded(tmp_path / "a.png", 16), pixels)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+def test_exif_orientation_is_applied_once(tmp_path: Path, suffix: str, orientation: int) -> None:
+    image = smooth(60, 40)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"webp": {"lossless": True}, "jpg": {"quality": 95, "subsampling": 0}}
+    image.save(tmp_path / f"a.{suffix}", exif=exif, **options.get(suffix, {}))
+    tagged = smooth(60, 40)
+    tagged.getexif()[0x0112] = orientation
+    expected = np.asarray(square(ImageOps.exif_transpose(tagged), 20))
+    assert far_apart(decoded(tmp_path / f"a.{suffix}", 20), expected) <= (6 if suffix == "jpg" else 1)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_broken_exif_does_not_lose_the_image(tmp_path: Path) -> None:
+    smooth(60, 40).save(tmp_path / "a.jpg", exif=b"Exif\x00\x00MM\x00*\xff\xff\xff\xff broken")
+    assert decoded(tmp_path / "a.jpg", 20).shape == (20, 20, 3)
+
+
+def test_a_large_jpeg_decoded_at_a_smaller_scale_looks_the_same(tmp_path: Path) -> None:
+    image = smooth(1600, 1200)
+    image.save(tmp_path / "a.jpg", quality=95)
+    difference = np.abs(decoded(tmp_path / "a.jpg", 100).astype(int) - np.asarray(square(image, 100)).astype(int))
+    assert difference.mean() < 1.0
+    assert difference.max() <= 8
+
+
+GREEN = (0, 200, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "value", "expected"),
+    [
+        ("grey.png", "L", 77, (77, 77, 77)),
+        ("bilevel.png", "1", 1, (255, 255, 255)),
+        ("rgb.bmp", "RGB", GREEN, GREEN),
+        ("palette.gif", "P", 3, None),
+        ("cmyk.tif", "CMYK", (255, 0, 255, 0), (0, 255, 0)),
+        ("clear.png", "RGBA", (9, 9, 9, 0), (255, 255, 255)),
+        ("half.png", "RGBA", (0, 0, 0, 128), (127, 127, 127)),
+        ("grey-clear.png", "LA", (9, 0), (255, 255, 255)),
+        ("deep.png", "I;16", 0x8000, (128, 128, 128)),
+        ("deep.tif", "I;16", 0xFFFF, (255, 255, 255)),
+        ("camera.png", "I;16", 0x0800, (128, 128, 128)),  # 12 bits in 16: none above 4095
+        ("int.tif", "I", 0x8000, (128, 128, 128)),
+        ("unit.tif", "F", 0.5, (128, 128, 128)),
+        ("float.tif", "F", 77.0, (77, 77, 77)),
+    ],
+)
+def test_every_mode_becomes_rgb(
+    tmp_path: Path, name: str, mode: str, value: object, expected: tuple[int, int, int] | None
+) -> None:
+    image = Image.new(mode, (12, 10), value)
+    if mode == "P":
+        image.putpalette([0, 0, 0] * 3 + list(GREEN))
+        expected = GREEN
+    image.save(tmp_path / name)
+    assert far_apart(decoded(tmp_path / name, 8), np.full((8, 8, 3), expected)) <= 1
+
+
+def test_cmyk_jpegs_are_not_inverted(tmp_path: Path) -> None:
+    Image.new("CMYK", (16, 16), (255, 0, 255, 0)).save(tmp_path / "a.jpg")
+    assert far_apart(decoded(tmp_path / "a.jpg", 8), np.full((8, 8, 3), (0, 255, 0))) <= 4
+
+
+def test_floats_of_any_range_are_stretched_and_nan_is_black(tmp_path: Path) -> None:
+    values = np.array([[-10.0, 0.0], [10.0, np.nan]], dtype=np.float32)
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    np.testing.assert_array_equal(decoded(tmp_path / "a.tif", 2)[..., 0], [[0, 128], [255, 128]])
+
+
+def test_transparent_palettes_are_laid_on_white(tmp_path: Path) -> None:
+    image = Image.new("P", (8, 8), 0)
+    image.putpalette([200, 0, 0, 0, 0, 200])
+    image.save(tmp_path / "a.png", transparency=0)
+    np.testing.assert_array_equal(decoded(tmp_path / "a.png", 4), np.full((4, 4, 3), 255))
+
+
+def test_the_first_frame_of_an_animation_is_taken(tmp_path: Path) -> None:
+    first, second = Image.new("RGB", (8, 8), (250, 0, 0)), Image.new("RGB", (8, 8), (0, 0, 250))
+    first.save(tmp_path / "a.gif", save_all=True, append_images=[second])
+    np.testing.assert_array_equal(decoded(tmp_path / "a.gif", 4), np.full((4, 4, 3), (250, 0, 0)))
+
+
+@pytest.mark.parametrize("shape", [(6, 9), (6, 9, 1), (6, 9, 3), (6, 9, 4)])
+def test_arrays_are_scaled_like_files(shape: tuple[int, ...]) -> None:
+    assert decode_image(np.full(shape, 255, dtype=np.uint8), 4).tolist() == np.full((4, 4, 3), 255).tolist()
+
+
+def test_a_very_long_image_is_no_trouble(tmp_path: Path) -> None:
+    Image.new("RGB", (5000, 1), GREEN).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(decoded(tmp_path / "a.png", 4), np.full((4, 4, 3), GREEN))
+
+
+def png_bomb(file: Path, width: int, height: int) -> Path:
+    """A valid 1-bit PNG, a few kB long, that unpacks to width x height pixels."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    packer = zlib.compressobj(9)
+    row = bytes(1 + (width + 7) // 8)
+    body = b"".join(packer.compress(row * 100) for _ in range(height // 100)) + packer.flush()
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b""))
+    return file
+
+
+def test_broken_files_give_their_reason(tmp_path: Path) -> None:
+    def reason(file: Path, **options: int) -> str:
+        with pytest.raises(Unreadable) as caught:
+            decode_file(str(file), 8, **options)
+        return str(caught.value)
+
+    (tmp_path / "zero.jpg").write_bytes(b"")
+    assert reason(tmp_path / "zero.jpg") == "the file is empty"
+    (tmp_path / "text.jpg").write_text("not an image")
+    assert reason(tmp_path / "text.jpg").startswith("not an image in a known format (JPEG, PNG")
+    assert reason(tmp_path / "gone.jpg") == "the file is not there"
+    (tmp_path / "script.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n")
+    assert reason(tmp_path / "script.jpg").startswith("not an image in a known format")  # never handed to Ghostscript
+    smooth(64, 48).save(tmp_path / "whole.jpg")
+    whole = (tmp_path / "whole.jpg").read_bytes()
+    (tmp_path / "half.jpg").write_bytes(whole[: len(whole) // 2])
+    assert "truncated" in reason(tmp_path / "half.jpg").lower()
+    smooth(64, 48).save(tmp_path / "whole.png")
+    assert reason(tmp_path / "whole.png", max_pixels=3000) == "too large: 64 x 48 pixels, the limit is 3,000 in all"
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_progressive_jpegs_count_whole_and_others_at_the_scale_they_are_decoded(tmp_path: Path) -> None:
+    for name, progressive in (("plain.jpg", False), ("progressive.jpg", True)):
+        smooth(640, 480).save(tmp_path / name, progressive=progressive)
+    decode_file(str(tmp_path / "plain.jpg"), 8, max_pixels=80 * 60)
+    with pytest.raises(Unreadable, match="640 x 480"):
+        decode_file(str(tmp_path / "progressive.jpg"), 8, max_pixels=80 * 60)
+
+
+def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    file = png_bomb(tmp_path / "bomb.png", 20_000, 20_000)
+    assert file.stat().st_size < 100_000
+    with pytest.raises(Unreadable, match="too large"):
+        decode_file(str(file), 8)

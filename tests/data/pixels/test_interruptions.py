@@ -1,0 +1,228 @@
+"""Real interruptions of real processes: Ctrl-C, kill, a full disk, a crashed decoder, two writers at once."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.data.collection import Collection
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.errors import DataError, ShoalError
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes through /proc")
+
+SIZE = 64
+N_IMAGES = 300
+
+# No `if __name__ == "__main__"` guard: a user's script need not have one.
+SCRIPT = """
+import sys
+{before}
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.errors import ShoalError
+try:
+    pixels = load_pixels(read_collection(sys.argv[1]), {size}, cache=sys.argv[2], n_workers=2,
+                         progress=lambda done, total: print(done, total, flush=True))
+    print("sum", int(pixels[:].astype("int64").sum()))
+except ShoalError as error:
+    print("error", error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Collection:
+    root = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for i in range(N_IMAGES):
+        Image.fromarray(rng.integers(0, 256, (150, 200, 3), dtype=np.uint8)).save(root / f"{i:03d}.png")
+    return read_collection(root)
+
+
+@pytest.fixture(scope="module")
+def expected(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
+    return load_pixels(collection, SIZE, cache=tmp_path_factory.mktemp("reference"))[:]
+
+
+def start(collection: Collection, cache: Path, before: str = "") -> "subprocess.Popen[str]":
+    code = SCRIPT.format(before=before, size=SIZE)
+    command = [sys.executable, "-c", code, str(collection.root), str(cache)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def wait_for_progress(process: "subprocess.Popen[str]") -> None:
+    for line in process.stdout:
+        if int(line.split()[0]) >= 48:
+            return
+
+
+def workers_on(cache: Path) -> list[int]:
+    """Worker processes that write below `cache`, whoever their parent is now."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            is_dead = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            continue
+        if "shoal.data.pixels.worker" in command and any(str(cache) in part for part in command) and not is_dead:
+            found.append(int(entry.name))
+    return found
+
+
+def assert_no_workers(cache: Path) -> None:
+    until = time.monotonic() + 5
+    while workers_on(cache) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert workers_on(cache) == []
+
+
+def assert_next_run_is_right(collection: Collection, cache: Path, expected: np.ndarray) -> int:
+    """Load again and compare; returns how many images did not need decoding."""
+    seen: list[int] = []
+    pixels = load_pixels(collection, SIZE, cache=cache, progress=lambda done, total: seen.append(done))
+    np.testing.assert_array_equal(pixels[:], expected)
+    return seen[0]
+
+
+def test_ctrl_c_stops_at_once_and_keeps_what_is_done(
+    collection: Collection, expected: np.ndarray, tmp_path: Path
+) -> None:
+    process = start(collection, tmp_path)
+    wait_for_progress(process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode in (-signal.SIGINT, 130)
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert_no_workers(tmp_path)
+    n_kept = assert_next_run_is_right(collection, tmp_path, expected)
+    assert 48 <= n_kept < N_IMAGES
+
+
+def test_a_killed_run_leaves_no_workers_and_no_half_cache(
+    collection: Collection, expected: np.ndarray, tmp_path: Path
+) -> None:
+    process = start(collection, tmp_path)
+    wait_for_progress(process)
+    process.kill()
+    process.communicate(timeout=20)
+    assert_no_workers(tmp_path)
+    assert_next_run_is_right(collection, tmp_path, expected)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0])
+def test_a_full_disk_is_explained_and_the_cache_stays_true(
+    collection: Collection, expected: np.ndarray, tmp_path: Path, share: float
+) -> None:
+    """A real limit on the size of files: writing past it fails in the workers as on a full disk."""
+    limit = int(share * N_IMAGES * SIZE * SIZE * 3) + 1000
+    limiting = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    process = start(collection, tmp_path, before=limiting)
+    output, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (1, "")
+    assert "the disk is full or a limit is reached; what was decoded is kept; make room and run again" in output
+    assert_no_workers(tmp_path)
+    assert not list(tmp_path.rglob("*.tmp"))
+    n_kept = assert_next_run_is_right(collection, tmp_path, expected)
+    assert n_kept > 0 if share else n_kept == 0
+
+
+def test_a_crashed_worker_costs_nothing(collection: Collection, expected: np.ndarray, tmp_path: Path) -> None:
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int) -> None:
+        if 0 < done < total and not killed:
+            killed.extend(workers_on(tmp_path)[:1])
+            os.kill(killed[0], signal.SIGKILL)
+
+    pixels = load_pixels(collection, SIZE, cache=tmp_path, n_workers=2, progress=kill_one)
+    assert killed
+    assert not pixels.skipped
+    np.testing.assert_array_equal(pixels[:], expected)
+
+
+def test_an_image_that_always_crashes_the_decoder_is_skipped(collection: Collection, tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def kill_all() -> None:
+        while not stop.is_set():
+            for worker in workers_on(tmp_path):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_all)
+    killer.start()
+    try:
+        with pytest.raises(DataError, match=r"none of the 1 images can be decoded: the decoder crashed \(1\)"):
+            load_pixels(collection.subset([7]), SIZE, cache=tmp_path)
+    finally:
+        stop.set()
+        killer.join()
+
+
+def test_a_worker_that_cannot_start_is_explained(
+    collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.stderr.write('no licence today'); sys.exit(7)")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(ShoalError, match="a decoding worker could not start"):
+        load_pixels(collection, SIZE, cache=tmp_path / "cache")
+
+
+def test_two_writers_at_once_both_get_the_right_pixels(
+    collection: Collection, expected: np.ndarray, tmp_path: Path
+) -> None:
+    processes = [start(collection, tmp_path) for _ in range(2)]
+    total = int(expected.astype(np.int64).sum())
+    outputs = [process.communicate(timeout=60) for process in processes]
+    for process, (output, errors) in zip(processes, outputs, strict=True):
+        assert (process.returncode, errors) == (0, "")
+        assert output.splitlines()[-1] == f"sum {total}"
+    decoded = [int(output.split()[0]) < N_IMAGES for output, _ in outputs]
+    assert sum(decoded) == 1, "one decodes, the other waits and finds the work done"
+    (index,) = tmp_path.rglob("index.json")
+    assert len(json.loads(index.read_text())["names"]) == N_IMAGES
+
+
+def test_it_works_with_torch_loaded_and_its_threads_running(
+    collection: Collection, expected: np.ndarray, tmp_path: Path
+) -> None:
+    process = start(collection, tmp_path, before="import torch; torch.ones(300, 300) @ torch.ones(300, 300)")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
+
+
+def test_decoding_loads_no_torch() -> None:
+    code = "import sys, shoal.data.pixels.worker, shoal.data.pixels; sys.exit('torch' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+@pytest.mark.slow
+def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path: Path) -> None:
+    """20,000 x 20,000: a PNG is skipped by its header, a JPEG is decoded at an eighth of its scale."""
+    Image.new("L", (20_000, 20_000), 200).save(tmp_path / "huge.jpg", quality=50)
+    Image.new("1", (20_000, 20_000)).save(tmp_path / "huge.png")
+    measuring = "import atexit, resource; atexit.register(lambda: print(resource.getrusage(-1).ru_maxrss))"
+    process = start(read_collection(tmp_path), tmp_path / "cache", before=measuring)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    peak_kb = int(output.split()[-1])
+    assert peak_kb < 200_000, "of the largest worker"
+    pixels = load_pixels(read_collection(tmp_path), SIZE, cache=tmp_path / "cache", n_workers=1)
+    assert pixels.names == ("huge.jpg",)
+    assert pixels.skipped[0].reason == "too large: 20,000 x 20,000 pixels, the limit is 178,956,970 in all"
+    np.testing.assert_array_equal(pixels[0], np.full((SIZE, SIZE, 3), 200))

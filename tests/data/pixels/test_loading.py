@@ -1,0 +1,242 @@
+"""The cache: decoded once, incremental, and true after whatever interrupts a writer."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.data.demo import digits
+from shoal.data.pixels import Skipped, cache_folder, load_pixels, loading
+from shoal.data.pixels.decoding import decode_file, square
+from shoal.data.readers import read_collection
+from shoal.errors import DataError, ShoalError, UsageError
+
+Make = Callable[[list[str]], Path]
+SIZE = 8
+
+
+class Steps:
+    """Remembers what progress was told."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int]] = []
+
+    def __call__(self, done: int, total: int) -> None:
+        self.seen.append((done, total))
+
+    @property
+    def n_decoded(self) -> int:
+        return self.seen[-1][0] - self.seen[0][0]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def reference(root: Path, names: tuple[str, ...], size: int = SIZE) -> np.ndarray:
+    rows = [np.frombuffer(decode_file(str(root / name), size), dtype=np.uint8) for name in names]
+    return np.stack(rows).reshape(-1, size, size, 3)
+
+
+def test_the_cache_holds_what_decoding_one_by_one_gives(make_images: Make, cache: Path) -> None:
+    collection = read_collection(make_images([f"{i:03d}.png" for i in range(40)]))
+    expected = reference(collection.root, collection.names)
+    for n_workers in (2, 1):  # the second call decodes nothing
+        steps = Steps()
+        pixels = load_pixels(collection, SIZE, cache=cache, n_workers=n_workers, progress=steps)
+        np.testing.assert_array_equal(pixels[:], expected)
+        assert (len(pixels), pixels.size, pixels.names) == (40, SIZE, collection.names)
+        np.testing.assert_array_equal(pixels.index, np.arange(40))
+        assert steps.seen[-1] == (40, 40)
+        assert steps.n_decoded == (40 if n_workers == 2 else 0)
+
+
+def test_pixels_are_indexed_like_an_array_and_may_be_written_to(make_images: Make, cache: Path) -> None:
+    collection = read_collection(make_images([f"{i}.png" for i in range(5)]))
+    pixels = load_pixels(collection, SIZE, cache=cache)
+    whole = pixels[:]
+    np.testing.assert_array_equal(pixels[3], whole[3])
+    np.testing.assert_array_equal(pixels[[4, 0]], whole[[4, 0]])
+    np.testing.assert_array_equal(pixels[np.array([True, False, True, False, False])], whole[[0, 2]])
+    whole[:] = 0  # a copy: the cache stays as it is
+    assert pixels[:].any()
+    with pytest.raises(ValueError, match="read-only"):
+        pixels.store[0] = 0
+
+
+def test_only_new_and_changed_files_are_decoded(make_images: Make, cache: Path) -> None:
+    names = [f"{i}.png" for i in (1, 3, 5, 7)]
+    root = make_images(names)
+    load_pixels(read_collection(root), SIZE, cache=cache)
+    Image.new("RGB", (9, 9), (1, 2, 3)).save(root / "3.png")  # changed
+    Image.new("RGB", (9, 9), (4, 5, 6)).save(root / "2.png")  # new, and not last in the order
+    (root / "7.png").unlink()
+    steps = Steps()
+    collection = read_collection(root)
+    pixels = load_pixels(collection, SIZE, cache=cache, progress=steps)
+    assert steps.seen[0] == (2, 4)
+    assert pixels.names == ("1.png", "2.png", "3.png", "5.png")
+    np.testing.assert_array_equal(pixels[:], reference(root, pixels.names))
+
+
+def test_rows_of_an_open_reader_never_change(make_images: Make, cache: Path) -> None:
+    root = make_images([f"{i}.png" for i in range(4)])
+    reader = load_pixels(read_collection(root), SIZE, cache=cache)
+    before = reader[:]
+    for i in range(4):
+        Image.new("RGB", (9, 9), (i, i, i)).save(root / f"{i}.png")
+    changed = load_pixels(read_collection(root), SIZE, cache=cache)
+    np.testing.assert_array_equal(reader[:], before)
+    np.testing.assert_array_equal(changed[:], reference(root, changed.names))
+
+
+def test_a_cache_of_mostly_dead_rows_is_given_up(make_images: Make, cache: Path) -> None:
+    root = make_images([f"{i}.png" for i in range(4)])
+    for value in range(5):
+        for i in range(4):
+            Image.new("RGB", (9, 9), (value, i, 0)).save(root / f"{i}.png")
+            os.utime(root / f"{i}.png", ns=(0, value))
+        pixels = load_pixels(read_collection(root), SIZE, cache=cache)
+        np.testing.assert_array_equal(pixels[:], reference(root, pixels.names))
+    files = list(cache.rglob("rows-*.u8"))
+    assert len(files) == 1
+    assert files[0].stat().st_size <= 12 * SIZE * SIZE * 3
+
+
+def test_a_subset_and_other_labels_share_the_cache_but_sizes_do_not(make_images: Make, cache: Path) -> None:
+    collection = read_collection(make_images([f"{i}.png" for i in range(6)]))
+    whole = load_pixels(collection, SIZE, cache=cache)
+    steps = Steps()
+    part = load_pixels(collection.subset([1, 4]), SIZE, cache=cache, progress=steps)
+    assert steps.n_decoded == 0
+    np.testing.assert_array_equal(part[:], whole[[1, 4]])
+    other = Steps()
+    load_pixels(collection, 16, cache=cache, progress=other)
+    assert other.n_decoded == 6
+
+
+def test_broken_files_are_skipped_and_ids_do_not_shift(make_images: Make, cache: Path) -> None:
+    root = make_images([f"{i}.png" for i in range(6)])
+    (root / "1.png").write_bytes(b"")
+    (root / "3.png").write_text("text")
+    (root / "4.png").write_bytes((root / "4.png").read_bytes()[:60])
+    collection = read_collection(root)
+    (root / "5.png").unlink()
+    for _ in range(2):
+        pixels = load_pixels(collection, SIZE, cache=cache)
+        assert pixels.names == ("0.png", "2.png")
+        np.testing.assert_array_equal(pixels.index, [0, 2])
+        np.testing.assert_array_equal(pixels[:], reference(root, ("0.png", "2.png")))
+        assert [image.name for image in pixels.skipped] == ["1.png", "3.png", "4.png", "5.png"]
+        assert pixels.skipped[0] == Skipped("1.png", "the file is empty")
+        assert pixels.skipped[3].reason == "the file is not there"
+    Image.new("RGB", (9, 9)).save(root / "3.png")
+    assert load_pixels(collection, SIZE, cache=cache).names == ("0.png", "2.png", "3.png")
+
+
+def test_nothing_readable_is_an_error(make_images: Make, cache: Path) -> None:
+    root = make_images(["a.png", "b.png"])
+    for name in ("a.png", "b.png"):
+        (root / name).write_bytes(b"")
+    with pytest.raises(DataError, match=r"none of the 2 images can be decoded: the file is empty \(2\)"):
+        load_pixels(read_collection(root), SIZE, cache=cache)
+
+
+def test_refresh_decodes_files_that_changed_without_a_trace(make_images: Make, cache: Path) -> None:
+    root = make_images(["a.png"])
+    collection = read_collection(root)
+    before = load_pixels(collection, SIZE, cache=cache)[0]
+    status = (root / "a.png").stat()
+    Image.new("RGB", (12, 10), (9, 9, 9)).save(root / "a.png")
+    with (root / "a.png").open("ab") as file:
+        file.write(bytes(status.st_size - (root / "a.png").stat().st_size))
+    os.utime(root / "a.png", ns=(status.st_atime_ns, status.st_mtime_ns))
+    np.testing.assert_array_equal(load_pixels(collection, SIZE, cache=cache)[0], before)  # as documented
+    fresh = load_pixels(collection, SIZE, cache=cache, refresh=True)
+    np.testing.assert_array_equal(fresh[0], np.full((SIZE, SIZE, 3), 9))
+    assert len(list(cache.rglob("rows-*.u8"))) == 1
+
+
+@pytest.mark.parametrize("damage", ["cut rows", "no rows", "cut index", "foreign index"])
+def test_a_damaged_cache_is_not_believed(make_images: Make, cache: Path, damage: str) -> None:
+    collection = read_collection(make_images([f"{i}.png" for i in range(4)]))
+    expected = load_pixels(collection, SIZE, cache=cache)[:]
+    (rows,), (index,) = cache.rglob("rows-*.u8"), cache.rglob("index.json")
+    if damage == "cut rows":
+        os.truncate(rows, rows.stat().st_size - 1)
+    elif damage == "no rows":
+        rows.unlink()
+    elif damage == "cut index":
+        os.truncate(index, index.stat().st_size // 2)
+    else:
+        index.write_text(json.dumps({"names": 3}))
+    np.testing.assert_array_equal(load_pixels(collection, SIZE, cache=cache)[:], expected)
+
+
+def test_the_cache_folder_is_chosen_by_argument_then_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", "/somewhere/shoal")
+    assert cache_folder("/here") == Path("/here")
+    assert cache_folder() == Path("/somewhere/shoal")
+    monkeypatch.delenv("SHOAL_CACHE")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert cache_folder() == Path("/xdg/shoal")
+
+
+def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    collection = read_collection(make_images(["a.png"]))
+    with pytest.raises(ShoalError, match="cannot be written; check the permissions, or set SHOAL_CACHE"):
+        load_pixels(collection, SIZE, cache=tmp_path / "file")
+
+
+def test_a_cache_that_cannot_fit_is_refused_before_any_work(
+    make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 0))
+    with pytest.raises(ShoalError, match=r"1 images need 0\.0 GB, 0\.0 GB are free; make room"):
+        load_pixels(read_collection(make_images(["a.png"])), SIZE, cache=cache)
+
+
+def test_sizes_that_make_no_sense_are_refused(make_images: Make) -> None:
+    with pytest.raises(UsageError, match="found 0 and None"):
+        load_pixels(read_collection(make_images(["a.png"])), 0)
+
+
+# In memory
+
+
+def test_digits_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
+    collection, _ = digits()
+    steps = Steps()
+    pixels = load_pixels(collection, 16, cache=cache, progress=steps)
+    expected = np.asarray(square(Image.fromarray(collection.images[5]), 16))
+    np.testing.assert_array_equal(pixels[5], expected)
+    assert (len(pixels), steps.seen[-1]) == (1797, (1797, 1797))
+    assert not cache.exists()
+
+
+def test_large_in_memory_collections_go_to_a_file_without_a_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    collection = read_collection(np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8))
+    expected = load_pixels(collection, SIZE, cache=cache)[:]
+    monkeypatch.setattr(loading, "MAX_MEMORY_BYTES", 0)
+    pixels = load_pixels(collection, SIZE, cache=cache)
+    np.testing.assert_array_equal(pixels[:], expected)
+    assert list(cache.iterdir()) == []
+
+
+def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache: Path) -> None:
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.bmp")
+    (tmp_path / "a.bmp").write_bytes((tmp_path / "a.bmp").read_bytes()[:500])
+    with Image.open(tmp_path / "a.bmp") as lazy:
+        pixels = load_pixels(read_collection([Image.new("L", (4, 4)), lazy]), SIZE, cache=cache)
+    assert pixels.names == ("image-000000",)
+    assert pixels.skipped[0].name == "image-000001"
+    assert "truncated" in pixels.skipped[0].reason
