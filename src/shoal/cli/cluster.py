@@ -13,7 +13,7 @@ from shoal.cli.options import Device, DryRun, Force, NClusters
 
 def cluster(
     embeddings: Annotated[Path, typer.Argument(help="npy, npz, parquet or csv with a row per image.")],
-    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels; instead of those in the file.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels, instead of the file's own.")] = None,
     n_clusters: NClusters = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
@@ -30,10 +30,12 @@ def cluster(
     """
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings
-    from shoal.data.readers import read_embeddings
+    from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 
-    given = read_embeddings(embeddings, labels=labels)
+    given = read_embeddings(embeddings)
+    if labels is not None:
+        given = label_embeddings(given, labels)
     say(given.describe())
     if dry_run:
         return

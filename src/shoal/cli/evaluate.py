@@ -22,6 +22,6 @@ def evaluate(
     from shoal.runs import Run
 
     opened = Run.open(run)
-    score = score_run(opened, read_names(truth, {row.path for row in opened.assignments}))
+    score = score_run(opened, read_names(truth, [row.path for row in opened.assignments]))
     result(score.in_words(), score_to_dict(score), as_json=json)
     say(f"written to {opened.path / 'accuracy.json'}; next: shoal report {run}")

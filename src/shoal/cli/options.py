@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-NClusters = Annotated[int | None, typer.Option(help="How many categories there are; estimated from the labels if absent.")]
+NClusters = Annotated[int | None, typer.Option(help="How many categories there are; estimated if absent.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was found and stop.")]

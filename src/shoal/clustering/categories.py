@@ -6,13 +6,16 @@ N images, D columns, k neighbors, K categories of which the first C are known.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.matching import match
 from shoal.clustering.neighbors import Neighbors, k_nearest
 
 NONE = -1
@@ -43,13 +46,40 @@ def describe_members(points: Tensor, categories: Ints, n_categories: int, n_know
     second = _best(to_centers.scatter(1, assigned[:, None], -torch.inf))
     known = _best(to_centers[:, :n_known])
     return Membership(
-        confidence=same_category_share(lists, categories, categories),
+        confidence=same_category_share(lists, categories),
         outlier_score=outlier_scores(lists),
         typicality=to_own.double().cpu().numpy(),
         second=second[0],
         nearest_known=known[0],
         nearest_known_similarity=known[1],
     )
+
+
+def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
+    """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
+
+    Clusters are matched to classes on labeled rows; `rows` (N, any) break ties of size, so that the order of images
+    does not. Returns (N,) numbers and how many are novel.
+    """
+    n_clusters = int(clusters.max()) + 1
+    labeled = labels != UNLABELED
+    number = np.full(n_clusters, UNLABELED)
+    if labeled.any():
+        matching = match(labels[labeled], clusters[labeled])
+        number[matching.clusters.astype(np.int64)] = matching.classes
+    place = np.empty(len(rows), dtype=np.int64)
+    place[np.lexsort(rows.T[::-1])] = np.arange(len(rows))  # rank of each row among all
+    first = np.full(n_clusters, len(rows))
+    np.minimum.at(first, clusters, place)
+    novel = np.flatnonzero(number == UNLABELED)
+    order = novel[np.lexsort((first[novel], -np.bincount(clusters, minlength=n_clusters)[novel]))]
+    number[order] = n_known + np.arange(len(order))
+    return number[clusters], len(order)
+
+
+def novel_name(i: int) -> str:
+    """The name of the i-th novel category, counted from 1."""
+    return f"novel-{i:03d}"
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
@@ -60,9 +90,9 @@ def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Ten
     return F.normalize(sums, dim=1)
 
 
-def same_category_share(lists: Neighbors, categories: Ints, bank_categories: Ints) -> Floats:
-    """(N,) the share of each row's neighbors that are in its own category."""
-    same = bank_categories[lists.indices.cpu().numpy()] == categories[:, None]  # (N, k)
+def same_category_share(lists: Neighbors, categories: Ints) -> Floats:
+    """(N,) the share of each row's neighbors, rows of the same collection, that are in its category."""
+    same = categories[lists.indices.cpu().numpy()] == categories[:, None]  # (N, k)
     share: Floats = same.mean(axis=1)
     return share
 

@@ -1,7 +1,7 @@
 """Ready embeddings in, a finished run folder out: `shoal cluster`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -53,7 +53,9 @@ def cluster_embeddings(
     points = unit_points(given.x, device=place)
     labels = as_labels(given.labels, len(points), name="labels")
     run = Run.create(out, force=force)
-    run.start(settings, seed=0, device=str(place), command=command, n_images=len(points), n_labeled=int((labels >= 0).sum()))
+    run.start(
+        settings, seed=0, device=str(place), command=command, n_images=len(points), n_labeled=int((labels >= 0).sum())
+    )
     with narrator.bar("shifting and growing trees"):
         found = infer(points, labels, settings.n_clusters, settings.inference, device=place)
     clusters = as_clusters(points, found)

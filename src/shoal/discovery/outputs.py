@@ -51,11 +51,6 @@ class Found:
         return f"{known}, {n_novel} likely new, {n_unsure:,} image{'' if n_unsure == 1 else 's'} unsure"
 
 
-def novel_name(i: int) -> str:
-    """The name of the i-th novel category, counted from 1."""
-    return f"novel-{i:03d}"
-
-
 def assignment_rows(found: Found) -> list[Assignment]:
     """A row per image, in their order."""
     members = found.members

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from shoal.arrays import Floats, Ints
-from shoal.clustering.categories import describe_members, number_clusters
+from shoal.clustering.categories import describe_members, novel_name, number_clusters
 from shoal.clustering.n_clusters import NClustersEstimate
-from shoal.discovery.outputs import Found, assignment_rows, category_rows, novel_name
+from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.runs import Run
 
 
