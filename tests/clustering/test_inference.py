@@ -8,8 +8,10 @@ from shoal.clustering import inference as module
 from shoal.clustering import neighbors as neighbors_module
 from shoal.clustering.inference import Inference, InferenceSettings, infer, infer_inductive, stops, unit_points
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
-from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.mean_shift import ShiftSettings, mean_shift
+from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
 Collection = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -159,14 +161,18 @@ def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyP
         assert torch.equal(lists.indices, k_nearest(points, points, module.WARD_LIST, exclude=own).indices)
 
 
-def test_k_is_estimated_on_the_unshifted_tree_where_it_is_not_given() -> None:
+@pytest.mark.parametrize("estimate_shifts", [0, 1, 3])
+def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None:
     rows, labels, _ = draw(4)
-    found = infer(rows, labels, settings=InferenceSettings(rule="paper", max_clusters=40))
+    settings = InferenceSettings(rule="paper", estimate_shifts=estimate_shifts, max_clusters=40)
+    found = infer(rows, labels, settings=settings)
+    points, own = unit_points(rows), torch.arange(len(rows))
+    for _ in range(estimate_shifts):
+        points = mean_shift(points, points, k_nearest(points, points, 8, exclude=own).indices, alpha=0.5)
+    expected = estimate_n_clusters(Tree(linkage(points.numpy(), "ward")), labels, rule="paper", max_clusters=40)
     assert found.estimate is not None
-    assert found.n_clusters == found.estimate.n_clusters == len(np.unique(found.labels))
-    assert found.estimate.accuracy == found.accuracies[0]
-    assert found.estimate.curve.n_clusters[-1] == 40
-    assert infer(rows, labels, 7).estimate is None
+    assert found.n_clusters == found.estimate.n_clusters == expected.n_clusters == len(np.unique(found.labels))
+    assert_same(infer(rows, labels, found.n_clusters), found)  # the estimate aside, K given or found is the same
 
 
 def test_without_labels_k_must_be_given_and_one_shift_is_made() -> None:

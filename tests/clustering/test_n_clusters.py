@@ -102,6 +102,13 @@ def test_the_plateau_rule_is_the_papers_when_labels_leave_no_doubt() -> None:
     assert RULES["plateau"](curve([0.5, 0.7, 0.9, 0.7, 0.5])) == 4
 
 
+def test_the_balance_lies_between_plateau_and_precision() -> None:
+    tree, labels = overlapping(5)
+    found = accuracy_curve(tree, labels)
+    plateau, precision, balance = (RULES[rule](found) for rule in ("plateau", "precision", "balance"))
+    assert balance == round(np.sqrt(plateau * precision))
+
+
 def test_the_occupancy_rule_charges_for_clusters_beyond_the_classes() -> None:
     """Two classes: accuracy 0.8 in 2 occupied clusters beats 0.9 in 3, which counts 0.9 · (1 - 1/3) = 0.6."""
     assert RULES["occupancy"](curve([0.8, 0.9], occupied=[2, 3])) == 2

@@ -36,6 +36,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         kernel: 'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
         max_shifts: most shifts tried; labeled accuracy stops them earlier.
         rule: how the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
+        estimate_shifts: shifts made before that estimate; rule='paper' with 0 is the paper's.
         max_clusters: largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
         outlier_share: share of the fitted points that lie beyond the threshold of `predict`.
         device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
@@ -68,7 +69,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         alpha: float = 0.5,
         kernel: Literal["knn", "uniform", "gaussian"] = "knn",
         max_shifts: int = 20,
-        rule: str = "plateau",
+        rule: str = "balance",
+        estimate_shifts: int = 1,
         max_clusters: int | None = None,
         outlier_share: float = 0.01,
         device: str | torch.device | None = None,
@@ -79,6 +81,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.kernel = kernel
         self.max_shifts = max_shifts
         self.rule = rule
+        self.estimate_shifts = estimate_shifts
         self.max_clusters = max_clusters
         self.outlier_share = outlier_share
         self.device = device
@@ -119,7 +122,11 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> InferenceSettings:
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
         return InferenceSettings(
-            shift=moves, max_shifts=self.max_shifts, rule=self.rule, max_clusters=self.max_clusters
+            shift=moves,
+            max_shifts=self.max_shifts,
+            rule=self.rule,
+            estimate_shifts=self.estimate_shifts,
+            max_clusters=self.max_clusters,
         )
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:

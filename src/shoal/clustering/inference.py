@@ -9,6 +9,7 @@ N images, D columns, K clusters.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -41,13 +42,15 @@ class InferenceSettings:
     """T_max: the most shifts tried."""
     unlabeled_shifts: int = 1
     """Shifts made when no image is labeled, since nothing then says when to stop; training makes one."""
-    rule: str = "plateau"
-    """How the number of clusters is estimated where it is not given."""
+    rule: str = "balance"
+    """How the number of clusters is estimated where it is not given; "paper" with no shifts is section 4.3."""
+    estimate_shifts: int = 1
+    """Shifts before that estimate: the tree that is cut in the end is one of shifted embeddings too."""
     max_clusters: int | None = None
     """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known classes."""
 
     def __post_init__(self) -> None:
-        for name in ("max_shifts", "unlabeled_shifts"):
+        for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
 
@@ -77,7 +80,7 @@ def infer(
 ) -> Inference:
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
 
-    K is estimated on the tree of the unshifted embeddings where `n_clusters` is None. Without any label K must be
+    Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without any label K must be
     given, and a fixed number of shifts is made. Cost per iterate: one neighbor search, one tree that starts from its
     lists, one shift.
     """
@@ -198,19 +201,21 @@ def _run(
     """
     labeled = known != UNLABELED
     estimate: NClustersEstimate | None = None
+    if n_clusters is None:
+        first = list(islice(pairs, settings.estimate_shifts + 1))
+        answer, judge = first[-1]
+        estimate = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
+        n_clusters = check_n_clusters(estimate.n_clusters, known, answer[0].n_leaves)
+        pairs = chain(first, pairs)
     accuracies: list[float] = []
     best: tuple[int, Iterate] | None = None
     for t, (answer, judge) in enumerate(pairs):
-        if n_clusters is None:
-            estimate = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
-            n_clusters = check_n_clusters(estimate.n_clusters, known, answer[0].n_leaves)
         accuracies.append(matched_accuracy(known[labeled], judge[0].cut(n_clusters)[labeled]))
         if best is None or accuracies[-1] > max(accuracies[:-1]):
             best = (t, answer)
         if t == settings.max_shifts or stops(accuracies):
             break
     assert best is not None
-    assert n_clusters is not None
     tree, points = best[1]
     return Inference(tree.cut(n_clusters), n_clusters, best[0], tuple(accuracies), tree, points, estimate)
 

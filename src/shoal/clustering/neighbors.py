@@ -28,7 +28,7 @@ MARGIN = 8
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of products."""
 
-CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
+CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
 """Products added up at once; on the CPU few enough to stay in the cache."""
 
 
