@@ -44,6 +44,15 @@ def test_embeddings_are_unit_rows(features, kind):
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(15))
 
 
+@pytest.mark.parametrize("width", [16, 1024])
+def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width):
+    """Short outputs would make the first gradient, which is divided by their length, as large as they are short."""
+    torch.manual_seed(0)
+    head, features = Head(64, HeadSettings(width=width, dim=64)), torch.randn(50, 64)
+    ratio = head.layers(features).norm(dim=1).mean() / features.norm(dim=1).mean()
+    assert 0.1 < ratio < 3
+
+
 def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck, features):
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 24, bias=False))
     layer.parametrizations.weight.original0.data.fill_(1)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shoal.encoders import hub
-from shoal.encoders.vision import Encoder, InputFormat, split_efficientnet, split_transformer
+from shoal.encoders.efficientnet import split_efficientnet
+from shoal.encoders.vision import Encoder, InputFormat, split_transformer
 from shoal.encoders.weights import is_dino, package_weights, read_weights, rename_dino, weights_folder
 from shoal.errors import MissingError, UnknownName
 

@@ -55,8 +55,12 @@ class Head(nn.Module):
             layers += [nn.Linear(n_in, n_out), nn.GELU()]
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], settings.dim if is_paper else settings.bottleneck))
         for layer in self.layers:
-            if isinstance(layer, nn.Linear):  # the initialization of DINO's head
-                nn.init.trunc_normal_(layer.weight, std=0.02)
+            if isinstance(layer, nn.Linear):
+                # The released code draws from N(0, 0.02²) whatever the width. The paper's head keeps the scale of its
+                # features instead: where outputs are short, the gradient through their normalization is huge, and the
+                # first step throws all embeddings onto one point.
+                std = (2 / layer.in_features) ** 0.5 if is_paper else 0.02
+                nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
                 nn.init.zeros_(layer.bias)
         self.output: nn.Parameter | None = None
         if not is_paper:

@@ -144,43 +144,6 @@ class ClassToken(nn.Module):
         return feature
 
 
-class ConvStem(nn.Module):
-    """The first convolution of an EfficientNet."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self.conv, self.norm, self.activation = network._conv_stem, network._bn0, network._swish
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Turn images (B, 3, S, S) into a feature map (B, C, S/2, S/2)."""
-        features: Tensor = self.activation(self.norm(self.conv(images)))
-        return features
-
-
-class PooledMap(nn.Module):
-    """The head convolution of an EfficientNet and the mean over places."""
-
-    def __init__(self, network: Any) -> None:
-        super().__init__()
-        self.conv, self.norm, self.activation = network._conv_head, network._bn1, network._swish
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Turn a feature map (B, C, H, W) into features (B, D)."""
-        pooled: Tensor = self.activation(self.norm(self.conv(features))).mean(dim=(2, 3))
-        return pooled
-
-
-def split_efficientnet(network: Any) -> Parts:
-    """Take an EfficientNet of efficientnet_lite_pytorch apart; its classifier is dropped."""
-    return Parts(
-        stem=ConvStem(network),
-        blocks=list(network._blocks),
-        finish=PooledMap(network),
-        is_finish_trained=True,
-        feature_dim=network._conv_head.out_channels,
-    )
-
-
 def split_transformer(model: Any, image_size: int) -> Parts:
     """Take a vision transformer of the transformers library apart, and prove on one image that nothing was lost.
 
