@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import cluster, doctor, evaluate
+from shoal.cli import cluster, discover, doctor, evaluate
 from shoal.cli.console import say
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
@@ -44,12 +44,14 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
+    shoal discover photos/ --labels labels.csv        the categories of a folder of images
     shoal cluster features.npz --labels labels.csv    categories of ready embeddings
     shoal evaluate runs/features --truth truth.csv    a run against the truth
     shoal doctor           is everything here that shoal needs?
     shoal encoders list    which encoders there are, and which weights are here
     """,
 )
+app.command("discover")(discover.discover)
 app.command("cluster")(cluster.cluster)
 app.command("evaluate")(evaluate.evaluate)
 app.command("doctor")(doctor.doctor)

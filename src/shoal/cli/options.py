@@ -8,4 +8,4 @@ NClusters = Annotated[int | None, typer.Option(help="How many categories there a
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was found and stop.")]
-Seed = Annotated[int, typer.Option(help="Decides every draw.")]
+Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.")]

@@ -1,0 +1,196 @@
+"""Images and some labels in, a finished run folder out: `shoal discover`.
+
+The collection is decoded once and embedded with the frozen encoder, which gives a first answer; then comes training,
+with K and the snapshot chosen on validation images set aside from the loss, and Algorithm 1. A killed run goes on where
+it stopped.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.inference import infer
+from shoal.clustering.n_clusters import NClustersEstimate, estimate_n_clusters
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+from shoal.data.collection import Collection, check_for_discovery
+from shoal.data.pixels import Pixels, load_pixels
+from shoal.data.splits import hold_out_validation
+from shoal.device import choose_device, seed_everything
+from shoal.discovery.embeddings import as_clusters
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.outputs import Found
+from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.stability import repeat_estimate
+from shoal.discovery.thumbnails import make_thumbnails
+from shoal.discovery.writing import Clusters, name_categories, write_found
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.embed import embed
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method
+from shoal.methods.method import Task
+from shoal.runs import Run, Skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Readable:
+    """The images that could be decoded."""
+
+    collection: Collection
+    pixels: Pixels
+
+
+def discover_images(
+    collection: Collection,
+    out: Path | str,
+    settings: DiscoverySettings | None = None,
+    *,
+    device: str | torch.device | None = None,
+    resume: bool = False,
+    force: bool = False,
+    command: str = "",
+    narrator: Narrator | None = None,
+) -> tuple[Run, Found]:
+    """Discover the categories of a collection and write what was found to the run folder `out`.
+
+    `resume` goes on with a run that was interrupted; `force` starts over in a folder that holds one.
+    """
+    settings, narrator = settings or choose_settings(), narrator or Narrator()
+    if settings.n_clusters is None:
+        check_for_discovery(collection)
+    place, began = choose_device(device), time.perf_counter()
+    run = _open(out, resume=resume, force=force)
+    seed_everything(settings.seed)
+    about = {"root": str(collection.root or ""), "encoder": settings.cms.encoder}
+    run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
+    images = _decode(collection, run, settings, narrator)
+    frozen = _embed_frozen(images, run, settings, place, narrator)
+    labels = images.collection.labels
+    first = infer(frozen, labels, settings.n_clusters, settings.cms.inference, device=place)
+    clusters = as_clusters(frozen, first)
+    if settings.train:
+        narrator.say(f"first answer, without training: {_name(clusters, images, settings).in_words()}")
+        clusters = _train(images, run, settings, place, resume, narrator)
+    found = _name(clusters, images, settings)
+    _write(run, found, clusters, images, settings, narrator)
+    run.finish(seconds=round(time.perf_counter() - began, 3), n_images=len(labels), n_labeled=int((labels >= 0).sum()))
+    return run, found
+
+
+def _open(out: Path | str, *, resume: bool, force: bool) -> Run:
+    """The folder of a new run, or with `resume` of an unfinished one."""
+    unfinished = Run(Path(out)).has("provenance.json") and not Run(Path(out)).is_finished
+    if unfinished and not resume and not force:
+        raise UsageError(f"{out}: holds an unfinished run; give --resume to go on with it, or --force to start over")
+    return Run.create(out, force=force)
+
+
+def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narrator: Narrator) -> _Readable:
+    with narrator.bar("decoding images") as progress:
+        pixels = load_pixels(collection, settings.pixel_size, progress=progress)
+    if pixels.skipped:
+        run.write_skipped(Skip(path=image.name, reason=image.reason) for image in pixels.skipped)
+        narrator.say(f"{len(pixels.skipped):,} unreadable, listed in {run.path / 'skipped.csv'}")
+        collection = collection.subset(pixels.index)
+        if settings.n_clusters is None:
+            check_for_discovery(collection)
+    return _Readable(collection, pixels)
+
+
+def _embed_frozen(
+    images: _Readable, run: Run, settings: DiscoverySettings, device: torch.device, narrator: Narrator
+) -> torch.Tensor:
+    """(N, D) embeddings of the encoder as it comes; an interrupted run has them already."""
+    if run.has("frozen.npy") and len(run.array("frozen")) == len(images.pixels):
+        return torch.from_numpy(np.array(run.array("frozen"))).to(device)
+    encoder = load_encoder(settings.cms.encoder, input_size=settings.cms.input_size).to(device)
+    with narrator.bar("embedding images") as progress:
+        frozen = embed(images.pixels, encoder, progress=progress)
+    run.write_array("frozen", frozen.cpu().numpy())
+    return frozen
+
+
+def _train(
+    images: _Readable,
+    run: Run,
+    settings: DiscoverySettings,
+    device: torch.device,
+    resume: bool,
+    narrator: Narrator,
+) -> Clusters:
+    labels = images.collection.labels
+    validation = _hold_out(images.collection, settings, narrator)
+    task = Task(pixels=images.pixels, labels=labels, validation=validation, n_clusters=settings.n_clusters)
+    with narrator.bar("training") as progress:
+        found = get_method(settings.method).run(
+            task, settings.seeded(), device=device, folder=run.path, resume=resume, progress=progress
+        )
+    estimate = None
+    if settings.n_clusters is None and validation is not None:
+        estimate = _estimate(found.embeddings[validation], labels[validation], settings.cms.inference.rule)
+    return Clusters(
+        labels=found.clusters,
+        embeddings=found.embeddings,
+        shifted=found.shifted,
+        linkage=found.linkage,
+        accuracies=found.accuracies,
+        n_shifts=found.n_shifts,
+        estimate=estimate,
+    )
+
+
+def _hold_out(collection: Collection, settings: DiscoverySettings, narrator: Narrator) -> Ints | None:
+    """Rows set aside for validation; None where no image is labeled."""
+    if not collection.n_labeled:
+        return None
+    rng = np.random.default_rng(settings.seed)
+    split = hold_out_validation(collection.labels, share=settings.validation_share, rng=rng)
+    if split.too_small:
+        names = ", ".join(collection.classes[label] for label in split.too_small[:5])
+        narrator.say(
+            f"note: {len(split.too_small)} categories have a single labeled image ({names}), so they are not judged "
+            "when K and the snapshot are chosen; label one more image of each"
+        )
+    n_labeled = int((collection.labels[split.validation] != UNLABELED).sum())
+    narrator.say(f"{len(split.validation):,} images set aside for validation, {n_labeled:,} of them labeled")
+    return split.validation
+
+
+def _estimate(embeddings: Floats, labels: Ints, rule: str) -> NClustersEstimate:
+    """The curve from which training took K, for the record."""
+    return estimate_n_clusters(Tree(ward_linkage(embeddings)), labels, rule=rule)
+
+
+def _name(clusters: Clusters, images: _Readable, settings: DiscoverySettings) -> Found:
+    found = images.collection
+    n_neighbors = settings.cms.inference.shift.n_neighbors
+    return name_categories(clusters, found.names, found.labels, found.classes, n_neighbors=n_neighbors)
+
+
+def _write(
+    run: Run,
+    found: Found,
+    clusters: Clusters,
+    images: _Readable,
+    settings: DiscoverySettings,
+    narrator: Narrator,
+) -> None:
+    shift = settings.cms.inference.shift
+    repeats: list[int] = []
+    if settings.stability and settings.n_clusters is None:
+        with narrator.bar("repeating the estimate of K"):
+            repeats = repeat_estimate(
+                clusters.embeddings,
+                found.given,
+                settings.stability,
+                rule=settings.cms.inference.rule,
+                seed=settings.seed,
+            )
+        narrator.say(f"K over {len(repeats)} random parts of the collection: {min(repeats)} to {max(repeats)}")
+    write_found(run, found, clusters, n_neighbors=shift.n_neighbors, alpha=shift.alpha, repeats=repeats)
+    with narrator.bar("making thumbnails"):
+        run.write_thumbnails(make_thumbnails(images.pixels))
