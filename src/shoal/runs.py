@@ -18,6 +18,7 @@ import dataclasses
 import io
 import json
 import platform
+import shutil
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -35,9 +36,12 @@ from shoal.settings import dump_settings
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "train.log"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
-    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz"),
+    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz", "checkpoint.safetensors"),
 )
-"""The files a run may hold; with `force` these are removed and nothing else."""
+"""The files a run may hold; with `force` these, and snapshots of training, are removed and nothing else."""
+
+SNAPSHOTS = "best-*.safetensors"
+"""The best weights so far, while training goes on."""
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
@@ -105,8 +109,8 @@ class Run:
         if foreign:
             raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
         if force:
-            for name in PARTS:
-                (run.path / name).unlink(missing_ok=True)
+            for file in (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS)):
+                file.unlink(missing_ok=True)
         make_folder(run.path)
         return run
 
@@ -220,6 +224,17 @@ class Run:
     def has(self, part: str) -> bool:
         """Whether the run holds a file of this name."""
         return (self.path / part).is_file()
+
+    def keep_model(self) -> None:
+        """Copy the best snapshot of training, where there is one, to model.safetensors."""
+        for snapshot in self.path.glob(SNAPSHOTS):
+            with atomic_file(self.path / "model.safetensors") as file, snapshot.open("rb") as weights:
+                shutil.copyfileobj(weights, file)
+
+    def drop_checkpoints(self) -> None:
+        """Remove what only a resumed run would need."""
+        for file in (self.path / "checkpoint.safetensors", *self.path.glob(SNAPSHOTS)):
+            file.unlink(missing_ok=True)
 
     def write_thumbnails(self, images: Iterable[bytes]) -> None:
         """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""

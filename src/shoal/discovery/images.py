@@ -5,6 +5,7 @@ with K and the snapshot chosen on validation images set aside from the loss, and
 it stopped.
 """
 
+import hashlib
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Task
 from shoal.runs import Run, Skip
+from shoal.settings import differences, load_settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +65,10 @@ def discover_images(
     if settings.n_clusters is None:
         check_for_discovery(collection)
     place, began = choose_device(device), time.perf_counter()
-    run = _open(out, resume=resume, force=force)
+    run = _open(out, settings, _fingerprint(collection), resume=resume, force=force)
     seed_everything(settings.seed)
     about = {"root": str(collection.root or ""), "encoder": settings.cms.encoder}
+    about["fingerprint"] = _fingerprint(collection)
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
     images = _decode(collection, run, settings, narrator)
     frozen = _embed_frozen(images, run, settings, place, narrator)
@@ -77,16 +80,37 @@ def discover_images(
         clusters = _train(images, run, settings, place, resume, narrator)
     found = _name(clusters, images, settings)
     _write(run, found, clusters, images, settings, narrator)
-    run.finish(seconds=round(time.perf_counter() - began, 3), n_images=len(labels), n_labeled=int((labels >= 0).sum()))
+    run.keep_model()
+    counts = {"n_images": len(labels), "n_labeled": images.collection.n_labeled}
+    run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
+    run.drop_checkpoints()
     return run, found
 
 
-def _open(out: Path | str, *, resume: bool, force: bool) -> Run:
-    """The folder of a new run, or with `resume` of an unfinished one."""
-    unfinished = Run(Path(out)).has("provenance.json") and not Run(Path(out)).is_finished
-    if unfinished and not resume and not force:
+def _open(out: Path | str, settings: DiscoverySettings, fingerprint: str, *, resume: bool, force: bool) -> Run:
+    """The folder of a new run, or with `resume` of an unfinished one that was made the same way."""
+    run = Run(Path(out))
+    is_unfinished = run.has("provenance.json") and not run.is_finished
+    if is_unfinished and not resume and not force:
         raise UsageError(f"{out}: holds an unfinished run; give --resume to go on with it, or --force to start over")
+    if is_unfinished and resume:
+        different = differences(settings, load_settings(DiscoverySettings, run.path / "config.yaml"))
+        if run.provenance.get("fingerprint") != fingerprint:
+            different.append("the images or their labels")
+        if different:
+            raise UsageError(
+                f"{out}: cannot be resumed, because the run was made with other settings: {'; '.join(different)}; "
+                "use those, or give --force to start over"
+            )
     return Run.create(out, force=force)
+
+
+def _fingerprint(collection: Collection) -> str:
+    """A digest of the images' names, their labels and the classes."""
+    digest = hashlib.sha256(collection.labels.tobytes())
+    for name in (*collection.names, "", *collection.classes):
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+    return digest.hexdigest()
 
 
 def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narrator: Narrator) -> _Readable:
