@@ -6,7 +6,7 @@ from torch import Tensor
 
 from shoal.clustering import inference as module
 from shoal.clustering import neighbors as neighbors_module
-from shoal.clustering.inference import Inference, InferenceSettings, infer, infer_inductive, stops, unit_points
+from shoal.clustering.inference import PAPER, Inference, InferenceSettings, infer, infer_inductive, stops, unit_points
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
@@ -173,6 +173,14 @@ def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None
     assert found.estimate is not None
     assert found.n_clusters == found.estimate.n_clusters == expected.n_clusters == len(np.unique(found.labels))
     assert_same(infer(rows, labels, found.n_clusters), found)  # the estimate aside, K given or found is the same
+
+
+def test_the_papers_settings_are_the_papers() -> None:
+    rows, labels, _ = draw(4)
+    found = infer(rows, labels, settings=PAPER)
+    tree = Tree(linkage(unit_points(rows).numpy(), "ward"))
+    assert found.n_clusters == estimate_n_clusters(tree, labels, rule="paper").n_clusters
+    assert (PAPER.shift.n_neighbors, PAPER.shift.alpha, PAPER.shift.kernel) == (8, 0.5, "knn")
 
 
 def test_without_labels_k_must_be_given_and_one_shift_is_made() -> None:

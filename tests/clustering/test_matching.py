@@ -1,5 +1,7 @@
 import itertools
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -115,6 +117,12 @@ def test_nmi_and_ari_are_those_of_scikit_learn() -> None:
     y_true, y_pred = [0, 0, 1, 1, 2], [1, 1, 0, 2, 2]
     assert normalized_mutual_info(y_true, y_pred) == normalized_mutual_info_score(y_true, y_pred)
     assert adjusted_rand(y_true, y_pred) == adjusted_rand_score(y_true, y_pred)
+
+
+@pytest.mark.parametrize("name", ["matching", "n_clusters"])
+def test_readers_of_run_folders_need_no_torch(name: str) -> None:
+    code = f"import sys, shoal.clustering.{name}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_bad_input_is_refused() -> None:

@@ -113,6 +113,18 @@ def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) 
     assert_same(k_nearest(bank, bank, 5, exclude=own, block_rows=11), slow_k_nearest(bank, bank, 5, own))
 
 
+def test_later_copies_are_dropped_only_where_all_of_a_kind_are_equal(points: Tensor) -> None:
+    """Row 3 is there five times, row 9 twice: with two copies allowed, three of row 3 go, the last ones."""
+    bank = torch.cat([points[3:4], points, points[3:4].expand(3, -1), points[9:10]])  # copies of 3: 0, 4, 61, 62, 63
+    assert sorted(set(range(65)) - set(module._first_copies(bank, 2).tolist())) == [61, 62, 63]
+
+
+def test_different_rows_with_one_key_all_stay(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were every key the same by accident, nothing could be told apart by it, so nothing may be dropped."""
+    monkeypatch.setattr(module, "tree_sum", lambda terms: torch.zeros(len(terms), dtype=torch.float64))
+    assert module._first_copies(torch.cat([points, points]), 1).tolist() == list(range(120))
+
+
 def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
     rows = torch.randn(50, 8, generator=torch.Generator().manual_seed(3)) * torch.logspace(-6, 6, 50)[:, None]
     assert_same(k_nearest(rows, rows, 4), slow_k_nearest(rows, rows, 4))

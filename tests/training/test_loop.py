@@ -207,6 +207,33 @@ def test_pixels_left_on_the_host_give_the_same_run(toy, monkeypatch):
     assert same(weights(on_device), weights(on_host))
 
 
+def test_tokens_left_on_the_disk_give_the_same_run_and_are_removed(toy, tmp_path, monkeypatch):
+    in_memory = toy.networks()
+    train(toy.data(), *in_memory, toy.settings(epochs=2))
+    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
+    on_disk = toy.networks()
+    train(toy.data(), *on_disk, toy.settings(epochs=2), folder=tmp_path / "run")
+    assert same(weights(in_memory), weights(on_disk))
+    assert not list((tmp_path / "run").glob("tokens*"))
+
+
+class Hungry(Broken):
+    def forward(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_out_of_memory_in_a_step_names_the_batch_size(toy):
+    encoder, head, _ = toy.networks()
+    with pytest.raises(ShoalError, match="out of GPU memory with batch_size = 8; lower batch_size"):
+        train(toy.data(), encoder, head, Hungry(), toy.settings())
+
+
+def test_every_epoch_is_told_with_its_row(toy):
+    told = []
+    trained = train(toy.data(), *toy.networks(), toy.settings(), on_epoch=told.append)
+    assert told == trained.metrics
+
+
 def test_progress_counts_every_step_of_the_run(toy):
     seen = []
     train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
@@ -220,7 +247,20 @@ def test_the_learning_rate_falls_along_a_cosine():
     assert settings.lr_at(10) == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize("bad", [{"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}])
+def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
+    """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
+    networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
+    before = weights(networks[:2])
+    settings = toy.settings(epochs=1, batch_size=32, weight_decay=0.0, max_gradient=0.5)
+    trained = train(toy.data(), *networks, settings)
+    moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks[:2]), strict=True)) ** 0.5
+    assert trained.metrics[0]["gradient"] > 100
+    assert moved == pytest.approx(0.05 * 0.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"max_gradient": 0}, {"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}]
+)
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         TrainSettings(**bad)

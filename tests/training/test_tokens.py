@@ -34,6 +34,9 @@ def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, t
     assert not on_disk.is_resident
     assert (tmp_path / "tokens.npy.0").is_file()
     assert torch.equal(on_disk.embed(encoder, None), on_device.embed(encoder, None))
+    on_disk.remove()
+    on_device.remove()
+    assert not list(tmp_path.iterdir())
 
 
 def test_tokens_of_some_images_are_theirs_in_the_order_asked_for(toy):

@@ -101,7 +101,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self._keep(found, known, labels, points)
         return self
 
-    def fit_predict(self, X: ArrayLike, y: Any = None, **_: Any) -> Ints:
+    def fit_predict(self, X: ArrayLike, y: Any = None) -> Ints:
         """Fit and return `labels_`; unlike in other clusterers `y` is used."""
         return self.fit(X, y).labels_
 

@@ -31,6 +31,9 @@ ROWS_AT_ONCE = 8192
 WARD_LIST = 16
 """Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost."""
 
+MAX_WARD_LIST = 64
+"""Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferenceSettings:
@@ -53,6 +56,10 @@ class InferenceSettings:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+
+
+PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
+"""The paper's choices throughout: K by the highest labeled accuracy on unshifted embeddings."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -170,7 +177,7 @@ def _iterates(
         )
     while True:
         lists = _lists(points, own, moves)
-        yield Tree(ward_linkage(points, device=points.device, neighbors=lists)), points
+        yield Tree(ward_linkage(points, device=points.device, neighbors=lists.first(MAX_WARD_LIST))), points
         if moves.retrieval == "random":
             lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
         points = _shifted(points, lists, moves, attention)

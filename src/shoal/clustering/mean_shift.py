@@ -143,7 +143,7 @@ def shift(
     if settings.kernel != "knn":
         weights = _kernel_weights(neighbors.similarities.detach(), settings).to(points.dtype)
         return weighted_shift(points, bank, neighbors.indices, 1.0, weights)
-    indices = neighbors.indices[:, : settings.n_neighbors]
+    indices = neighbors.first(settings.n_neighbors).indices
     if settings.aggregation == "mean":
         return mean_shift(points, bank, indices, alpha=settings.alpha)
     if attention is None:

@@ -150,7 +150,17 @@ def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
 
 
 def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
-    """The same step with a float64 product, every row not ruled out by its bound contending."""
+    """The same step with a float64 product, every row not ruled out by its bound contending.
+
+    Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
+    would otherwise contend with one another.
+    """
+    kept = _first_copies(bank, k + 1)  # ascending, so ties still go to the lowest index
+    if exclude is not None:
+        place = torch.full((len(bank),), -1, device=bank.device)
+        place[kept] = torch.arange(len(kept), device=bank.device)
+        exclude = torch.where(exclude < 0, -1, place[exclude.clamp(min=0)])
+    bank = bank[kept]
     step = max(1, BLOCK_BYTES[queries.device.type] // (8 * len(bank)))
     longest = _lengths(bank).max()
     parts = []
@@ -160,7 +170,42 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
         eps = _eps(_lengths(rows) * longest, rows.shape[1], torch.float64)
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
         parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
-    return _stack(parts)
+    found = _stack(parts)
+    return Neighbors(kept[found.indices], found.similarities)
+
+
+def _first_copies(bank: Tensor, n_copies: int) -> Tensor:
+    """The rows, ascending, that are among the first `n_copies` of their value."""
+    order, first = _grouped(_row_keys(bank))
+    place = torch.arange(len(order), device=order.device)
+    # Different rows may share a key, so a group is thinned only if each of its rows equals its first.
+    is_pure = torch.ones(len(order), dtype=torch.bool, device=order.device)
+    doubtful = (first != place).nonzero()[:, 0]
+    step = max(1, CHUNK_ELEMENTS[bank.device.type] // bank.shape[1])
+    for start in range(0, len(doubtful), step):
+        part = doubtful[start : start + step]
+        differs = (bank[order[part]] != bank[order[first[part]]]).any(dim=1)
+        is_pure[first[part[differs]]] = False
+    keep = torch.ones_like(is_pure)
+    keep[order[(place - first >= n_copies) & is_pure[first]]] = False
+    return keep.nonzero()[:, 0]
+
+
+def _row_keys(bank: Tensor) -> Tensor:
+    """A number per row, the same for equal rows and hardly ever for others."""
+    d = bank.shape[1]
+    weights = torch.rand(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(bank.device)
+    step = max(1, CHUNK_ELEMENTS[bank.device.type] // d)
+    blocks = [slice(start, start + step) for start in range(0, len(bank), step)]
+    return torch.cat([tree_sum(bank[rows].double() * weights) for rows in blocks])
+
+
+def _grouped(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """An order that puts equal keys side by side, lowest row first, and where each one's group begins in it."""
+    order = keys.argsort(stable=True)
+    begins = torch.ones_like(order, dtype=torch.bool)
+    begins[1:] = keys[order][1:] != keys[order][:-1]
+    return order, begins.nonzero()[:, 0][begins.cumsum(0) - 1]
 
 
 def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:

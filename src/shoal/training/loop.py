@@ -25,6 +25,7 @@ from shoal.encoders.embed import autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, ShoalError, UsageError
+from shoal.files import make_folder
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.checkpoint import Journal
@@ -53,6 +54,8 @@ class TrainSettings:
     """Where it ends, as a share of `lr`."""
     momentum: float = 0.9
     weight_decay: float = 5.0e-05
+    max_gradient: float | None = None
+    """Longer gradients are cut to this length; None, as in the paper, cuts none."""
     bank: BankKind = "images"
     """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
     views: ViewSettings = field(default_factory=ViewSettings)
@@ -67,6 +70,8 @@ class TrainSettings:
             raise UsageError(f"lr: found {self.lr}, expected a number above 0, say 0.01")
         if not 0 <= self.min_lr <= 1:
             raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
+        if self.max_gradient is not None and not self.max_gradient > 0:
+            raise UsageError(f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none")
         if not 0 <= self.momentum < 1 or self.weight_decay < 0:
             raise UsageError(
                 f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected [0, 1) and ≥ 0"
@@ -127,16 +132,21 @@ def train(
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Trained:
     """Train tail, head and objective on the device they are on; leave them at the best snapshot.
 
     The best is the one with the highest validation accuracy, the earliest on ties; without validation labels it is the
-    last. With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and `resume`
-    goes on from what is there; a run with other settings or other data is refused. `n_clusters` fixes K, else it
-    is estimated by `rule` (the default of `estimate_n_clusters` when None).
+    last. `n_clusters` fixes K, else it is estimated by `rule` (the default of `estimate_n_clusters` when None).
+
+    With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and tokens that do
+    not fit into memory while the run lasts. `resume` goes on from what is there; a run made with other settings or data
+    is refused. `on_epoch` is told each row of metrics.
     """
     check_batch_size(settings.batch_size, len(data.training))
-    trainer = Trainer(data, encoder, head, objective, settings)
+    if folder is not None:
+        make_folder(folder)
+    trainer = Trainer(data, encoder, head, objective, settings, token_file=folder and folder / "tokens.npy")
     journal = Journal(folder, {"tail": encoder.tail, "head": head, "objective": objective}, trainer.optimizer)
     identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
@@ -147,9 +157,12 @@ def train(
         validation = trainer.validate(n_clusters, rule)
         row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
         journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
+        if on_epoch is not None and is_main():
+            on_epoch(journal.metrics[-1])
     validation = journal.restore_best()
     trainer.forget_embeddings()
     embeddings = trainer.embed_all()
+    trainer.tokens.remove()
     return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
 
 
@@ -157,7 +170,14 @@ class Trainer:
     """The networks, the images and what is kept of them between epochs."""
 
     def __init__(
-        self, data: TrainingData, encoder: Encoder, head: Head, objective: Objective, settings: TrainSettings
+        self,
+        data: TrainingData,
+        encoder: Encoder,
+        head: Head,
+        objective: Objective,
+        settings: TrainSettings,
+        *,
+        token_file: Path | None = None,
     ) -> None:
         self.data, self.settings = data, settings
         self.encoder, self.head, self.objective = encoder, head, objective
@@ -172,7 +192,7 @@ class Trainer:
         self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
         self.labels = torch.from_numpy(data.labels[data.training]).to(self.device)  # (n,)
         self.pixels = resident(data.pixels, self.device)
-        self.tokens = cache_tokens(self.pixels, encoder, batch_size=2 * settings.batch_size)
+        self.tokens = cache_tokens(self.pixels, encoder, batch_size=2 * settings.batch_size, file=token_file)
         self._embeddings: Tensor | None = None
 
     def identity(self) -> dict[str, Any]:
@@ -270,7 +290,10 @@ class Trainer:
         losses["loss"].backward()
         gradients = [value.grad for value in self.parameters if value.grad is not None]
         _add_over_processes(gradients)
-        losses["gradient"] = torch.linalg.vector_norm(torch.stack([g.norm() for g in gradients]))
+        losses["gradient"] = _length(gradients)
+        if self.settings.max_gradient is not None:
+            factor = (self.settings.max_gradient / losses["gradient"]).clamp_max(1)
+            torch._foreach_mul_(gradients, factor)
         self.optimizer.step()
         self.forget_embeddings()
         return {name: value.detach() for name, value in losses.items()}
@@ -322,6 +345,11 @@ class Totals:
                 f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss is not a finite number (lr {lr:.4g}); "
                 "lower lr, raise the temperature, or check the images; --resume starts again from the epoch before"
             )
+
+
+def _length(gradients: list[Tensor]) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return length
 
 
 def _add_over_processes(gradients: list[Tensor]) -> None:

@@ -39,6 +39,11 @@ class TokenCache:
         """Whether the tokens are in the device's memory; else they are in a file."""
         return isinstance(self.tokens, Tensor)
 
+    def remove(self) -> None:
+        """Delete the file, where there is one."""
+        if isinstance(self.tokens, np.memmap) and self.tokens.filename is not None:
+            Path(self.tokens.filename).unlink(missing_ok=True)
+
     @torch.inference_mode()
     def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
         """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
