@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from shoal.arrays import Ints, as_labels
 from shoal.distributed import is_main, mean_over_processes, shard, world_size
-from shoal.encoders.embed import autocast, explain_out_of_memory
+from shoal.encoders.embed import Images, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, ShoalError, UsageError
@@ -31,7 +31,7 @@ from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.checkpoint import Journal
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, check_batch_size, epoch_generator
-from shoal.training.tokens import Pixels, cache_tokens, resident, take
+from shoal.training.tokens import cache_tokens, resident, take
 from shoal.training.validation import Validation, validate
 from shoal.training.views import ViewSettings, draw_views, make_views
 
@@ -87,7 +87,7 @@ class TrainSettings:
 class TrainingData:
     """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
 
-    pixels: Pixels
+    pixels: Images
     labels: Ints
     validation: Ints | None = None
     """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
