@@ -43,6 +43,9 @@ PARTS = (
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, while training goes on."""
 
+LEFTOVERS = (".*.tmp", "tokens.npy.*")
+"""What a killed run leaves behind: files half written, and the trunk's tokens."""
+
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
 
@@ -105,12 +108,13 @@ class Run:
         run = cls(Path(path))
         if run.is_finished and not force:
             raise UsageError(f"{run.path}: holds a finished run; give --force to overwrite it, or another --out")
-        foreign = run.path.is_dir() and any(run.path.iterdir()) and not (run.path / "provenance.json").exists()
-        if foreign:
+        leftovers = {file for pattern in LEFTOVERS for file in run.path.glob(pattern)}
+        is_foreign = run.path.is_dir() and bool({*run.path.iterdir()} - leftovers) and not run.has("provenance.json")
+        if is_foreign:
             raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
-        if force:
-            for file in (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS)):
-                file.unlink(missing_ok=True)
+        cleared = (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS)) if force else ()
+        for file in (*cleared, *leftovers):
+            file.unlink(missing_ok=True)
         make_folder(run.path)
         return run
 
@@ -130,10 +134,10 @@ class Run:
     # What was run, and how
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
-        """Write config.yaml and the first half of provenance.json."""
-        write_text(self.path / "config.yaml", dump_settings(settings))
+        """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
         found = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
         self.write_json("provenance", {**found, **_environment()})
+        write_text(self.path / "config.yaml", dump_settings(settings))
 
     def finish(self, **more: Any) -> None:
         """Mark the run as finished; this is written last."""
@@ -226,9 +230,13 @@ class Run:
         return (self.path / part).is_file()
 
     def keep_model(self) -> None:
-        """Copy the best snapshot of training, where there is one, to model.safetensors."""
-        for snapshot in self.path.glob(SNAPSHOTS):
-            with atomic_file(self.path / "model.safetensors") as file, snapshot.open("rb") as weights:
+        """Copy the best snapshot of training, where there is one, to model.safetensors.
+
+        A run that was killed may have left an older one too; the best is the last that was written.
+        """
+        snapshots = sorted(self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2]))
+        if snapshots:
+            with atomic_file(self.path / "model.safetensors") as file, snapshots[-1].open("rb") as weights:
                 shutil.copyfileobj(weights, file)
 
     def drop_checkpoints(self) -> None:

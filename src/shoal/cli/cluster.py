@@ -17,7 +17,9 @@ def cluster(
     n_clusters: NClusters = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
-    rule: Annotated[str, typer.Option(help="How K is estimated: plateau, paper, precision or occupancy.")] = "plateau",
+    rule: Annotated[
+        str, typer.Option(help="How K is estimated: balance, plateau, precision, occupancy or paper.")
+    ] = "balance",
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
     device: Device = None,
     force: Force = False,

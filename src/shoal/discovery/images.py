@@ -7,20 +7,19 @@ it stopped.
 
 import hashlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.arrays import Floats, Ints
 from shoal.clustering.inference import infer
 from shoal.clustering.n_clusters import NClustersEstimate, estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.data.collection import Collection, check_for_discovery
+from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, load_pixels
-from shoal.data.splits import hold_out_validation
 from shoal.device import choose_device, seed_everything
 from shoal.discovery.embeddings import as_clusters
 from shoal.discovery.narrator import Narrator
@@ -28,11 +27,14 @@ from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.thumbnails import make_thumbnails
+from shoal.discovery.validation import check_collection, describe_hold_out, hold_out
 from shoal.discovery.writing import Clusters, name_categories, write_found
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
+from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
+from shoal.methods.cms import CmsSettings
 from shoal.methods.method import Task
 from shoal.runs import Run, Skip
 from shoal.settings import differences, load_settings
@@ -62,16 +64,16 @@ def discover_images(
     `resume` goes on with a run that was interrupted; `force` starts over in a folder that holds one.
     """
     settings, narrator = settings or choose_settings(), narrator or Narrator()
-    if settings.n_clusters is None:
-        check_for_discovery(collection)
     place, began = choose_device(device), time.perf_counter()
-    run = _open(out, settings, _fingerprint(collection), resume=resume, force=force)
+    check_collection(collection, settings)
+    encoder = load_encoder(settings.cms.encoder, input_size=settings.cms.input_size).to(place)
+    fingerprint = _fingerprint(collection)
+    run = _open(out, settings, fingerprint, resume=resume, force=force)
     seed_everything(settings.seed)
-    about = {"root": str(collection.root or ""), "encoder": settings.cms.encoder}
-    about["fingerprint"] = _fingerprint(collection)
+    about = {"root": str(collection.root or ""), "encoder": settings.cms.encoder, "fingerprint": fingerprint}
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
     images = _decode(collection, run, settings, narrator)
-    frozen = _embed_frozen(images, run, settings, place, narrator)
+    frozen = _embed_frozen(images, run, encoder, narrator)
     labels = images.collection.labels
     first = infer(frozen, labels, settings.n_clusters, settings.cms.inference, device=place)
     clusters = as_clusters(frozen, first)
@@ -90,10 +92,10 @@ def discover_images(
 def _open(out: Path | str, settings: DiscoverySettings, fingerprint: str, *, resume: bool, force: bool) -> Run:
     """The folder of a new run, or with `resume` of an unfinished one that was made the same way."""
     run = Run(Path(out))
-    is_unfinished = run.has("provenance.json") and not run.is_finished
+    is_unfinished = run.has("config.yaml") and run.has("provenance.json") and not run.is_finished
     if is_unfinished and not resume and not force:
         raise UsageError(f"{out}: holds an unfinished run; give --resume to go on with it, or --force to start over")
-    if is_unfinished and resume:
+    if is_unfinished and resume and not force:
         different = differences(settings, load_settings(DiscoverySettings, run.path / "config.yaml"))
         if run.provenance.get("fingerprint") != fingerprint:
             different.append("the images or their labels")
@@ -106,11 +108,21 @@ def _open(out: Path | str, settings: DiscoverySettings, fingerprint: str, *, res
 
 
 def _fingerprint(collection: Collection) -> str:
-    """A digest of the images' names, their labels and the classes."""
+    """A digest of the images' names and sizes (their content, where they are in memory), labels and classes."""
     digest = hashlib.sha256(collection.labels.tobytes())
     for name in (*collection.names, "", *collection.classes):
         digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+    for i in range(len(collection)):
+        source = collection.source(i)
+        digest.update(str(_n_bytes(source)).encode() if isinstance(source, Path) else np.asarray(source).tobytes())
     return digest.hexdigest()
+
+
+def _n_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # it is skipped when its turn to be decoded comes
+        return -1
 
 
 def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narrator: Narrator) -> _Readable:
@@ -120,18 +132,14 @@ def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narra
         run.write_skipped(Skip(path=image.name, reason=image.reason) for image in pixels.skipped)
         narrator.say(f"{len(pixels.skipped):,} unreadable, listed in {run.path / 'skipped.csv'}")
         collection = collection.subset(pixels.index)
-        if settings.n_clusters is None:
-            check_for_discovery(collection)
+        check_collection(collection, settings)
     return _Readable(collection, pixels)
 
 
-def _embed_frozen(
-    images: _Readable, run: Run, settings: DiscoverySettings, device: torch.device, narrator: Narrator
-) -> torch.Tensor:
+def _embed_frozen(images: _Readable, run: Run, encoder: Encoder, narrator: Narrator) -> torch.Tensor:
     """(N, D) embeddings of the encoder as it comes; an interrupted run has them already."""
     if run.has("frozen.npy") and len(run.array("frozen")) == len(images.pixels):
-        return torch.from_numpy(np.array(run.array("frozen"))).to(device)
-    encoder = load_encoder(settings.cms.encoder, input_size=settings.cms.input_size).to(device)
+        return torch.from_numpy(np.array(run.array("frozen"))).to(encoder.device)
     with narrator.bar("embedding images") as progress:
         frozen = embed(images.pixels, encoder, progress=progress)
     run.write_array("frozen", frozen.cpu().numpy())
@@ -147,11 +155,15 @@ def _train(
     narrator: Narrator,
 ) -> Clusters:
     labels = images.collection.labels
-    validation = _hold_out(images.collection, settings, narrator)
+    split = hold_out(images.collection, settings)
+    validation = None if split is None else split.validation
+    for line in [] if split is None else describe_hold_out(images.collection, split):
+        narrator.say(line)
+    chosen = _fit_batch(settings.seeded(), len(labels) if split is None else len(split.training), narrator)
     task = Task(pixels=images.pixels, labels=labels, validation=validation, n_clusters=settings.n_clusters)
     with narrator.bar("training") as progress:
         found = get_method(settings.method).run(
-            task, settings.seeded(), device=device, folder=run.path, resume=resume, progress=progress
+            task, chosen, device=device, folder=run.path, resume=resume, progress=progress
         )
     estimate = None
     if settings.n_clusters is None and validation is not None:
@@ -167,21 +179,13 @@ def _train(
     )
 
 
-def _hold_out(collection: Collection, settings: DiscoverySettings, narrator: Narrator) -> Ints | None:
-    """Rows set aside for validation; None where no image is labeled."""
-    if not collection.n_labeled:
-        return None
-    rng = np.random.default_rng(settings.seed)
-    split = hold_out_validation(collection.labels, share=settings.validation_share, rng=rng)
-    if split.too_small:
-        names = ", ".join(collection.classes[label] for label in split.too_small[:5])
-        narrator.say(
-            f"note: {len(split.too_small)} categories have a single labeled image ({names}), so they are not judged "
-            "when K and the snapshot are chosen; label one more image of each"
-        )
-    n_labeled = int((collection.labels[split.validation] != UNLABELED).sum())
-    narrator.say(f"{len(split.validation):,} images set aside for validation, {n_labeled:,} of them labeled")
-    return split.validation
+def _fit_batch(settings: CmsSettings, n_training: int, narrator: Narrator) -> CmsSettings:
+    """Make the batch smaller where the collection is smaller than one."""
+    wanted = settings.training.batch_size
+    if wanted <= n_training:
+        return settings
+    narrator.say(f"note: batches of {n_training} images instead of {wanted}, because there are no more to train on")
+    return replace(settings, training=replace(settings.training, batch_size=n_training))
 
 
 def _estimate(embeddings: Floats, labels: Ints, rule: str) -> NClustersEstimate:
@@ -191,7 +195,7 @@ def _estimate(embeddings: Floats, labels: Ints, rule: str) -> NClustersEstimate:
 
 def _name(clusters: Clusters, images: _Readable, settings: DiscoverySettings) -> Found:
     found = images.collection
-    n_neighbors = settings.cms.inference.shift.n_neighbors
+    n_neighbors = settings.shift.n_neighbors
     return name_categories(clusters, found.names, found.labels, found.classes, n_neighbors=n_neighbors)
 
 
@@ -203,7 +207,7 @@ def _write(
     settings: DiscoverySettings,
     narrator: Narrator,
 ) -> None:
-    shift = settings.cms.inference.shift
+    shift = settings.shift
     repeats: list[int] = []
     if settings.stability and settings.n_clusters is None:
         with narrator.bar("repeating the estimate of K"):

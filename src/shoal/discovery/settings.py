@@ -1,13 +1,17 @@
 """What `shoal discover` can be told, and how flags, files and recipes come together."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.errors import UsageError
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.errors import UsageError, did_you_mean
 from shoal.methods.catalog import DEFAULT_METHOD, get_method, load_recipe
 from shoal.methods.cms import CmsSettings
 from shoal.settings import load_settings
+
+OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size"})
+"""What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,11 @@ class DiscoverySettings:
             raise UsageError("stability and pixel_size: expected at least 0 and 8")
         get_method(self.method)
 
+    @property
+    def shift(self) -> ShiftSettings:
+        """The mean shift of training and inference."""
+        return self.cms.inference.shift
+
     def seeded(self) -> CmsSettings:
         """The method's settings with this seed."""
         return replace(self.cms, training=replace(self.cms.training, seed=self.seed))
@@ -66,5 +75,9 @@ def choose_settings(
         cms = replace(cms, input_size=input_size)
     if epochs is not None:
         cms = replace(cms, training=replace(cms.training, epochs=epochs))
+    names = {one.name for one in fields(DiscoverySettings)} - {"cms"}
+    for name in given:
+        if name not in names:
+            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     chosen = {name: value for name, value in given.items() if value is not None}
     return replace(base, cms=cms, **chosen)
