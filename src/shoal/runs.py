@@ -265,12 +265,7 @@ class Run:
             raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
 
     def _write_rows(self, name: str, kind: type[Row], rows: Iterable[Row]) -> None:
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        names = [field.name for field in dataclasses.fields(kind)]
-        table.writerow(names)
-        table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
-        write_text(self.path / name, text.getvalue())
+        write_text(self.path / name, to_csv(kind, rows))
 
     def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
         hints = get_type_hints(kind)
@@ -278,6 +273,16 @@ class Run:
         if missing := set(hints) - set(table.fieldnames or ()):
             raise DataError(f"{self.path / name}: no column {', '.join(sorted(missing))}; was it edited?")
         return [kind(**{field: _value(hint, row[field]) for field, hint in hints.items()}) for row in table]
+
+
+def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
+    """Rows as the text of a table with a header."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    names = [field.name for field in dataclasses.fields(kind)]
+    table.writerow(names)
+    table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
+    return text.getvalue()
 
 
 def _cell(value: Any) -> str:

@@ -169,7 +169,9 @@ def test_twenty_images_are_enough_and_batches_shrink_to_fit(
     assert len(run.assignments) == n_images
     assert len(run.metrics) == 2
     shrunk = [line for line in heard if line.startswith("note: batches of")]
-    assert shrunk == (["note: batches of 14 images instead of 16, because there are no more to train on"] * (n_images == 20))
+    assert shrunk == (
+        ["note: batches of 14 images instead of 16, because there are no more to train on"] * (n_images == 20)
+    )
 
 
 def test_too_few_images_to_train_on_are_refused_before_anything_is_written(make_photos, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def discover(
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
     from shoal.data.readers import read_collection
+    from shoal.discovery.face import default_folder
     from shoal.discovery.images import discover_images
     from shoal.discovery.settings import choose_settings
 
@@ -59,7 +60,7 @@ def discover(
     )
     run, found = discover_images(
         collection,
-        out or Path("runs") / (images or unlabeled or Path("images")).resolve().stem,
+        out or default_folder(images or unlabeled),
         settings,
         device=device,
         resume=resume,

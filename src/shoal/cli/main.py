@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import cluster, discover, doctor, evaluate
+from shoal.cli import assign, cluster, discover, doctor, evaluate
 from shoal.cli.console import say
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
@@ -53,6 +53,7 @@ app = typer.Typer(
 )
 app.command("discover")(discover.discover)
 app.command("cluster")(cluster.cluster)
+app.command("assign")(assign.assign)
 app.command("evaluate")(evaluate.evaluate)
 app.command("doctor")(doctor.doctor)
 app.add_typer(encoders, name="encoders")

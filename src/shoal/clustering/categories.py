@@ -38,21 +38,43 @@ def describe_members(points: Tensor, categories: Ints, n_categories: int, n_know
     """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first."""
     own = torch.arange(len(points), device=points.device)
     lists = k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
-    assigned = torch.from_numpy(categories).to(points.device)
-    to_centers = points @ category_centers(points, categories, n_categories).T  # (N, K)
-    is_empty = torch.from_numpy(np.bincount(categories, minlength=n_categories) == 0).to(points.device)
-    to_centers[:, is_empty] = -torch.inf
-    to_own = to_centers.gather(1, assigned[:, None])[:, 0]
-    second = _best(to_centers.scatter(1, assigned[:, None], -torch.inf))
-    known = _best(to_centers[:, :n_known])
+    return _describe(
+        points, categories, lists, categories, _to_centers(points, points, categories, n_categories), n_known
+    )
+
+
+def place_newcomers(
+    newcomers: Tensor, points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int
+) -> tuple[Ints, Membership]:
+    """Put new rows (M, D) into the categories (N,) of `points` (N, D) by vote of their neighbors, and describe them."""
+    lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
+    chosen = vote(lists, categories)
+    return chosen, _describe(
+        newcomers, chosen, lists, categories, _to_centers(newcomers, points, categories, n_categories), n_known
+    )
+
+
+def _describe(
+    rows: Tensor, chosen: Ints, lists: Neighbors, categories: Ints, to_centers: Tensor, n_known: int
+) -> Membership:
+    """Describe rows (M, D) in their category (M,), given their neighbors in a collection with `categories` (N,)."""
+    own = torch.from_numpy(chosen).to(rows.device)[:, None]
+    second, known = _best(to_centers.scatter(1, own, -torch.inf)), _best(to_centers[:, :n_known])
     return Membership(
-        confidence=same_category_share(lists, categories),
+        confidence=(categories[lists.indices.cpu().numpy()] == chosen[:, None]).mean(axis=1),
         outlier_score=outlier_scores(lists),
-        typicality=to_own.double().cpu().numpy(),
+        typicality=to_centers.gather(1, own)[:, 0].double().cpu().numpy(),
         second=second[0],
         nearest_known=known[0],
         nearest_known_similarity=known[1],
     )
+
+
+def _to_centers(rows: Tensor, points: Tensor, categories: Ints, n_categories: int) -> Tensor:
+    """(M, K) cosines of rows to the centers of the categories of `points`; -inf to a category without images."""
+    similarities = rows @ category_centers(points, categories, n_categories).T
+    is_empty = torch.from_numpy(np.bincount(categories, minlength=n_categories) == 0).to(rows.device)
+    return similarities.masked_fill(is_empty, -torch.inf)
 
 
 def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
