@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
 torch.set_num_threads(2)  # the same on every machine, so that a timing or a rounding seen here is seen there
@@ -26,6 +28,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     absent = {
         "slow": None if config.getoption("--slow") else "slow: run with --slow",
         "gpu": None if torch.cuda.is_available() else "no CUDA device",
+        "browser": None if CHROMIUM else "no Chromium; install it, or set CHROMIUM to its path",
         "data": None if DATA.is_dir() else f"no real images at {DATA}; set SHOAL_DATA",
     }
     for item in items:
@@ -120,3 +123,9 @@ def one_thread() -> object:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(n_threads)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    assert CHROMIUM
+    return CHROMIUM

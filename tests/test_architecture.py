@@ -14,7 +14,7 @@ MAX_LINES = 400
 
 GROUND = {"errors", "files", "arrays", "device", "distributed", "settings"}
 PEERS = {"runs", "data", "encoders", "clustering"}
-BELOW_REPORT = {"errors", "arrays", "settings", "runs", "clustering.matching", "clustering.tree"}
+BELOW_REPORT = {"errors", "files", "arrays", "settings", "runs", "clustering.matching", "clustering.tree"}
 MAY_IMPORT = {
     "errors": set(),
     "arrays": {"errors"},

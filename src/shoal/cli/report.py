@@ -1,0 +1,56 @@
+"""`shoal report`: see what a run found."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import Json, progress, result, say
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="The folder a run was written to.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The HTML file to write.", show_default="report.html in the run folder"),
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option("--figures", help="Also write every figure into this folder, as SVG and PNG.", show_default=False),
+    ] = None,
+    tsne: Annotated[
+        bool | None,
+        typer.Option(
+            "--tsne/--no-tsne",
+            help="Draw a map by t-SNE, once, and keep it with the run.",
+            show_default="shown where it was drawn before",
+        ),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a run as one HTML page that needs nothing else, e.g. `shoal report runs/birds --open`."""
+    from shoal.files import make_folder, write_text
+    from shoal.report.figures.catalog import write_figures
+    from shoal.report.page import render_report
+    from shoal.report.snapshot import Snapshot
+    from shoal.runs import Run
+
+    found = Snapshot(Run.open(run))
+    target = output or run / "report.html"
+    make_folder(target.parent)
+    if tsne:
+        with progress("drawing the map by t-SNE") as bar:
+            text = render_report(found, tsne=True, progress=bar)
+    else:
+        text = render_report(found, tsne=tsne)
+    write_text(target, text)
+    files, left_out = write_figures(found, figures) if figures else ([], [])
+    for sentence in left_out:
+        say(sentence)
+    written = [target, *files]
+    result("\n".join(map(str, written)), {"report": str(target), "figures": [str(f) for f in files]}, as_json=json)
+    if open_:
+        typer.launch(str(target))
+    else:
+        say(f"next: shoal report {run} --open shows it in a browser")

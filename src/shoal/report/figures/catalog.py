@@ -1,0 +1,46 @@
+"""Every figure by name, and all of them as files."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from shoal.files import atomic_file, make_folder
+from shoal.report.figures.categories import confusion, dendrogram
+from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
+from shoal.report.figures.images import map_pca, map_tsne, neighbor_images
+from shoal.report.figures.style import file_bytes
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.runs import Run
+
+FIGURES: dict[str, Callable[[Run], Figure]] = {
+    "n_clusters_curve": n_clusters_curve,
+    "n_clusters_over_epochs": n_clusters_over_epochs,
+    "training_curves": training_curves,
+    "shift_accuracy": shift_accuracy,
+    "map_pca": map_pca,
+    "map_tsne": map_tsne,
+    "neighbors": neighbor_images,
+    "dendrogram": dendrogram,
+    "confusion": confusion,
+}
+"""Each takes a run, and raises `NotInRun` with a sentence where the run does not hold what it draws."""
+
+
+def write_figures(run: Run, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write every figure the run allows as SVG and PNG; returns the files, and a sentence per figure left out."""
+    make_folder(folder)
+    snapshot = Snapshot.of(run)
+    files, left_out = [], []
+    for name, draw in FIGURES.items():
+        try:
+            figure = draw(snapshot)
+        except NotInRun as reason:
+            left_out.append(str(reason))
+            continue
+        for kind in ("svg", "png"):
+            path = folder / f"{name}.{kind}"
+            with atomic_file(path) as file:
+                file.write(file_bytes(figure, kind))
+            files.append(path)
+    return files, left_out

@@ -1,0 +1,147 @@
+"""Curves: how the number of clusters was chosen, how training went, what each mean shift brought."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from shoal.report.figures.style import INK, KNOWN, MUTED, NOVEL, PAPER, THIRD, new_figure, plain, styled
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.runs import Run
+
+SIZE = (5.2, 3.0)
+
+
+@styled
+def n_clusters_curve(run: Run) -> Figure:
+    """Labeled accuracy against the number of clusters, the chosen number marked."""
+    estimate = Snapshot.of(run).part("estimate", "The curve of K is left out: the run does not say how K was chosen.")
+    numbers, accuracies = (list((estimate.get("curve") or {}).get(key) or ()) for key in ("n_clusters", "accuracy"))
+    if not numbers or len(numbers) != len(accuracies):
+        raise NotInRun("The curve of K is left out: the number of categories was given, so no other was tried.")
+    figure = new_figure(*SIZE)
+    axes = plain(figure.add_subplot())
+    dense = len(numbers) > 60
+    axes.plot(numbers, _percents(accuracies), color=KNOWN, marker="" if dense else "o", markersize=3.5, linewidth=1.8)
+    repeats = (estimate.get("stability") or {}).get("n_clusters") or []
+    if repeats:
+        low = axes.get_ylim()[0]
+        axes.plot(repeats, [low] * len(repeats), "|", color=NOVEL, markersize=12, markeredgewidth=1.6, clip_on=False)
+        axes.set_ylim(bottom=low)
+    word = "given" if estimate.get("is_given") else "chosen"
+    _mark(axes, estimate["n_clusters"], f"{word}: {estimate['n_clusters']}")
+    axes.set(xlabel="number of clusters, K", ylabel="labeled accuracy, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+@styled
+def n_clusters_over_epochs(run: Run) -> Figure:
+    """The estimated number of clusters after each epoch, the kept one marked."""
+    rows = _epochs(run, "n_clusters", "K over epochs is left out: it was not estimated while training.")
+    figure = new_figure(*SIZE)
+    axes = plain(figure.add_subplot())
+    epochs, numbers = _column(rows, "epoch"), _column(rows, "n_clusters")
+    axes.plot(epochs, numbers, color=KNOWN, marker="o", markersize=4, linewidth=1.8)
+    kept = _kept(rows)
+    if kept:
+        _mark(axes, kept["epoch"], f"snapshot: K = {kept['n_clusters']}")
+    axes.set(xlabel="epoch", ylabel="estimated K")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=2))
+    return figure
+
+
+@styled
+def training_curves(run: Run) -> Figure:
+    """Losses, validation accuracy and learning rate over the epochs, and where the snapshot was taken."""
+    rows = Snapshot.of(run).metrics
+    panels = [
+        ("loss", (("loss", "total", "-", INK), ("loss_supervised", "supervised", "--", KNOWN),
+                  ("loss_unsupervised", "unsupervised", ":", NOVEL))),
+        ("validation accuracy, %", (("validation_accuracy", "", "-", KNOWN),)),
+        ("learning rate", (("learning_rate", "", "-", THIRD),)),
+    ]  # fmt: skip
+    drawn = [(label, lines) for label, lines in panels if any(_points(rows, key) for key, *_ in lines)]
+    if not drawn:
+        raise NotInRun("Training curves are left out: the encoder was not trained in this run.")
+    figure = new_figure(5.2, 0.6 + 1.6 * len(drawn))
+    kept = _kept(rows)
+    first: Axes | None = None
+    for at, (label, lines) in enumerate(drawn):
+        axes = plain(figure.add_subplot(len(drawn), 1, at + 1, sharex=first))
+        first = first or axes
+        for key, name, style, color in lines:
+            points = _points(rows, key)
+            values = [value for _, value in points]
+            values = _percents(values) if key.endswith("accuracy") else values
+            few = "o" if len(points) < 30 else ""
+            axes.plot([epoch for epoch, _ in points], values, style, marker=few, markersize=3, color=color, label=name)
+        if len(lines) > 1:
+            axes.margins(y=0.22)  # room for the legend
+            axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, ncols=3, loc="upper right")
+        if kept:
+            _mark(axes, kept["epoch"], f"snapshot: epoch {kept['epoch']}" if at == 0 else "")
+        axes.set_ylabel(label, fontsize=8)
+        axes.tick_params(labelbottom=at == len(drawn) - 1)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.align_ylabels()
+    return figure
+
+
+@styled
+def shift_accuracy(run: Run) -> Figure:
+    """Labeled accuracy after each mean shift, the stopping point marked."""
+    shifts = Snapshot.of(run).part("shifts", "Accuracy over mean shifts is left out: the run does not hold it.")
+    accuracies = shifts.get("accuracies") or []
+    if not accuracies:
+        raise NotInRun("Accuracy over mean shifts is left out: no image was labeled to measure it with.")
+    figure = new_figure(*SIZE)
+    axes = plain(figure.add_subplot())
+    axes.plot(range(len(accuracies)), _percents(accuracies), color=KNOWN, marker="o", markersize=4, linewidth=1.8)
+    chosen = shifts.get("chosen")
+    if chosen is not None and 0 <= chosen < len(accuracies):
+        _mark(axes, chosen, f"stopped after {chosen}")
+        axes.plot([chosen], [100 * accuracies[chosen]], "o", markersize=9, color=KNOWN, markeredgecolor=PAPER)
+    axes.set(xlabel="mean shifts", ylabel="labeled accuracy, %")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return figure
+
+
+def _mark(axes: Axes, x: float, text: str) -> None:
+    """A dashed line with a word beside it, on the side where there is room."""
+    axes.axvline(x, color=INK, linestyle=(0, (4, 3)), linewidth=1)
+    low, high = axes.get_xlim()
+    is_left = x > (low + high) / 2
+    axes.annotate(
+        text, (x, 1), xycoords=("data", "axes fraction"), xytext=(-5 if is_left else 5, -2), textcoords="offset points",
+        ha="right" if is_left else "left", va="bottom", fontsize=8.5, color=INK, annotation_clip=False,
+    )  # fmt: skip
+
+
+def _epochs(run: Run, key: str, otherwise: str) -> list[dict[str, Any]]:
+    rows = [row for row in Snapshot.of(run).metrics if row.get(key) is not None and row.get("epoch") is not None]
+    if not rows:
+        raise NotInRun(otherwise)
+    return rows
+
+
+def _points(rows: Sequence[dict[str, Any]], key: str) -> list[tuple[float, float]]:
+    return [(row["epoch"], row[key]) for row in rows if row.get(key) is not None and row.get("epoch") is not None]
+
+
+def _column(rows: Sequence[dict[str, Any]], key: str) -> list[Any]:
+    return [row[key] for row in rows]
+
+
+def _kept(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The row of the snapshot: the last that was the best so far."""
+    best = [row for row in rows if row.get("is_best") and row.get("epoch") is not None]
+    return best[-1] if best else None
+
+
+def _percents(shares: Sequence[float]) -> list[float]:
+    return [100 * share for share in shares]

@@ -1,0 +1,100 @@
+"""What a mean shift does to an image's neighbors: the nearest images before it and after it.
+
+N images, Q queries, k neighbors. As in the paper's qualitative figure, the shifted embedding of an image asks among the
+embeddings of all images.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.arrays import Floats, Ints
+from shoal.report.snapshot import NotInRun, Snapshot, stratified
+
+SHOWN = 8
+"""Neighbors shown per image."""
+QUERIES = 1_000
+"""Images whose neighbors are compared; the shown ones are taken from these."""
+EXAMPLES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One image and its nearest images, before and after."""
+
+    row: int
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbors:
+    """The neighbors of a sample of images before and after the mean shift."""
+
+    examples: tuple[Change, ...]
+    """Those that changed most, one per category."""
+    n_queries: int
+    is_labeled: bool
+    """Whether the queries are labeled images."""
+    right_before: float
+    """Of the labeled neighbors of labeled queries, the share with the query's label; NaN where there are none."""
+    right_after: float
+
+
+def neighbors(run: Snapshot) -> Neighbors:
+    """Compare the nearest images before and after the mean shift; raises `NotInRun` where that cannot be done.
+
+    Labeled images are asked where there are any, because only there right and wrong are known.
+    """
+    before, after = run.rows_of("embeddings"), run.rows_of("shifted")
+    if before is None or after is None or before.shape != after.shape:
+        raise NotInRun(
+            "Neighbors before and after a shift are left out: the run does not hold both sets of embeddings."
+        )
+    if len(before) < 3:
+        raise NotInRun(f"Neighbors before and after a shift are left out: the run holds {len(before)} image(s).")
+    queries = np.flatnonzero(run.is_labeled) if run.is_labeled.any() else np.arange(len(before))
+    queries = queries[stratified(run.category_ids[queries], QUERIES)]
+    k = min(SHOWN, len(before) - 1)
+    first = nearest(np.asarray(before[queries]), np.asarray(before), queries, k)  # (Q, k)
+    second = nearest(np.asarray(after[queries]), np.asarray(before), queries, k)
+    if np.array_equal(first, second):
+        raise NotInRun("Neighbors before and after a shift are left out: the shift changed none (no shift was chosen).")
+    return Neighbors(
+        _examples(run, queries, first, second),
+        len(queries),
+        bool(run.is_labeled[queries].all()),
+        _share_right(run, queries, first),
+        _share_right(run, queries, second),
+    )
+
+
+def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 256) -> Ints:
+    """The k rows of `bank` most similar to each query (cosine), most similar first, the query's own row left out."""
+    unit = bank / np.maximum(np.linalg.norm(bank, axis=1, keepdims=True), 1e-12)  # (N, D)
+    found = []
+    for start in range(0, len(queries), block):
+        likeness = queries[start : start + block] @ unit.T  # (block, N)
+        likeness[np.arange(len(likeness)), own[start : start + block]] = -np.inf
+        top = np.argpartition(-likeness, k - 1, axis=1)[:, :k]
+        order = np.lexsort((top, -np.take_along_axis(likeness, top, axis=1)), axis=1)
+        found.append(np.take_along_axis(top, order, axis=1))
+    return np.concatenate(found).astype(np.int64)
+
+
+def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[Change, ...]:
+    """The queries with the most exchanged neighbors, no two of one category."""
+    exchanged = np.array([len(set(a) - set(b)) for a, b in zip(before.tolist(), after.tolist(), strict=True)])
+    chosen: dict[int, Change] = {}
+    for at in np.argsort(-exchanged, kind="stable").tolist():
+        category_id = int(run.category_ids[queries[at]])
+        if category_id not in chosen and exchanged[at] and len(chosen) < EXAMPLES:
+            chosen[category_id] = Change(int(queries[at]), tuple(before[at].tolist()), tuple(after[at].tolist()))
+    return tuple(chosen.values())
+
+
+def _share_right(run: Snapshot, queries: Ints, found: Ints) -> float:
+    labels = np.array([row.label_given for row in run.assignments], dtype=object)
+    asked = np.repeat(labels[queries][:, None], found.shape[1], axis=1)
+    both = (labels[found] != "") & (asked != "")
+    return float((labels[found] == asked)[both].mean()) if both.any() else float("nan")

@@ -1,0 +1,162 @@
+"""The report: one HTML file with everything in it. `render_report` returns text; writing it is left to the caller."""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+
+from shoal.report import sections
+from shoal.report.contents import Tiles, columns, map_points
+from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
+from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
+from shoal.report.figures.style import inline_svg
+from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
+from shoal.report.map import Layout, Progress, kept_layouts, pca_layouts, tsne_layouts
+from shoal.report.neighbors import Neighbors, neighbors
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
+from shoal.report.summary import how_sure, summarize
+from shoal.report.thumbnails import data_uris
+from shoal.report.words import number, shown
+from shoal.runs import Run
+
+PAGE_BYTES = 12 << 20
+"""Thumbnails on cards and in lists, as text."""
+MAP_BYTES = 10 << 20
+"""More thumbnails, for the map to show."""
+MAX_SUSPICIOUS = 36
+"""Suspicious labels shown; all of them are counted."""
+
+SCRIPTS = ("page.js", "dialog.js", "gallery.js", "map.js")
+
+
+def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | None = None) -> str:
+    """Draw a run as one HTML page that needs nothing else.
+
+    Args:
+        run: a finished run; what it does not hold is left out, with a sentence.
+        tsne: True draws a map by t-SNE, once, and keeps it in the run folder; None shows one that was kept; False none.
+        progress: called with (done, total) while t-SNE runs.
+    """
+    snapshot = Snapshot.of(run)
+    page = _Page(snapshot)
+    gallery = page.ask(cards) or []
+    changed, merges, suspicious = page.ask(neighbors), page.ask(suggested_merges), page.ask(suspicious_labels)
+    layouts = page.ask(lambda run: _layouts(run, tsne, progress)) or []
+    tiles = _tiles(snapshot, gallery, changed, merges or [], (suspicious or [])[:MAX_SUSPICIOUS])
+    rows = sorted({*tiles.rows, *_rows(layouts)})
+    more = data_uris(snapshot, (row for row in _shuffled(_rows(layouts)) if row not in tiles.uris), MAP_BYTES)
+    values = {
+        "title": shown(snapshot.path.resolve().name),
+        "summary": summarize(snapshot),
+        "cards": [sections.card(card, tiles) for card in gallery],
+        "n_left": max(0, len(snapshot.categories) - MAX_CARDS),
+        "strip": STRIP,
+        "maps": layouts,
+        "map_note": sections.map_note(snapshot, layouts, {*tiles.uris, *more}),
+        "neighbors": changed and sections.neighbors(changed, snapshot, tiles),
+        "n_clusters": page.figures(n_clusters_curve, n_clusters_over_epochs),
+        "how_sure": how_sure(snapshot),
+        "tree": page.figures(dendrogram),
+        "max_leaves": MAX_LEAVES,
+        "merges": None if merges is None else [sections.merge(merge, snapshot, tiles) for merge in merges],
+        "confusion": page.figures(confusion),
+        "suspicious": None if suspicious is None else sections.suspicious(suspicious[:MAX_SUSPICIOUS], tiles),
+        "n_suspicious": len(suspicious or []),
+        "n_labeled": int(snapshot.is_labeled.sum()),
+        "training": page.figures(training_curves, shift_accuracy),
+        "images": columns(snapshot, rows),
+        "points": [map_points(layout, rows) for layout in layouts],
+        "thumbnails": more,
+        "left_out": page.left_out,
+    }
+    return _environment().get_template("report.html").render(values | _static()).lstrip()
+
+
+class _Page:
+    """Asks a run for what belongs on the page, and keeps the sentence for what it does not hold."""
+
+    def __init__(self, run: Snapshot) -> None:
+        self.run = run
+        self.left_out: list[str] = []
+
+    def ask(self, make: Callable[[Snapshot], Any]) -> Any:
+        """What `make` finds in the run; None where the run does not hold it."""
+        try:
+            return make(self.run)
+        except NotInRun as reason:
+            self.left_out.append(str(reason))
+            return None
+
+    def figures(self, *draw: Callable[[Run], Any]) -> list[dict[str, Any]]:
+        """The figures that the run allows, with the first line of their docstrings as words."""
+        found = []
+        for function in draw:
+            figure = self.ask(function)
+            if figure is not None:
+                words = (function.__doc__ or "").strip().splitlines()[0]
+                name = function.__name__
+                found.append({"name": name, "words": words, "svg": inline_svg(figure, name, words)})
+        return found
+
+
+def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> list[Layout]:
+    """Maps by t-SNE first where there are any, because that is the one to look at."""
+    pca = pca_layouts(run)
+    if tsne is False:
+        return pca
+    return [*(tsne_layouts(run, progress=progress) if tsne else kept_layouts(run)), *pca]
+
+
+def _tiles(
+    run: Snapshot,
+    gallery: list[Card],
+    changed: Neighbors | None,
+    merges: list[Merge],
+    labels: list[SuspiciousLabel],
+) -> Tiles:
+    """Every image that stands on the page itself, with its thumbnail while they last."""
+    rows = [card.nearest for card in gallery if card.nearest is not None]
+    for example in changed.examples if changed else ():
+        rows += (example.row, *example.before, *example.after)
+    for merge in merges:
+        rows += sections.most_typical(run, merge.novel) + sections.most_typical(run, merge.other)
+    rows += [label.row for label in labels]
+    wanted = list(dict.fromkeys((*rows, *priority(gallery))))
+    return Tiles(run, wanted, data_uris(run, wanted, PAGE_BYTES))
+
+
+def _rows(layouts: list[Layout]) -> set[int]:
+    """The images of any map."""
+    return {int(row) for layout in layouts for row in layout.rows}
+
+
+def _shuffled(rows: Iterable[int]) -> list[int]:
+    """Rows in an order that favors no category and is always the same: whoever stops early has a fair sample."""
+    return sorted(rows, key=lambda row: hashlib.md5(str(row).encode(), usedforsecurity=False).digest())
+
+
+@cache
+def _environment() -> Environment:
+    """Templates in which every value is escaped, and a missing one is an error."""
+    folder = files("shoal.report") / "templates"
+    pages = {page.name: page.read_text("utf-8") for page in folder.iterdir() if page.name.endswith(".html")}
+    found = Environment(
+        loader=DictLoader(pages), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    found.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    found.filters["number"] = number
+    return found
+
+
+@cache
+def _static() -> dict[str, str]:
+    """The style sheet, the script, and the hash that lets this script run and no other."""
+    folder = files("shoal.report") / "templates"
+    script = "\n".join(('"use strict";', *((folder / name).read_text("utf-8") for name in SCRIPTS)))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    return {"style": (folder / "report.css").read_text("utf-8"), "script": script, "script_hash": f"sha256-{digest}"}

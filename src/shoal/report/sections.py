@@ -1,0 +1,110 @@
+"""What the sections of the page say, as plain values for its template."""
+
+import math
+from typing import Any
+
+from shoal.report.contents import Tile, Tiles
+from shoal.report.figures.images import right_or_wrong
+from shoal.report.gallery import STRIP, Card
+from shoal.report.map import Layout
+from shoal.report.neighbors import Neighbors
+from shoal.report.snapshot import Snapshot
+from shoal.report.suggestions import Merge, SuspiciousLabel
+from shoal.report.words import count, number, percent, shown
+from shoal.runs import Category
+
+
+def card(found: Card, tiles: Tiles) -> dict[str, Any]:
+    """A card of the gallery."""
+    category = found.category
+    return {
+        "card": found,
+        "name": shown(category.category),
+        "kind": _kind(category),
+        "size": count(category.size, "image"),
+        "confidence": category.confidence,
+        "nearest": shown(category.nearest_known) if category.nearest_known != category.category else "",
+        "similarity": number(category.nearest_known_similarity),
+        "nearest_tile": None if found.nearest is None else tiles[found.nearest],
+        "typical": [tiles[row] for row in found.typical],
+        "least": [tiles[row] for row in found.least],
+    }
+
+
+def merge(found: Merge, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
+    """A suggested merge, both sides with their most typical images."""
+    sides = [
+        {
+            "name": shown(category.category),
+            "kind": _kind(category),
+            "size": count(category.size, "image"),
+            "tiles": [tiles[row] for row in most_typical(run, category)],
+        }
+        for category in (found.novel, found.other)
+    ]
+    return {"sides": sides, "separation": number(found.separation), "second_choice": percent(found.second_choice)}
+
+
+def most_typical(run: Snapshot, category: Category) -> list[int]:
+    """The rows that show a category, most typical first."""
+    rows: list[int] = run.members[category.category_id][:STRIP].tolist()
+    return rows
+
+
+def suspicious(found: list[SuspiciousLabel], tiles: Tiles) -> list[dict[str, Any]]:
+    """The suspicious labels."""
+    return [
+        {
+            "tile": tiles[label.row],
+            "given": shown(label.given),
+            "found": shown(label.found),
+            "confidence": number(label.confidence),
+        }
+        for label in found
+    ]
+
+
+def neighbors(found: Neighbors, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
+    """Neighbors before and after the mean shift, with what was measured."""
+
+    def marked(rows: tuple[int, ...], given: str) -> list[tuple[Tile, str]]:
+        return [(tiles[row], right_or_wrong(given, run.assignments[row].label_given)[0]) for row in rows]
+
+    examples = []
+    for change in found.examples:
+        image = run.assignments[change.row]
+        lines = (("before", change.before), ("after", change.after))
+        examples.append(
+            {
+                "tile": tiles[change.row],
+                "given": shown(image.label_given),
+                "category": shown(image.category),
+                "lines": [(word, marked(rows, image.label_given)) for word, rows in lines],
+            }
+        )
+    return {
+        "examples": examples,
+        "asked": count(found.n_queries, "labeled image" if found.is_labeled else "image"),
+        "is_measured": math.isfinite(found.right_before),
+        "before": percent(found.right_before),
+        "after": percent(found.right_after),
+    }
+
+
+def map_note(run: Snapshot, layouts: list[Layout], with_thumbnail: set[int]) -> str:
+    """Say what was sampled for the map."""
+    said = []
+    drawn: set[int] = set()
+    for method in dict.fromkeys(layout.method for layout in layouts):
+        rows = next(layout.rows for layout in layouts if layout.method == method)
+        drawn |= set(rows.tolist())
+        every = "all" if len(rows) == len(run.assignments) else f"a sample of {len(rows):,} of the"
+        said.append(f"{method} draws {every} {count(len(run.assignments), 'image')}")
+    pictured = len(drawn & with_thumbnail)
+    if pictured < len(drawn):
+        said.append(f"{pictured:,} of them have a thumbnail on this page" if pictured else "there are no thumbnails")
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _kind(category: Category) -> str:
+    return "novel" if category.is_novel else "known"

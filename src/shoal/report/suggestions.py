@@ -1,0 +1,111 @@
+"""What a curator may want to change: categories that look like one, and given labels that look wrong."""
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+
+from shoal.arrays import Floats
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.runs import Category
+
+ONE_GROUP = 2 * sqrt(3)
+"""The separation of the two halves of an evenly filled group cut in the middle, 3.46 (those of a bell-shaped one have
+2.65); two categories below it look like one that was cut in two. Halves of [-1, 1]: means ±1/2, variance 1/12."""
+
+MIN_IMAGES = 3
+"""Categories with fewer images have no spread to compare with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two categories, at least one of them novel, that may be one."""
+
+    novel: Category
+    other: Category
+    separation: float
+    """Distance of the two means over the spread along the line between them."""
+    second_choice: float
+    """Share of the images of both that name the other as their second choice."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspiciousLabel:
+    """A labeled image that landed in a category of another name."""
+
+    row: int
+    given: str
+    found: str
+    confidence: float
+
+
+def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
+    """Pairs of categories that look like one cut in two, the closest first; a pair of known ones is never suggested.
+
+    Reads the embeddings before the mean shift, which would draw every group together. K² pairs of K categories, each
+    over the images of both.
+    """
+    vectors = run.rows_of("embeddings")
+    if vectors is None:
+        raise NotInRun("Suggested merges are left out: the run holds no embeddings to compare categories by.")
+    categories = [c for c in run.categories if len(run.members.get(c.category_id, ())) >= MIN_IMAGES]
+    means = {c.category_id: vectors[run.members[c.category_id]].mean(axis=0, dtype=np.float64) for c in categories}
+    found = []
+    for novel, other in _near_pairs(categories, means):
+        a, b = (run.members[category.category_id] for category in (novel, other))
+        gap = separation(np.asarray(vectors[a], np.float64), np.asarray(vectors[b], np.float64))
+        if gap < ONE_GROUP:
+            found.append(Merge(novel, other, gap, _second_choice(run, novel, other)))
+    return sorted(found, key=lambda merge: merge.separation)[:most]
+
+
+def separation(a: Floats, b: Floats) -> float:
+    """How far two groups of points lie apart: distance of their means over the spread along that line.
+
+    Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. 0 for equal means, infinite for
+    different means without spread.
+    """
+    line = b.mean(axis=0) - a.mean(axis=0)  # (D,)
+    length = float(np.linalg.norm(line))
+    if length == 0:
+        return 0.0
+    spread = sqrt(float(np.var(a @ line / length) + np.var(b @ line / length)))
+    return sqrt(2) * length / spread if spread > 0 else float("inf")
+
+
+def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
+    """Labeled images whose category has another name than the label they came with, the surest first."""
+    if not run.is_labeled.any():
+        raise NotInRun("Suspicious labels are left out: no image came with a label.")
+    found = [
+        SuspiciousLabel(row, image.label_given, image.category, image.confidence)
+        for row, image in enumerate(run.assignments)
+        if image.label_given and image.label_given != image.category
+    ]
+    return sorted(found, key=lambda label: (-np.nan_to_num(label.confidence), label.row))
+
+
+def _near_pairs(categories: list[Category], means: dict[int, Floats]) -> list[tuple[Category, Category]]:
+    """Each novel category with its three nearest others by their means, each pair once."""
+    if len(categories) < 2:
+        return []
+    centers = np.stack([means[category.category_id] for category in categories])  # (K, D)
+    squares = (centers**2).sum(axis=1)
+    distances = squares[:, None] + squares - 2 * centers @ centers.T  # (K, K), squared
+    np.fill_diagonal(distances, np.inf)
+    pairs: dict[frozenset[int], tuple[Category, Category]] = {}
+    for at, category in enumerate(categories):
+        if category.is_novel:
+            for other in np.argsort(distances[at], kind="stable")[: min(3, len(categories) - 1)].tolist():
+                pairs.setdefault(frozenset((at, other)), (category, categories[other]))
+    return list(pairs.values())
+
+
+def _second_choice(run: Snapshot, novel: Category, other: Category) -> float:
+    """Share of the images of two categories whose second choice is the other of the two."""
+    hits = [
+        run.assignments[row].second_category == name
+        for category_id, name in ((novel.category_id, other.category), (other.category_id, novel.category))
+        for row in run.members[category_id]
+    ]
+    return float(np.mean(hits))

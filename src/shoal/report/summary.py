@@ -1,0 +1,137 @@
+"""The run in words and numbers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.report.snapshot import UNSURE_BELOW, NotInRun, Snapshot
+from shoal.report.words import count, duration, percent, plural, shown, span
+
+CLOSE_TO_BEST = 0.01
+"""Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A number that stands out."""
+
+    value: str
+    label: str
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the first screen says."""
+
+    headline: str
+    sentences: tuple[str, ...]
+    tiles: tuple[Tile, ...]
+    accuracy: tuple[Tile, ...]
+    """All, Known and Novel, where a truth was given."""
+    accuracy_note: str
+    facts: tuple[tuple[str, str], ...]
+    """What was run, and how: name and value."""
+
+
+def summarize(run: Snapshot) -> Summary:
+    """Say what was found, how sure it is, and how it was made."""
+    n_novel = sum(category.is_novel for category in run.categories)
+    n_known = len(run.categories) - n_novel
+    accuracy, note = _accuracy(run)
+    return Summary(
+        headline=f"{count(len(run.categories), 'category')} in {count(len(run.assignments), 'image')}",
+        sentences=tuple(filter(None, (_found(n_known, n_novel), _unsure(run), how_sure(run), _skipped(run)))),
+        tiles=(
+            Tile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
+            Tile(f"{int(run.is_labeled.sum()):,}", "labeled"),
+            Tile(f"{n_known:,}", "known", "known"),
+            Tile(f"{n_novel:,}", "novel", "novel"),
+            Tile(f"{int(run.is_unsure.sum()):,}", "unsure"),
+        ),
+        accuracy=accuracy,
+        accuracy_note=note,
+        facts=_facts(run),
+    )
+
+
+def how_sure(run: Snapshot) -> str:
+    """Say how many clusters there are, who chose that number, and how sure it is; empty where nothing was kept."""
+    try:
+        estimate = run.part("estimate", "")
+    except NotInRun:
+        return ""
+    k = estimate.get("n_clusters", len(run.categories))
+    if estimate.get("is_given"):
+        return f"The number of categories, {k}, was given."
+    rule = f" ({shown(str(estimate['rule']))})" if estimate.get("rule") else ""
+    return " ".join(filter(None, (f"The number of categories, {k}, was estimated{rule}.", _spread(estimate))))
+
+
+def _spread(estimate: dict[str, Any]) -> str:
+    said = []
+    repeats = (estimate.get("stability") or {}).get("n_clusters") or []
+    if repeats:
+        said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}.")
+    curve = estimate.get("curve") or {}
+    numbers, accuracies = curve.get("n_clusters") or [], curve.get("accuracy") or []
+    if numbers and len(numbers) == len(accuracies):
+        best = max(accuracies)
+        near = [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
+        said.append(f"Of {len(numbers)} numbers tried, {span(near)} fit the labeled images within a point of the best.")
+    return " ".join(said)
+
+
+def _found(n_known: int, n_novel: int) -> str:
+    known = f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels" if n_known else ""
+    novel = f"{count(n_novel, 'category')} {plural(n_novel, 'is')} likely new" if n_novel else ""
+    if known and novel:
+        return f"{known}; {n_novel:,} {plural(n_novel, 'is')} likely new."
+    return f"{known or novel}." if known or novel else "No category was found."
+
+
+def _unsure(run: Snapshot) -> str:
+    n = int(run.is_unsure.sum())
+    if not n:
+        return f"Every image has a confidence of at least {UNSURE_BELOW}."
+    return f"{count(n, 'image')} {plural(n, 'is')} unsure (confidence below {UNSURE_BELOW}, or possibly new)."
+
+
+def _skipped(run: Snapshot) -> str:
+    n = len(run.skipped)
+    return f"{count(n, 'file')} could not be read; skipped.csv says why." if n else ""
+
+
+def _accuracy(run: Snapshot) -> tuple[tuple[Tile, ...], str]:
+    if not run.has("accuracy.json"):
+        return (), ""
+    found = run.json("accuracy")
+    names = (("all", "All", ""), ("known", "Known", "known"), ("novel", "Novel", "novel"))
+    tiles = tuple(
+        Tile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
+    )
+    of = [count(int(found[key]), noun) for key, noun in (("n_images", "image"), ("n_classes", "class")) if key in found]
+    return tiles, f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
+
+
+def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
+    found = run.provenance
+    seconds = found.get("seconds")
+    packages = found.get("packages") or {}
+    facts = (
+        ("Encoder", found.get("encoder")),
+        ("Trained for", count(len(run.metrics), "epoch") if run.metrics else "not trained in this run"),
+        ("Seed", found.get("seed")),
+        ("Device", found.get("device")),
+        ("Time", duration(float(seconds)) if seconds is not None else None),
+        ("Started", _moment(found.get("started"))),
+        ("Images from", found.get("root")),
+        ("Command", found.get("command")),
+        ("Shoal", packages.get("shoal")),
+        ("Run folder", run.path.name),
+    )
+    return tuple((name, shown(str(value))) for name, value in facts if value not in (None, ""))
+
+
+def _moment(text: Any) -> str | None:
+    """'2026-11-15T02:24:08+0000' as '2026-11-15 02:24'."""
+    return str(text)[:16].replace("T", " ") if text else None

@@ -1,0 +1,70 @@
+"""Numbers and names as a person reads them."""
+
+import math
+import unicodedata
+from collections.abc import Sequence
+from typing import Any
+
+PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were"}
+
+
+TURNS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+"""Characters that turn the writing direction, with which gnp.exe is read as exe.png."""
+
+
+def shown(text: str, longest: int | None = None) -> str:
+    """Make a name printable without hiding anything.
+
+    A line break becomes ␊, a letter that turns the writing direction its code, any other control character �.
+
+    With `longest`, the middle of a longer name gives way to an ellipsis, so that its extension stays.
+    """
+    clean = text if text.isprintable() else "".join(_visible(letter) for letter in text)
+    if longest is None or len(clean) <= longest:
+        return clean
+    tail = longest // 3
+    return f"{clean[: longest - tail - 1]}…{clean[len(clean) - tail :]}"
+
+
+def count(n: int, noun: str) -> str:
+    """A number with its noun: '1 image', '1,234 images'."""
+    return f"{n:,} {plural(n, noun)}"
+
+
+def plural(n: int, word: str) -> str:
+    """The word as it stands after `n`."""
+    return word if n == 1 else PLURALS.get(word, f"{word}s")
+
+
+def percent(share: float) -> str:
+    """A share of one as '81.2 %'; a dash for NaN."""
+    return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
+
+
+def number(value: float, digits: int = 2) -> str:
+    """A number with fixed decimals; a dash for NaN."""
+    return f"{value:.{digits}f}" if math.isfinite(value) else "–"
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two largest units: '2 h 05 min', '3 min 20 s', '4.2 s'."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def span(values: Sequence[Any]) -> str:
+    """A range: '9 to 12', or '9' where there is only one."""
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _visible(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x20:
+        return chr(0x2400 + code)  # the control pictures block draws each of these
+    if code in TURNS:
+        return f"‹U+{code:04X}›"
+    is_nothing = code == 0x7F or unicodedata.category(letter) in ("Cc", "Cs", "Co")
+    return "\N{REPLACEMENT CHARACTER}" if is_nothing or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF else letter

@@ -1,0 +1,197 @@
+"""Chromium without a window, driven over its own protocol through a pair of pipes; no package needed.
+
+Each page records what a reader would never forgive: errors in the console, exceptions, and requests that leave it.
+"""
+
+import base64
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio"),
+    *("--remote-debugging-pipe", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-features=Translate"),
+)
+WAIT_SECONDS = 30
+KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+
+
+RENUMBER = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+"""Gives the two ends of the pipes the numbers Chromium expects, and becomes Chromium."""
+
+
+class Browser:
+    """A running Chromium; `open` gives pages, one at a time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], reading: int, writing: int) -> None:
+        self.process, self.reading, self.writing = process, reading, writing
+        self.rest = b""
+        self.n_sent = 0
+        self.events: list[dict[str, Any]] = []
+
+    def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer; events that come meanwhile are kept."""
+        self.n_sent += 1
+        message = {"id": self.n_sent, "method": method, "params": params}
+        os.write(self.writing, json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0")
+        while True:
+            answer = self._next(time.monotonic() + WAIT_SECONDS)
+            if answer.get("id") == self.n_sent:
+                assert "error" not in answer, f"{method}: {answer['error']['message']}"
+                found: dict[str, Any] = answer["result"]
+                return found
+            self.events.append(answer)
+
+    def _next(self, until: float) -> dict[str, Any]:
+        while b"\0" not in self.rest:
+            assert select.select([self.reading], [], [], max(0, until - time.monotonic()))[0], (
+                "Chromium does not answer"
+            )
+            self.rest += os.read(self.reading, 1 << 20)
+        line, self.rest = self.rest.split(b"\0", 1)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    @contextmanager
+    def open(self, file: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator["Page"]:
+        """Load a file from disk and wait until it has loaded."""
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(self, session)
+        self.events.clear()
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            page.call(f"{domain}.enable")
+        page.resize(width, height)
+        page.call(
+            "Emulation.setEmulatedMedia", features=[_feature("prefers-color-scheme", "dark" if dark else "light")]
+        )
+        page.call("Page.navigate", url=file.resolve().as_uri())
+        page.wait("document.readyState === 'complete'")
+        yield page
+        self.call("Target.closeTarget", targetId=target)
+
+
+class Page:
+    """One open page."""
+
+    def __init__(self, browser: Browser, session: str) -> None:
+        self.browser, self.session = browser, session
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return self.browser.call(method, self.session, **params)
+
+    def resize(self, width: int, height: int) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression; a promise is waited for."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait(self, script: str) -> None:
+        """Wait until an expression holds."""
+        until = time.monotonic() + WAIT_SECONDS
+        while not self.run(script):
+            assert time.monotonic() < until, f"waited {WAIT_SECONDS} s for {script}"
+            time.sleep(0.02)
+
+    def settle(self) -> None:
+        """Wait for two frames, after which what was asked for is drawn."""
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+
+    def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
+
+    def click(self, selector: str) -> None:
+        """Scroll an element into view and click its middle."""
+        x, y = self.middle(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.mouse(kind, x, y, button="left", clickCount=1, buttons=1)
+        self.settle()
+
+    def middle(self, selector: str) -> tuple[float, float]:
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.run(f"{element}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        box = self.run(
+            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])({element}.getBoundingClientRect())"
+        )
+        return box[0], box[1]
+
+    def key(self, key: str) -> None:
+        code = {"windowsVirtualKeyCode": KEY_CODES[key]} if key in KEY_CODES else {}
+        text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **code, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, **code)
+        self.settle()
+
+    def screenshot(self, file: Path, *, whole: bool = False) -> None:
+        self.settle()
+        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(found["data"]))
+
+    def complaints(self) -> list[str]:
+        """What went wrong since the page was opened: exceptions, console errors and warnings, requests that left it."""
+        self.settle()
+        return [text for event in self.browser.events if (text := _complaint(event))]
+
+
+def _complaint(event: dict[str, Any]) -> str | None:
+    method, params = event.get("method"), event.get("params", {})
+    if method == "Runtime.exceptionThrown":
+        return f"exception: {params['exceptionDetails']}"
+    if method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+        return f"console: {params['args']}"
+    if method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+        return f"log: {params['entry']['text']}"
+    if method == "Network.requestWillBeSent":
+        is_page = params["type"] == "Document" and params["request"]["url"].startswith("file:")
+        if not is_page and not params["request"]["url"].startswith("data:"):
+            return f"request: {params['request']['url']}"
+    return None
+
+
+def _feature(name: str, value: str) -> dict[str, str]:
+    return {"name": name, "value": value}
+
+
+@contextmanager
+def launched(chromium: str) -> Iterator[Browser]:
+    """Start Chromium with an empty profile, and end it."""
+    to_read, to_write = os.pipe(), os.pipe()  # it reads from 3 and writes to 4
+    with TemporaryDirectory() as profile:
+        command = [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        ends = (to_read[0], to_write[1])
+        process = subprocess.Popen(
+            [sys.executable, "-c", RENUMBER, *map(str, ends), *command], pass_fds=ends, stderr=subprocess.DEVNULL
+        )
+        os.close(to_read[0])
+        os.close(to_write[1])
+        try:
+            browser = Browser(process, to_write[0], to_read[1])
+            yield browser
+            browser.call("Browser.close")
+        finally:
+            for end in (to_write[0], to_read[1]):
+                os.close(end)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            time.sleep(0.2)  # its children still write to the profile for a moment

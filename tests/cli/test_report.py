@@ -1,0 +1,70 @@
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from shoal.cli.main import app
+from shoal.runs import Assignment, Run
+
+
+@dataclass(frozen=True)
+class Settings:
+    epochs: int = 0
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    found = Run.create(tmp_path / "birds")
+    found.start(Settings(), seed=0, device="cpu", command="shoal discover")
+    found.write_assignments(
+        [Assignment(path="a.png", category_id=0, category="tern", is_novel=False, confidence=1, outlier_score=0)]
+    )
+    found.write_json("estimate", {"n_clusters": 1, "curve": {"n_clusters": [1, 2], "accuracy": [1.0, 0.5]}})
+    found.finish()
+    return found
+
+
+def test_the_report_is_written_into_the_run_and_its_path_printed(run: Run) -> None:
+    done = CliRunner().invoke(app, ["report", str(run.path)])
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout == f"{run.path / 'report.html'}\n"
+    assert "next: shoal report" in done.stderr
+    assert (run.path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
+    target, figures = tmp_path / "new" / "birds.html", tmp_path / "figures"
+    done = CliRunner().invoke(app, ["report", str(run.path), "-o", str(target), "--figures", str(figures), "--json"])
+    assert done.exit_code == 0, done.stderr
+    drawn = [str(figures / f"n_clusters_curve.{kind}") for kind in ("svg", "png")]
+    assert json.loads(done.stdout) == {"report": str(target), "figures": drawn}
+    assert target.exists()
+    assert all(Path(file).stat().st_size for file in drawn)
+    assert not (run.path / "report.html").exists()
+    assert "The dendrogram is left out: the run holds no tree." in done.stderr
+
+
+def test_open_shows_it_in_a_browser(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(typer, "launch", opened.append)
+    assert CliRunner().invoke(app, ["report", str(run.path), "--open"]).exit_code == 0
+    assert opened == [str(run.path / "report.html")]
+
+
+def test_tsne_where_it_cannot_be_drawn_is_left_out(run: Run) -> None:
+    done = CliRunner().invoke(app, ["report", str(run.path), "--tsne"])
+    assert done.exit_code == 0, done.stderr
+    assert "The map is left out" in (run.path / "report.html").read_text("utf-8")
+
+
+def test_a_folder_that_is_no_run_and_one_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    wrong = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert wrong.exit_code == 3
+    assert "no run here" in wrong.stderr
+    (tmp_path / "taken").write_text("")
+    wrong = CliRunner().invoke(app, ["report", str(run.path), "-o", str(tmp_path / "taken" / "x.html")])
+    assert wrong.exit_code == 2
+    assert "is a file, expected a folder" in wrong.stderr

@@ -1,0 +1,189 @@
+"""Every figure is drawn from a real run; what it shows is read back from its artists."""
+
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+from scipy.cluster.hierarchy import ward
+
+from shoal.report.figures.catalog import FIGURES, write_figures
+from shoal.report.figures.categories import confusion, dendrogram, top_of_tree
+from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
+from shoal.report.figures.style import PAGE_COLORS, file_bytes, inline_svg
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.runs import Assignment, Run
+
+
+def texts(figure: Figure) -> set[str]:
+    return {text.get_text() for axes in figure.axes for text in axes.texts}
+
+
+def line(figure: Figure, at: int = 0) -> tuple[list[float], list[float]]:
+    found = figure.axes[at].lines[0]
+    return list(found.get_xdata()), list(found.get_ydata())  # type: ignore[arg-type]
+
+
+def test_the_curve_of_k_shows_every_number_tried_and_the_chosen_one(digits: Run) -> None:
+    estimate = digits.json("estimate")
+    figure = n_clusters_curve(digits)
+    x, y = line(figure)
+    assert x == estimate["curve"]["n_clusters"]
+    assert y == pytest.approx([100 * accuracy for accuracy in estimate["curve"]["accuracy"]])
+    assert texts(figure) == {f"chosen: {estimate['n_clusters']}"}
+
+
+def test_k_over_epochs_and_the_training_curves_mark_the_snapshot(digits: Run) -> None:
+    x, y = line(n_clusters_over_epochs(digits))
+    assert x == [row["epoch"] for row in digits.metrics]
+    assert y == [row["n_clusters"] for row in digits.metrics]
+    figure = training_curves(digits)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "validation accuracy, %", "learning rate"]
+    assert "snapshot: epoch 6" in texts(figure)  # the last row that says is_best
+
+
+def test_training_curves_draw_only_what_was_measured(plain_run: Callable[..., Run]) -> None:
+    run = plain_run([])
+    run.append_metrics({"epoch": 1, "loss": 2.0})
+    run.append_metrics({"epoch": 2, "loss": None})
+    run.append_metrics({"loss": 1.0})
+    figure = training_curves(run)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"]
+    assert line(figure) == ([1], [2.0])
+
+
+def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
+    shifts = digits.json("shifts")
+    figure = shift_accuracy(digits)
+    assert line(figure)[1] == pytest.approx([100 * accuracy for accuracy in shifts["accuracies"]])
+    assert texts(figure) == {f"stopped after {shifts['chosen']}"}
+
+
+def test_the_top_of_the_tree_is_the_categories(digits: Run) -> None:
+    top = top_of_tree(Snapshot(digits))
+    assert sorted(top.names) == sorted(category.category for category in digits.categories)
+    novel = {name for name, is_novel in zip(top.names, top.is_novel, strict=True) if is_novel}
+    assert novel == {category.category for category in digits.categories if category.is_novel}
+    assert len(top.joins) == len(top.names) - 1
+    assert top.joins[-1][2] == digits.array("tree")[-1, 2]
+
+
+def points_on_a_line(plain_run: Callable[..., Run], names: list[str]) -> Run:
+    """Three tight pairs at 0, 3 and 10."""
+    run = plain_run(
+        [
+            Assignment(
+                path=str(i), category_id=names.index(n), category=n, is_novel=n > "b", confidence=1, outlier_score=0
+            )
+            for i, n in enumerate(names)
+        ]
+    )
+    run.write_array("tree", ward(np.array([[0], [0.1], [3], [3.1], [10], [10.1]])))
+    return run
+
+
+def test_a_dendrogram_of_three_categories_by_hand(plain_run: Callable[..., Run]) -> None:
+    """a and b join first, then c; no lines cross, so a and b stand side by side."""
+    run = points_on_a_line(plain_run, ["a", "a", "b", "b", "c", "c"])
+    top = top_of_tree(Snapshot(run))
+    assert top.names == ("a", "b", "c")
+    assert [join[:2] for join in top.joins] == [(0, 1), (0, 2)]
+    places = {label.get_text(): y for label, y in zip(*names_of(dendrogram(run)), strict=True)}
+    assert abs(places["a"] - places["b"]) == 1
+
+
+def names_of(figure: Figure):  # type: ignore[no-untyped-def]
+    return figure.axes[0].get_yticklabels(), figure.axes[0].get_yticks()
+
+
+def test_a_branch_that_holds_several_categories_says_so(plain_run: Callable[..., Run]) -> None:
+    """The tree's three clusters are the pairs; the middle one holds an image of a and one of c."""
+    run = points_on_a_line(plain_run, ["a", "b", "a", "c", "c", "c"])
+    assert top_of_tree(Snapshot(run)).names == ("a + 1", "a + 1", "c")
+
+
+@pytest.mark.parametrize("spoil", ["short", "not a tree", "one category"])
+def test_a_tree_that_does_not_fit_leaves_the_dendrogram_out(plain_run: Callable[..., Run], spoil: str) -> None:
+    run = points_on_a_line(plain_run, ["a"] * 6 if spoil == "one category" else ["a", "a", "b", "b", "c", "c"])
+    if spoil == "short":
+        run.write_array("tree", run.array("tree")[:2].copy())
+    if spoil == "not a tree":
+        run.write_array("tree", np.zeros((5, 4)))
+    with pytest.raises(NotInRun, match="The dendrogram is left out"):
+        dendrogram(run)
+
+
+def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(plain_run: Callable[..., Run]) -> None:
+    landed = [("cat", "cat"), ("cat", "cat"), ("cat", "dog"), ("dog", "dog"), ("dog", "novel-1"), ("dog", "novel-2")]
+    names = sorted({found for _, found in landed})
+    run = plain_run(
+        [
+            Assignment(
+                path=str(at),
+                label_given=given,
+                category_id=names.index(found),
+                category=found,
+                is_novel=found.startswith("novel"),
+                confidence=1,
+                outlier_score=0,
+            )
+            for at, (given, found) in enumerate(landed)
+        ]
+    )
+    axes = confusion(run).axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "any novel"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
+    counts = {(text.get_position()): text.get_text() for text in axes.texts}
+    assert counts == {(0, 0): "2", (1, 0): "1", (1, 1): "1", (2, 1): "2"}
+
+
+def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_named(small: Run, tmp_path: Path) -> None:
+    files, left_out = write_figures(small, tmp_path / "figures")
+    drawn = sorted(set(FIGURES) - {"map_tsne"})
+    assert sorted({file.stem for file in files}) == drawn
+    assert len(left_out) == 1
+    assert "t-SNE" in left_out[0]
+    for file in files:
+        if file.suffix == ".svg":
+            assert ElementTree.parse(file).getroot().tag.endswith("svg")
+        else:
+            with Image.open(file) as image:
+                assert min(image.size) > 400
+
+
+def test_the_same_run_gives_the_same_bytes(digits: Run) -> None:
+    for name in ("n_clusters_curve", "dendrogram", "confusion"):
+        for kind in ("svg", "png"):
+            assert file_bytes(FIGURES[name](digits), kind) == file_bytes(FIGURES[name](digits), kind)
+
+
+@pytest.mark.parametrize("name", sorted(FIGURES))
+def test_a_run_with_nothing_but_images_leaves_every_figure_out_with_a_sentence(
+    plain_run: Callable[..., Run], name: str
+) -> None:
+    run = plain_run([Assignment(path="a", category_id=0, category="c", is_novel=False, confidence=1, outlier_score=0)])
+    with pytest.raises(NotInRun, match=r"left out: .*\.$"):
+        FIGURES[name](run)
+
+
+def test_hostile_names_are_drawn_as_they_are(hostile: Run, tmp_path: Path) -> None:
+    files, _ = write_figures(hostile, tmp_path)
+    for file in files:
+        if file.suffix == ".svg":
+            ElementTree.parse(file)
+            assert "<script" not in file.read_text("utf-8")
+    inline = inline_svg(dendrogram(hostile), "d", 'a "quoted" <title>')
+    ElementTree.fromstring(inline)
+    assert 'aria-label="a &#34;quoted&#34; &lt;title&gt;"' in inline
+
+
+def test_on_a_page_a_figure_takes_the_pages_colors_and_keeps_its_ids_to_itself(digits: Run) -> None:
+    a, b = (inline_svg(n_clusters_curve(digits), name, "words") for name in ("a", "b"))
+    assert not any(color in a for color in PAGE_COLORS)
+    assert "var(--known)" in a
+    ids = [{element.get("id") for element in ElementTree.fromstring(svg).iter() if element.get("id")} for svg in (a, b)]
+    assert not ids[0] & ids[1]
+    assert "<style" not in a

@@ -1,0 +1,111 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from shoal.report import map as maps
+from shoal.report.contents import map_points
+from shoal.report.map import kept_layouts, pca_layouts, principal_components, stages, tsne_layouts, turned_like
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.runs import Assignment, Run
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(60, 7)) @ np.diag([9, 5, 3, 1, 1, 1, 1.0])
+
+
+@pytest.fixture
+def run(plain_run: Callable[..., Run], x: np.ndarray) -> Run:
+    found = plain_run(
+        [
+            Assignment(path=str(i), category_id=i % 3, category="c", is_novel=False, confidence=1, outlier_score=0)
+            for i in range(len(x))
+        ]
+    )
+    found.write_array("embeddings", x)
+    return found
+
+
+def test_principal_components_are_those_of_scikit_learn_up_to_sign(x: np.ndarray) -> None:
+    ours, theirs = principal_components(x, 3), PCA(3).fit_transform(x)
+    signs = np.sign((ours * theirs).sum(axis=0))
+    np.testing.assert_allclose(ours, theirs * signs, atol=1e-4)
+    assert (ours[np.abs(ours).argmax(axis=0), [0, 1, 2]] > 0).all()
+
+
+def test_components_beyond_the_columns_are_zero() -> None:
+    found = principal_components(np.array([[1.0], [2.0], [4.0]]), 2)
+    assert found.shape == (3, 2)
+    assert not found[:, 1].any()
+    assert principal_components(np.ones((1, 4)), 2).tolist() == [[0, 0]]
+
+
+def test_a_turned_map_is_turned_back() -> None:
+    points = np.random.default_rng(0).normal(size=(30, 2))
+    points -= points.mean(axis=0)
+    turn = np.array([[np.cos(2), -np.sin(2)], [np.sin(2), np.cos(2)]]) @ np.diag([1, -1])
+    np.testing.assert_allclose(turned_like(points @ turn, points), points, atol=1e-12)
+
+
+def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: np.ndarray) -> None:
+    assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}
+    run.write_array("shifted", x)
+    assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]
+    run.write_array("frozen", x)
+    assert list(stages(Snapshot(run)).values()) == ["Before training", "After training"]
+    assert [layout.stage for layout in pca_layouts(run)] == ["frozen", "embeddings"]
+
+
+def test_no_embeddings_no_map(run: Run) -> None:
+    (run.path / "embeddings.npy").unlink()
+    with pytest.raises(NotInRun, match="no embeddings"):
+        pca_layouts(run)
+
+
+def test_tsne_is_drawn_once_reports_its_progress_and_is_kept_in_the_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(maps, "TSNE_STEPS", 300)
+    steps: list[tuple[int, int]] = []
+    first = tsne_layouts(run, n_images=45, progress=lambda done, total: steps.append((done, total)))
+    assert len(first[0].rows) == 45
+    assert steps[0] == (50, 300)
+    assert steps[-1][0] == 300
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(maps, "_tsne", None)  # must not run again
+    second = tsne_layouts(run)
+    assert np.array_equal(first[0].points, second[0].points)
+    assert np.array_equal(first[0].rows, second[0].rows)
+
+
+def test_a_kept_map_of_other_stages_or_images_is_not_shown(run: Run, x: np.ndarray) -> None:
+    def keep(**arrays: np.ndarray) -> None:
+        np.savez(run.path / "map.npz", allow_pickle=False, **arrays)
+
+    assert kept_layouts(run) == []
+    keep(rows=np.arange(5), embeddings=np.zeros((5, 2)))
+    assert len(kept_layouts(run)) == 1
+    keep(rows=np.arange(5), frozen=np.zeros((5, 2)))
+    assert kept_layouts(run) == []
+    keep(rows=np.array([0, len(x)]), embeddings=np.zeros((2, 2)))
+    assert kept_layouts(run) == []
+    keep(rows=np.arange(5), embeddings=np.zeros((4, 2)))
+    assert kept_layouts(run) == []
+
+
+def test_two_images_are_too_few_for_tsne(tmp_path: Path, run: Run) -> None:
+    run.write_assignments(run.assignments[:2])
+    run.write_array("embeddings", np.eye(2))
+    with pytest.raises(NotInRun, match="at least 3 images"):
+        tsne_layouts(run)
+
+
+def test_points_become_whole_numbers_with_the_shape_kept_and_y_downward() -> None:
+    """Two units wide and one high: x fills 0 … 9999, y stands in the middle half."""
+    layout = maps.Layout("PCA", "embeddings", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]]))
+    found = map_points(layout, [2, 3, 5])
+    assert found["x"] == [0, -1, 9999]
+    assert found["y"] == [7499, -1, 2500] or found["y"] == [9999 - 2500, -1, 9999 - 7499]

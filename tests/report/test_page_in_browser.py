@@ -1,0 +1,278 @@
+"""The page in Chromium, used as a reader uses it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chromium import Browser, Page
+from shoal.report.page import render_report
+from shoal.runs import Run
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def file(digits: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("page") / "report.html"
+    found.write_text(render_report(digits), encoding="utf-8")
+    return found
+
+
+@pytest.fixture
+def page(browser: Browser, file: Path) -> Iterator[Page]:
+    """An open report; whatever a test does with it, nothing may go wrong and nothing may leave the page."""
+    with browser.open(file) as found:
+        yield found
+        assert found.complaints() == []
+
+
+def text(page: Page, element_id: str) -> str:
+    found: str = page.run(f"document.getElementById('{element_id}').textContent")
+    return found
+
+
+def visible_cards(page: Page) -> list[str]:
+    found: list[str] = page.run("cards.filter((card) => card.offsetParent).map((card) => card.dataset.name)")
+    return found
+
+
+def choose(page: Page, element_id: str, value: str) -> None:
+    page.run(
+        f"(() => {{ const e = document.getElementById('{element_id}'); e.value = '{value}'; "
+        "e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change')) })()"
+    )
+    page.settle()
+
+
+def place_of_point(page: Page, panel: int, at: int) -> tuple[float, float]:
+    """Where the `at`-th image of the map lies on the screen."""
+    page.middle("#panels")
+    x, y = page.run(f"panels[{panel}].place({at})")
+    left, top = page.run(f"(({{left, top}}) => [left, top])(panels[{panel}].canvas.getBoundingClientRect())")
+    return left + x, top + y
+
+
+def test_the_gallery_filters_and_sorts(page: Page, digits: Run) -> None:
+    everything = [c.category for c in sorted(digits.categories, key=lambda c: (-c.size, c.category))]
+    assert visible_cards(page) == everything
+    choose(page, "filter", "NOVEL-00")
+    novel = [c.category for c in digits.categories if c.is_novel]
+    assert sorted(visible_cards(page)) == novel
+    assert text(page, "gallery-status") == f"{len(novel)} of {len(everything)} cards"
+    choose(page, "filter", "no such thing")
+    assert visible_cards(page) == []
+    assert page.run("document.getElementById('nothing').offsetParent !== null")
+    choose(page, "filter", "")
+    choose(page, "kind", "known")
+    assert sorted(visible_cards(page)) == sorted(c.category for c in digits.categories if not c.is_novel)
+    choose(page, "kind", "")
+    choose(page, "sort", "uncertainty")
+    assert visible_cards(page)[0] == min(digits.categories, key=lambda c: c.confidence).category
+    choose(page, "sort", "novelty")
+    least_similar = min((c for c in digits.categories if c.is_novel), key=lambda c: c.nearest_known_similarity)
+    assert visible_cards(page)[0] == least_similar.category
+
+
+def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(page: Page, digits: Run) -> None:
+    page.click("#cards .card .strip .tile")
+    row = int(page.run("document.querySelector('#cards .card .strip .tile').dataset.row"))
+    image = digits.assignments[row]
+    assert page.run("viewer.open")
+    assert text(page, "viewer-name") == image.path
+    facts = text(page, "viewer-facts")
+    assert f"Confidence{image.confidence:.2f}" in facts
+    assert f"Second choice{image.second_category}" in facts
+    assert text(page, "viewer-place").startswith("1 of 12")
+    page.key("ArrowRight")
+    assert text(page, "viewer-place").startswith("2 of 12")
+    assert text(page, "viewer-name") != image.path
+    page.key("ArrowLeft")
+    page.key("ArrowLeft")
+    assert text(page, "viewer-place").startswith("1 of 12")
+    assert page.run("document.getElementById('viewer-image').firstChild.naturalWidth") == 64
+    page.key("Escape")
+    assert not page.run("viewer.open")
+    assert page.run("document.activeElement.matches('.tile')")  # back where the reader was
+
+
+def test_the_map_shows_the_image_under_the_mouse_in_both_panels(page: Page, digits: Run) -> None:
+    point = place_of_point(page, 0, 100)
+    page.mouse("mouseMoved", *point)
+    page.settle()
+    assert page.run("!document.getElementById('tip').hidden && document.querySelector('#tip img').naturalWidth") == 64
+    hovered = page.run("hovered")
+    assert digits.assignments[hovered].category in text(page, "tip-words")
+    assert page.run("panels.length") == 2
+
+
+def test_the_map_zooms_moves_and_resets(page: Page) -> None:
+    page.click("#map-in")
+    page.click("#map-in")
+    assert page.run("panels.map((panel) => panel.zoom)") == pytest.approx([2.25, 2.25])
+    before = page.run("panels[0].place(0)")
+    x, y = page.middle("#panels canvas")
+    page.mouse("mousePressed", x, y, button="left", clickCount=1)
+    page.mouse("mouseMoved", x + 30, y + 20, button="left", buttons=1)
+    page.mouse("mouseMoved", x + 60, y + 40, button="left", buttons=1)
+    page.mouse("mouseReleased", x + 60, y + 40, button="left", clickCount=1)
+    after = page.run("panels[0].place(0)")
+    assert [b - a for a, b in zip(before, after, strict=True)] == pytest.approx([60, 40])
+    page.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-200)
+    page.wait("panels[0].zoom > 2.3")
+    page.click("#map-reset")
+    assert page.run("panels[0].zoom") == 1
+
+
+def test_a_lasso_selects_the_images_inside_and_lists_them(page: Page) -> None:
+    x, y = page.middle("#panels canvas")
+    page.mouse("mousePressed", x - 60, y - 60, button="left", clickCount=1, modifiers=8)
+    for dx, dy in ((60, -60), (60, 60), (-60, 60)):
+        page.mouse("mouseMoved", x + dx, y + dy, button="left", buttons=1, modifiers=8)
+    page.mouse("mouseReleased", x - 60, y + 60, button="left", clickCount=1, modifiers=8)
+    page.settle()
+    inside = page.run(
+        "(() => { const p = panels[0], w = p.width / 2, h = p.height / 2; return p.layout.x.filter((_, at) => "
+        "{ const [x, y] = p.place(at); return Math.abs(x - w) < 59 && Math.abs(y - h) < 59 }).length })()"
+    )
+    n = page.run("selected.size")
+    assert 0 < inside <= n < inside + 40
+    assert text(page, "selection-title") == f"{n} images selected"
+    assert page.run("document.querySelectorAll('#selection .tile').length") == min(n, 400)
+    page.click("#selection .tile")
+    assert page.run("viewer.open")
+    page.key("Escape")
+    page.click("#selection-clear")
+    assert page.run("selected.size === 0 && document.getElementById('selection').hidden")
+
+
+def test_the_map_works_with_the_keyboard_alone(page: Page, digits: Run) -> None:
+    page.run("panels[0].canvas.focus()")
+    page.key("ArrowRight")
+    first = page.run("hovered")
+    assert digits.assignments[first].path in text(page, "map-status")
+    x = page.run("panels[0].place(hovered)[0]")
+    page.key("ArrowRight")
+    assert page.run("panels[0].place(hovered)[0]") > x
+    page.key("+")
+    assert page.run("panels[0].zoom") == pytest.approx(1.4)
+    page.key("Enter")
+    assert page.run("viewer.open")
+
+
+def test_a_card_finds_its_category_on_the_map(page: Page, digits: Run) -> None:
+    page.click("#cards .card .to-map")
+    name = page.run("document.querySelector('#cards .card').dataset.name")
+    assert page.run("images.categories[highlighted].name") == name
+
+
+def test_dark_follows_the_system_and_the_button_turns_it(browser: Browser, file: Path) -> None:
+    def brightness(page: Page) -> int:
+        color: str = page.run("getComputedStyle(document.body).backgroundColor")
+        return sum(int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(","))
+
+    with browser.open(file, dark=True) as page:
+        assert brightness(page) < 100
+        assert page.run("getComputedStyle(document.querySelector('.plot text')).fill") != "rgb(0, 0, 0)"
+        page.click("#theme")
+        assert brightness(page) > 650
+        page.click("#theme")
+        assert brightness(page) < 100
+        page.run("localStorage.clear()")
+        assert page.complaints() == []
+    with browser.open(file) as page:
+        assert brightness(page) > 650
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: int) -> None:
+    with browser.open(file, width=width) as page:
+        assert page.run("document.documentElement.scrollWidth") == width
+        page.click("#cards .card .strip .tile")
+        assert page.run("viewer.scrollWidth <= viewer.clientWidth")
+
+
+def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(page: Page) -> None:
+    page.call("Accessibility.enable")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    used = ("button", "link", "combobox", "searchbox", "image", "application", "heading")
+    seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in used]
+    assert len(seen) > 100
+    assert [node for node in seen if not node.get("name", {}).get("value")] == []
+
+
+def contrast(a: list[float], b: list[float]) -> float:
+    """The contrast of two colors as WCAG defines it, 1 to 21."""
+
+    def light(color: list[float]) -> float:
+        r, g, b = (v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4 for v in (c / 255 for c in color))
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    low, high = sorted((light(a), light(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_letters_stand_out_from_what_is_behind_them(browser: Browser, file: Path, dark: bool) -> None:
+    """WCAG AA: at least 4.5 to 1 for text."""
+    with browser.open(file, dark=dark) as page:
+
+        def color(name: str) -> list[float]:
+            page.run(f"document.getElementById('tip').style.color = 'var({name})'")
+            found: str = page.run("getComputedStyle(document.getElementById('tip')).color")
+            return [float(part) for part in found.removeprefix("rgb(").removesuffix(")").split(",")]
+
+        for ink in ("--ink", "--muted", "--known", "--novel", "--third"):
+            for paper in ("--paper", "--card", "--soft"):
+                assert contrast(color(ink), color(paper)) >= 4.5, (ink, paper)
+
+
+def test_hostile_names_are_shown_in_the_browser_and_run_nothing(browser: Browser, hostile: Run, tmp_path: Path) -> None:
+    found = tmp_path / "hostile.html"
+    found.write_text(render_report(hostile), encoding="utf-8")
+    for width in (1280, 390):
+        with browser.open(found, width=width) as page:
+            page.run("window.alert = () => { throw new Error('alert was called') }")
+            for at in range(8):
+                page.run(f"view([images.row[{6 * at}]], 0)")
+                page.settle()
+            assert page.run("document.querySelectorAll('script').length") == 4
+            assert page.run("document.documentElement.scrollWidth") == width
+            assert "<script>alert(1)</script>.png" in page.run("document.body.innerText")
+            assert page.complaints() == []
+
+
+def test_a_script_that_is_not_ours_cannot_run(page: Page) -> None:
+    page.run(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.stranger = 1'}))"
+    )
+    assert page.run("window.stranger === undefined")
+    refused = page.complaints()
+    assert len(refused) == 1
+    assert "Content Security Policy" in refused[0]
+    page.browser.events.clear()
+
+
+def test_a_map_is_printed_in_ink_even_from_the_dark(browser: Browser, file: Path) -> None:
+    """Names and outlines are drawn in the page's ink, #e8edf3 in the dark, which white paper would swallow."""
+    script = """(() => {
+      const { pen, canvas } = panels[0];
+      const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+      for (let i = 0; i < data.length; i += 4)
+        if (data[i] === 0xe8 && data[i + 1] === 0xed && data[i + 2] === 0xf3 && data[i + 3] === 255) return true;
+      return false })()"""
+    with browser.open(file, dark=True) as page:
+        page.settle()
+        assert page.run(script)
+        page.run("dispatchEvent(new Event('beforeprint'))")
+        assert not page.run(script)
+        page.run("dispatchEvent(new Event('afterprint'))")
+        assert page.run(script)
+
+
+def test_it_prints_in_ink_on_white_without_the_tools(page: Page) -> None:
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.run("getComputedStyle(document.querySelector('.bar')).display") == "none"
+    assert page.run("getComputedStyle(document.querySelector('.tools')).display") == "none"
+    pdf = page.call("Page.printToPDF", transferMode="ReturnAsBase64")["data"]
+    assert len(pdf) > 50_000

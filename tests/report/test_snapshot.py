@@ -1,0 +1,70 @@
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from shoal.report.snapshot import NotInRun, Snapshot, stratified
+from shoal.runs import Assignment, Run
+
+
+def image(path: str, category_id: int, *, confidence: float = 0.9, outlier: float = 0.1, label: str = "") -> Assignment:
+    return Assignment(
+        path=path,
+        label_given=label,
+        category_id=category_id,
+        category=f"c{category_id}",
+        is_novel=category_id > 0,
+        confidence=confidence,
+        outlier_score=outlier,
+    )
+
+
+def test_the_report_needs_no_torch() -> None:
+    code = "import sys, shoal.report.page, shoal.report.figures.catalog; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_categories_are_counted_where_they_were_not_written(plain_run: Callable[..., Run]) -> None:
+    run = plain_run([image("a", 1), image("b", 0, label="c0"), image("c", 1, confidence=0.5), image("d", -1)])
+    found = Snapshot(run).categories
+    assert [(c.category, c.is_novel, c.size, c.n_labeled) for c in found] == [("c0", False, 1, 1), ("c1", True, 2, 0)]
+    assert found[1].confidence == pytest.approx(0.7)
+
+
+def test_members_go_from_typical_to_not_by_outlier_score_then_confidence_then_path(
+    plain_run: Callable[..., Run],
+) -> None:
+    rows = [image("far", 0, outlier=0.9), image("b", 0), image("a", 0), image("unsure", 0, confidence=0.2)]
+    assert Snapshot(plain_run(rows)).members[0].tolist() == [2, 1, 3, 0]
+
+
+def test_an_image_is_unsure_with_little_confidence_or_no_category(plain_run: Callable[..., Run]) -> None:
+    run = plain_run([image("a", 0, confidence=0.5), image("b", 0, confidence=0.49), image("c", -1)])
+    assert Snapshot(run).is_unsure.tolist() == [False, True, True]
+
+
+def test_an_array_of_other_images_or_with_holes_is_as_good_as_missing(plain_run: Callable[..., Run]) -> None:
+    run = plain_run([image("a", 0), image("b", 0)])
+    assert Snapshot(run).rows_of("embeddings") is None
+    run.write_array("embeddings", np.ones((3, 4)))
+    assert Snapshot(run).rows_of("embeddings") is None
+    run.write_array("embeddings", np.array([[1.0, np.nan], [1.0, 2.0]]))
+    assert Snapshot(run).rows_of("embeddings") is None
+    run.write_array("embeddings", np.eye(2))
+    assert Snapshot(run).rows_of("embeddings") is not None
+
+
+def test_a_missing_part_says_its_sentence(plain_run: Callable[..., Run]) -> None:
+    with pytest.raises(NotInRun, match="No curve here"):
+        Snapshot(plain_run([image("a", 0)])).part("estimate", "No curve here.")
+
+
+def test_a_sample_keeps_every_category_and_its_share() -> None:
+    ids = np.array([0] * 900 + [1] * 99 + [2])
+    rows = stratified(ids, 100)
+    assert np.bincount(ids[rows]).tolist() == [90, 9, 1]
+    assert np.array_equal(rows, stratified(ids, 100))
+    assert (np.diff(rows) > 0).all()
+    assert stratified(ids, 5000).tolist() == list(range(1000))

@@ -1,0 +1,97 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from shoal.clustering.tree import Tree
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
+from shoal.runs import Assignment, Category, Run
+
+
+def rows(categories: list[str], *, given: list[str] | None = None, second: str = "") -> list[Assignment]:
+    ids = {name: at for at, name in enumerate(dict.fromkeys(categories))}
+    return [
+        Assignment(
+            path=str(at),
+            label_given=given[at] if given else "",
+            category_id=ids[name],
+            category=name,
+            is_novel=name.startswith("novel"),
+            confidence=0.9 - at / 1000,
+            outlier_score=0,
+            second_category=second,
+        )
+        for at, name in enumerate(categories)
+    ]
+
+
+def test_separation_of_four_points_by_hand() -> None:
+    """Means 0 and 4 on a line, each group spread ±1, so variance 1: √2 · 4 / √2 = 4. Off the line nothing counts."""
+    a, b = np.array([[-1.0, 9], [1, -9]]), np.array([[3.0, 5], [5, -5]])
+    assert separation(a, b) == pytest.approx(4)
+    assert separation(a, a) == 0
+    assert separation(np.zeros((2, 1)), np.ones((2, 1))) == float("inf")
+
+
+def test_the_halves_of_one_group_are_as_far_apart_as_the_constant_says() -> None:
+    rng = np.random.default_rng(0)
+    for x, expected in ((rng.uniform(-1, 1, (200_000, 1)), ONE_GROUP), (rng.normal(size=(200_000, 1)), 2.647)):
+        assert separation(x[x < 0][:, None], x[x >= 0][:, None]) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_category_cut_in_two_is_suggested_and_one_that_stands_apart_is_not(plain_run: Callable[..., Run]) -> None:
+    rng = np.random.default_rng(0)
+    cloud, apart = rng.normal(size=(400, 5)) * [2, 1, 1, 1, 1], rng.normal(size=(100, 5))
+    apart[:, 2] += 12
+    names = ["one" if x < -0.2 else "novel-001" for x in cloud[:, 0]] + ["novel-002"] * 100
+    run = plain_run(rows(names, second="one"))
+    run.write_array("embeddings", np.concatenate([cloud, apart]))
+    merges = suggested_merges(Snapshot(run))
+    assert [(merge.novel.category, merge.other.category) for merge in merges] == [("novel-001", "one")]
+    assert merges[0].separation < ONE_GROUP
+    assert merges[0].second_choice == pytest.approx(names.count("novel-001") / 400)
+
+
+def test_two_known_categories_are_never_to_be_merged(plain_run: Callable[..., Run]) -> None:
+    run = plain_run(rows(["left", "right"] * 50))
+    run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
+    assert suggested_merges(Snapshot(run)) == []
+
+
+def test_without_embeddings_a_sentence_stands_in(plain_run: Callable[..., Run]) -> None:
+    with pytest.raises(NotInRun, match="no embeddings"):
+        suggested_merges(Snapshot(plain_run(rows(["a", "novel"]))))
+
+
+def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_comes_first(
+    plain_run: Callable[..., Run],
+) -> None:
+    run = plain_run(rows(["cat", "cat", "novel-1", "dog"], given=["cat", "dog", "dog", ""]))
+    found = suspicious_labels(Snapshot(run))
+    assert [(label.row, label.given, label.found) for label in found] == [(1, "dog", "cat"), (2, "dog", "novel-1")]
+    with pytest.raises(NotInRun, match="no image came with a label"):
+        suspicious_labels(Snapshot(plain_run_without_labels(run)))
+
+
+def plain_run_without_labels(run: Run) -> Run:
+    run.write_assignments(rows(["cat"]))
+    return Run(run.path)
+
+
+def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind(digits: Run, tmp_path: Path) -> None:
+    """Cut the tree of ten kinds into 24: every suggested pair is of one kind, and there are several."""
+    truth, clusters = load_digits().target, Tree(digits.array("tree")).cut(24)
+    run = Run(tmp_path)
+    run.write_assignments(rows([f"novel-{c}" for c in clusters]))
+    run.write_array("embeddings", digits.array("embeddings"))
+    snapshot = Snapshot(run)
+    merges = suggested_merges(snapshot)
+
+    def kind(category: Category) -> int:
+        return int(np.bincount(truth[snapshot.members[category.category_id]]).argmax())
+
+    assert len(merges) >= 5
+    assert all(kind(merge.novel) == kind(merge.other) for merge in merges)

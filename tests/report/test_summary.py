@@ -1,0 +1,70 @@
+from collections.abc import Callable
+
+from shoal.report.snapshot import Snapshot
+from shoal.report.summary import how_sure, summarize
+from shoal.runs import Assignment, Run
+
+
+def images(*categories: str) -> list[Assignment]:
+    return [
+        Assignment(
+            path=str(at),
+            category_id=categories.index(name),
+            category=name,
+            is_novel=name.startswith("novel"),
+            confidence=0.9,
+            outlier_score=0,
+        )
+        for at, name in enumerate(categories)
+    ]
+
+
+def test_a_whole_run_in_words(digits: Run) -> None:
+    found = summarize(Snapshot(digits))
+    n = len(digits.categories)
+    assert found.headline == f"{n} categories in 1,797 images"
+    assert found.sentences[0] == f"6 categories were known from labels; {n - 6} are likely new."
+    assert "1 file could not be read" in found.sentences[-1]
+    assert [tile.label for tile in found.tiles] == ["images", "labeled", "known", "novel", "unsure"]
+    assert [tile.label for tile in found.accuracy] == ["All", "Known", "Novel"]
+    assert found.accuracy[0].value == f"{100 * digits.json('accuracy')['all']:.1f} %"
+    facts = dict(found.facts)
+    assert facts["Encoder"] == "pixels"
+    assert facts["Trained for"] == "8 epochs"
+    assert facts["Seed"] == "7"
+    assert facts["Time"] == "2 min 05 s"
+
+
+def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable[..., Run]) -> None:
+    """Of 2 … 6, the accuracies of 3 and 4 lie within a point of the best."""
+    run = plain_run(images("a"))
+    assert how_sure(Snapshot(run)) == ""
+    curve = {"n_clusters": [2, 3, 4, 5, 6], "accuracy": [0.5, 0.895, 0.9, 0.88, 0.7]}
+    run.write_json("estimate", {"n_clusters": 4, "rule": "best", "is_given": False, "curve": curve, "stability": None})
+    assert how_sure(Snapshot(run)) == (
+        "The number of categories, 4, was estimated (best). "
+        "Of 5 numbers tried, 3 to 4 fit the labeled images within a point of the best."
+    )
+    run.write_json("estimate", {"n_clusters": 4, "rule": "", "is_given": False, "stability": {"n_clusters": [4, 5, 4]}})
+    assert how_sure(Snapshot(run)).endswith("was estimated. Repeated 3 times, the estimate was 4 to 5.")
+    run.write_json("estimate", {"n_clusters": 4, "is_given": True})
+    assert how_sure(Snapshot(run)) == "The number of categories, 4, was given."
+
+
+def test_small_numbers_read_well(plain_run: Callable[..., Run]) -> None:
+    found = summarize(Snapshot(plain_run(images("novel-1"))))
+    assert found.headline == "1 category in 1 image"
+    assert found.sentences == ("1 category is likely new.", "Every image has a confidence of at least 0.5.")
+    assert found.accuracy == ()
+
+
+def test_one_known_category_reads_well(plain_run: Callable[..., Run]) -> None:
+    assert summarize(Snapshot(plain_run(images("a")))).sentences[0] == "1 category was known from labels."
+
+
+def test_a_truth_without_novel_images_leaves_a_dash(plain_run: Callable[..., Run]) -> None:
+    run = plain_run(images("a"))
+    run.write_json("accuracy", {"all": 0.5, "known": 0.5, "novel": float("nan"), "n_images": 2, "n_classes": 1})
+    found = summarize(Snapshot(run))
+    assert [tile.value for tile in found.accuracy] == ["50.0 %", "50.0 %", "–"]
+    assert found.accuracy_note == "Accuracy against the given truth, 2 images of 1 class"
