@@ -1,11 +1,17 @@
 """Markers that need something absent are skipped with the reason; shared fixtures."""
 
+import csv
+import json
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -34,6 +40,89 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture
 def data_dir() -> Path:
     return DATA
+
+
+COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
+NAMES = ("red", "green", "blue", "yellow", "cyan")
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Noisy flat colours as image files whose names say nothing; three of five colours are known."""
+
+    folder: Path
+    labels: Path
+    """Half of the red, green and blue ones."""
+    truth: dict[str, str]
+    config: Path
+    """Settings with a tiny encoder and two epochs."""
+
+
+TINY = """
+pixel_size: 16
+cms:
+  encoder: {encoder}
+  head: {{width: 24, dim: 12, bottleneck: 8}}
+  training: {{epochs: 2, batch_size: 16, lr: 0.01}}
+  inference: {{shift: {{n_neighbors: 4}}}}
+"""
+
+
+def write_table(file: Path, rows: dict[str, str]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out).writerows([("path", "label"), *rows.items()])
+    return file
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a ViT with random weights, as transformers saves it."""
+    from shoal.encoders.hub import import_transformers
+
+    transformers = import_transformers()
+    folder = tmp_path_factory.mktemp("encoder") / "tiny-vit"
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=8, **small)).save_pretrained(folder)
+    half = [0.5, 0.5, 0.5]
+    (folder / "preprocessor_config.json").write_text(json.dumps({"image_mean": half, "image_std": half, "size": 16}))
+    return folder
+
+
+@pytest.fixture
+def make_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Photos]:
+    """Write photos under tmp_path; the pixel cache is there too."""
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+
+    def make(n_images: int = 60) -> Photos:
+        rng = np.random.default_rng(0)
+        folder = tmp_path / "photos"
+        folder.mkdir()
+        truth = {f"photo-{rng.integers(1 << 30):09d}.png": NAMES[i % 5] for i in range(n_images)}
+        for name, colour in truth.items():
+            pixels = COLOURS[NAMES.index(colour)] + rng.integers(-45, 46, size=(20, 24, 3))
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
+        known = [name for name, colour in truth.items() if colour in NAMES[:3]]
+        labels = write_table(tmp_path / "labels.csv", {name: truth[name] for name in known[::2]})
+        config = tmp_path / "tiny.yaml"
+        config.write_text(TINY.format(encoder=tiny_encoder))
+        return Photos(folder, labels, truth, config)
+
+    return make
+
+
+@pytest.fixture
+def photos(make_photos: Callable[..., Photos]) -> Photos:
+    return make_photos()
+
+
+@pytest.fixture
+def one_thread() -> object:
+    """Small networks are all overhead: on a busy machine two threads wait for each other at every layer."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
 
 
 @pytest.fixture(scope="session")

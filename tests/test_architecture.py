@@ -31,7 +31,8 @@ MAY_IMPORT = {
     "reproduce": GROUND | PEERS | {"training", "methods"},
     "report": BELOW_REPORT,
     "review": BELOW_REPORT,
-    "cli": GROUND | PEERS | {"training", "methods", "reproduce", "report", "review"},
+    "discovery": GROUND | PEERS | {"training", "methods", "report"},
+    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "report", "review"},
     "__main__": {"cli"},
 }
 

@@ -18,6 +18,7 @@ import dataclasses
 import io
 import json
 import platform
+import shutil
 import time
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -35,9 +36,15 @@ from shoal.settings import dump_settings
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "train.log"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
-    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz"),
+    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz", "checkpoint.safetensors"),
 )
-"""The files a run may hold; with `force` these are removed and nothing else."""
+"""The files a run may hold; with `force` these, and snapshots of training, are removed and nothing else."""
+
+SNAPSHOTS = "best-*.safetensors"
+"""The best weights so far, while training goes on."""
+
+LEFTOVERS = (".*.tmp", "tokens.npy.*")
+"""What a killed run leaves behind: files half written, and the trunk's tokens."""
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
@@ -101,12 +108,13 @@ class Run:
         run = cls(Path(path))
         if run.is_finished and not force:
             raise UsageError(f"{run.path}: holds a finished run; give --force to overwrite it, or another --out")
-        foreign = run.path.is_dir() and any(run.path.iterdir()) and not (run.path / "provenance.json").exists()
-        if foreign:
+        leftovers = {file for pattern in LEFTOVERS for file in run.path.glob(pattern)}
+        is_foreign = run.path.is_dir() and bool({*run.path.iterdir()} - leftovers) and not run.has("provenance.json")
+        if is_foreign:
             raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
-        if force:
-            for name in PARTS:
-                (run.path / name).unlink(missing_ok=True)
+        cleared = (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS)) if force else ()
+        for file in (*cleared, *leftovers):
+            file.unlink(missing_ok=True)
         make_folder(run.path)
         return run
 
@@ -126,10 +134,10 @@ class Run:
     # What was run, and how
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
-        """Write config.yaml and the first half of provenance.json."""
-        write_text(self.path / "config.yaml", dump_settings(settings))
+        """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
         found = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
         self.write_json("provenance", {**found, **_environment()})
+        write_text(self.path / "config.yaml", dump_settings(settings))
 
     def finish(self, **more: Any) -> None:
         """Mark the run as finished; this is written last."""
@@ -221,6 +229,21 @@ class Run:
         """Whether the run holds a file of this name."""
         return (self.path / part).is_file()
 
+    def keep_model(self) -> None:
+        """Copy the best snapshot of training, where there is one, to model.safetensors.
+
+        A run that was killed may have left an older one too; the best is the last that was written.
+        """
+        snapshots = sorted(self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2]))
+        if snapshots:
+            with atomic_file(self.path / "model.safetensors") as file, snapshots[-1].open("rb") as weights:
+                shutil.copyfileobj(weights, file)
+
+    def drop_checkpoints(self) -> None:
+        """Remove what only a resumed run would need."""
+        for file in (self.path / "checkpoint.safetensors", *self.path.glob(SNAPSHOTS)):
+            file.unlink(missing_ok=True)
+
     def write_thumbnails(self, images: Iterable[bytes]) -> None:
         """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""
         with atomic_file(self.path / "thumbnails.zip") as file, zipfile.ZipFile(file, "w") as archive:
@@ -242,12 +265,7 @@ class Run:
             raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
 
     def _write_rows(self, name: str, kind: type[Row], rows: Iterable[Row]) -> None:
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        names = [field.name for field in dataclasses.fields(kind)]
-        table.writerow(names)
-        table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
-        write_text(self.path / name, text.getvalue())
+        write_text(self.path / name, to_csv(kind, rows))
 
     def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
         hints = get_type_hints(kind)
@@ -255,6 +273,16 @@ class Run:
         if missing := set(hints) - set(table.fieldnames or ()):
             raise DataError(f"{self.path / name}: no column {', '.join(sorted(missing))}; was it edited?")
         return [kind(**{field: _value(hint, row[field]) for field, hint in hints.items()}) for row in table]
+
+
+def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
+    """Rows as the text of a table with a header."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    names = [field.name for field in dataclasses.fields(kind)]
+    table.writerow(names)
+    table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
+    return text.getvalue()
 
 
 def _cell(value: Any) -> str:

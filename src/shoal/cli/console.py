@@ -4,11 +4,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+if TYPE_CHECKING:
+    from shoal.discovery.narrator import Narrator
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) while something long runs."""
@@ -39,3 +42,10 @@ def progress(what: str) -> Iterator[Progress]:
     with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def narrator() -> "Narrator":
+    """Tell a person on stderr what happens."""
+    from shoal.discovery.narrator import Narrator
+
+    return Narrator(say, progress)

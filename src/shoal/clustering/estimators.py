@@ -7,15 +7,21 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.categories import (
+    novel_name,
+    number_clusters,
+    outlier_scores,
+    same_category_share,
+    vote,
+)
 from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
-from shoal.clustering.matching import match
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.neighbors import k_nearest
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
 
@@ -111,7 +117,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         fitted = self._points
         points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
         lists = k_nearest(points, fitted, self.n_neighbors)
-        return np.where(_outlier_scores(lists) > self.threshold_, UNLABELED, self._vote(lists))
+        return np.where(outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_))
 
     def _settings(self) -> InferenceSettings:
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
@@ -125,7 +131,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:
         self.labels_, n_novel = number_clusters(found.labels, labels, len(known), points[:, :8].cpu().numpy())
-        names = [*known, *(f"novel-{i:03d}" for i in range(1, n_novel + 1))]
+        names = [*known, *map(novel_name, range(1, n_novel + 1))]
         self.classes_ = np.empty(len(names), dtype=object)
         self.classes_[:] = names
         self.n_clusters_ = found.n_clusters
@@ -135,16 +141,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.tree_ = found.tree
         self._points = points
         lists = k_nearest(points, points, self.n_neighbors, exclude=torch.arange(len(points), device=points.device))
-        same = self.labels_[lists.indices.cpu().numpy()] == self.labels_[:, None]  # (N, k)
-        self.confidence_: Floats = same.mean(axis=1)
-        self.outlier_score_: Floats = _outlier_scores(lists)
+        self.confidence_: Floats = same_category_share(lists, self.labels_)
+        self.outlier_score_: Floats = outlier_scores(lists)
         self.threshold_ = float(np.quantile(self.outlier_score_, 1 - self.outlier_share))
-
-    def _vote(self, lists: Neighbors) -> Ints:
-        votes = self.labels_[lists.indices.cpu().numpy()]  # (M, k), nearest first
-        counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (M, k)
-        chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]  # argmax takes the nearest of equals
-        return chosen
 
 
 def _with_directions(given: Any, rows: Floats) -> Floats:
@@ -156,11 +155,6 @@ def _with_directions(given: Any, rows: Floats) -> Floats:
     if isinstance(dtype, np.dtype) and dtype.kind in "iu":
         rows[~rows.any(axis=1)] = 1  # a copy: whole numbers were just converted
     return rows
-
-
-def _outlier_scores(lists: Neighbors) -> Floats:
-    scores: Floats = 1 - lists.similarities.cpu().numpy().mean(axis=1)
-    return scores
 
 
 def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
@@ -201,25 +195,3 @@ def _plain(value: Any) -> int | str:
     if isinstance(value, int | float | np.number) and not isinstance(value, bool) and float(value).is_integer():
         return int(value)
     raise DataError(f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled")
-
-
-def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
-    """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
-
-    Clusters are matched to classes on labeled rows; `rows` (N, any) break ties of size, so that the order of images
-    does not. Returns (N,) numbers and how many are novel.
-    """
-    n_clusters = int(clusters.max()) + 1
-    labeled = labels != UNLABELED
-    number = np.full(n_clusters, UNLABELED)
-    if labeled.any():
-        matching = match(labels[labeled], clusters[labeled])
-        number[matching.clusters.astype(np.int64)] = matching.classes
-    place = np.empty(len(rows), dtype=np.int64)
-    place[np.lexsort(rows.T[::-1])] = np.arange(len(rows))  # rank of each row among all
-    first = np.full(n_clusters, len(rows))
-    np.minimum.at(first, clusters, place)
-    novel = np.flatnonzero(number == UNLABELED)
-    order = novel[np.lexsort((first[novel], -np.bincount(clusters, minlength=n_clusters)[novel]))]
-    number[order] = n_known + np.arange(len(order))
-    return number[clusters], len(order)

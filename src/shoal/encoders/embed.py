@@ -5,11 +5,10 @@ N images of S x S pixels, I the encoder's input size, D the dimension of an embe
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -25,8 +24,27 @@ Progress = Callable[[int, int], None]
 """Called with how many images are done and how many there are."""
 
 
+class Images(Protocol):
+    """N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`.
+
+    Slices and index arrays give a batch as an array or tensor; nothing else is asked of it, and nothing is written.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(N, S, S, 3)."""
+
+    @property
+    def dtype(self) -> Any:
+        """uint8, numpy's or torch's."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
+
+
 def embed(
-    pixels: NDArray[np.uint8] | Tensor,
+    pixels: Images,
     encoder: Encoder,
     *,
     head: nn.Module | None = None,
@@ -79,12 +97,13 @@ def resize(images: Tensor, size: int) -> Tensor:
     return F.interpolate(images, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
-def to_device(pixels: NDArray[np.uint8] | Tensor, device: torch.device) -> Tensor:
+def to_device(pixels: Images, device: torch.device) -> Tensor:
     """Bring a batch of images to `device`, without a copy where it is there already."""
     if isinstance(pixels, Tensor):
         return pixels.to(device, non_blocking=True)
     # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
-    return torch.from_numpy(np.require(pixels, requirements=["C", "W"])).to(device, non_blocking=True)
+    batch = np.require(pixels[:], requirements=["C", "W"])
+    return torch.from_numpy(batch).to(device, non_blocking=True)
 
 
 def autocast(device: torch.device) -> Any:
@@ -93,7 +112,7 @@ def autocast(device: torch.device) -> Any:
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-def check_pixels(pixels: NDArray[np.uint8] | Tensor) -> None:
+def check_pixels(pixels: Images) -> None:
     """Refuse anything but uint8 images (N, S, S, 3)."""
     shape = tuple(pixels.shape)
     is_bytes = pixels.dtype in (np.uint8, torch.uint8)

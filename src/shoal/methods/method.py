@@ -8,16 +8,15 @@ import numpy as np
 import torch
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
-from shoal.encoders.embed import Progress, check_pixels
+from shoal.encoders.embed import Images, Progress, check_pixels
 from shoal.errors import DataError, UsageError
-from shoal.training.tokens import Pixels
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """Images and the labels a user has; no hidden label is ever in here."""
 
-    pixels: Pixels
+    pixels: Images
     """(N, S, S, 3) uint8; a memory map will do."""
     labels: Ints
     """(N,) -1 for unlabeled."""

@@ -16,11 +16,17 @@ from torch.nn import functional as F
 from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, rank, shard
-from shoal.encoders.embed import Progress, autocast, center_images, check_pixels, explain_out_of_memory, to_device
+from shoal.encoders.embed import (
+    Images,
+    Progress,
+    autocast,
+    center_images,
+    check_pixels,
+    explain_out_of_memory,
+    to_device,
+)
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
-
-Pixels = NDArray[np.uint8] | Tensor
 
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
@@ -55,7 +61,7 @@ class TokenCache:
 
 
 def cache_tokens(
-    pixels: Pixels,
+    pixels: Images,
     encoder: Encoder,
     *,
     images: Ints | None = None,
@@ -94,14 +100,14 @@ def cache_tokens(
     return TokenCache(kept, batch_size)
 
 
-def resident(pixels: Pixels, device: torch.device, memory: int | None = None) -> Pixels:
+def resident(pixels: Images, device: torch.device, memory: int | None = None) -> Images:
     """Bring all pixels to the device where they fit, so that no step waits for the host; else leave them."""
     check_pixels(pixels)
     budget = free_memory(device) * SHARE_OF_MEMORY if memory is None else memory
     return to_device(pixels, device) if math.prod(pixels.shape) <= budget else pixels
 
 
-def take(pixels: Pixels, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+def take(pixels: Images, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """The images to cut views from, and each view's row among them: all of them, or a copy of just those."""
     if isinstance(pixels, Tensor):
         return pixels, rows
@@ -110,7 +116,7 @@ def take(pixels: Pixels, rows: Tensor, device: torch.device) -> tuple[Tensor, Te
 
 
 @torch.inference_mode()
-def _tokens(pixels: Pixels, encoder: Encoder) -> Tensor:
+def _tokens(pixels: Images, encoder: Encoder) -> Tensor:
     """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
     with autocast(encoder.device):
         tokens: Tensor = encoder.trunk(center_images(to_device(pixels, encoder.device), encoder))

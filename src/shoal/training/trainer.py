@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from shoal.arrays import Ints, as_labels
 from shoal.distributed import mean_over_processes, shard, world_size
-from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
+from shoal.encoders.embed import Images, Progress, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
@@ -27,7 +27,7 @@ from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, epoch_generator
-from shoal.training.tokens import Pixels, cache_tokens, resident, take
+from shoal.training.tokens import cache_tokens, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
 from shoal.training.views import ViewSettings, draw_views, make_views
@@ -81,7 +81,7 @@ class TrainSettings:
 class TrainingData:
     """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
 
-    pixels: Pixels
+    pixels: Images
     labels: Ints
     validation: Ints | None = None
     """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
@@ -272,6 +272,6 @@ def _add_over_processes(gradients: list[Tensor]) -> None:
 
 def _digest(array: Any) -> str:
     """A short fingerprint of an array: of all labels, but only of evenly spaced images."""
-    rows = array[:: max(1, len(array) // 256)] if array.ndim > 1 else array
+    rows = array[:: max(1, len(array) // 256)] if len(array.shape) > 1 else array
     content = (rows.cpu().numpy() if isinstance(rows, Tensor) else rows).tobytes()
     return hashlib.sha256(f"{tuple(array.shape)}".encode() + content).hexdigest()[:16]

@@ -83,6 +83,16 @@ class Pixels:
         return taken
 
     @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, size, size, 3)."""
+        return (len(self), self.size, self.size, 3)
+
+    @property
+    def dtype(self) -> np.dtype[np.uint8]:
+        """uint8."""
+        return self.store.dtype
+
+    @property
     def size(self) -> int:
         """Pixels along a side."""
         return int(self.store.shape[1])

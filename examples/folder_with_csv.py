@@ -1,0 +1,42 @@
+"""A folder of images and a table of labels: which categories are there, and which are new?
+
+The images are the embedded handwritten digits, written out as files: 0 to 2 are labeled in part, 3 and 4 are not.
+    python examples/folder_with_csv.py
+"""
+
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import shoal
+
+FEW = {"input_size": 32, "pixel_size": 32, "train": False}  # no training: an answer in seconds
+
+
+def write_photos(folder: Path) -> None:
+    digits = load_digits(n_class=5)
+    folder.mkdir()
+    rows = ["path,label"]
+    for i, (image, digit) in enumerate(zip(digits.images[:150], digits.target[:150], strict=True)):
+        Image.fromarray((image * 15.9).astype("uint8")).save(folder / f"{i:03d}.png")
+        if digit < 3 and i % 2 == 0:
+            rows.append(f"{i:03d}.png,{digit}")
+    (folder.parent / "labels.csv").write_text("\n".join(rows))
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        work = Path(place)
+        write_photos(work / "photos")
+        run = shoal.discover(work / "photos", labels=work / "labels.csv", out=work / "run", **FEW)
+        print(f"{run.n_clusters} categories")
+        for category in run.categories:
+            kind = "new" if category.is_novel else "known"
+            print(f"  {category.category:<10} {kind:<6} {category.size:>3} images, such as {category.exemplars[:1]}")
+        print(f"report: {run.report().name}, {run.assignments[0].path} -> {run.assignments[0].category}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""`shoal cluster`: ready embeddings in, categories out."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.options import Device, DryRun, Force, NClusters
+
+
+def cluster(
+    embeddings: Annotated[Path, typer.Argument(help="npy, npz, parquet or csv with a row per image.")],
+    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels, instead of the file's own.")] = None,
+    n_clusters: NClusters = None,
+    n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
+    alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
+    rule: Annotated[
+        str, typer.Option(help="How K is estimated: balance, plateau, precision, occupancy or paper.")
+    ] = "balance",
+    out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
+    device: Device = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Discover the categories of embeddings, e.g. `shoal cluster features.npz --labels labels.csv`.
+
+    An npz holds X (N, D) and, where known, y (labels, -1 for unlabeled) and paths.
+    """
+    from shoal.clustering.inference import InferenceSettings
+    from shoal.clustering.mean_shift import ShiftSettings
+    from shoal.data.readers import label_embeddings, read_embeddings
+    from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+
+    given = read_embeddings(embeddings)
+    if labels is not None:
+        given = label_embeddings(given, labels)
+    say(given.describe())
+    if dry_run:
+        return
+    shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
+    settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, rule=rule))
+    run, found = cluster_embeddings(
+        LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
+        out or Path("runs") / embeddings.stem,
+        settings,
+        device=device,
+        force=force,
+        command=shlex.join(["shoal", *sys.argv[1:]]),
+        narrator=narrator(),
+    )
+    answer = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": found.in_words()}
+    result(f"{found.in_words()}\n{run.path}", answer, as_json=json)
+    say(f"next: shoal report {shlex.quote(str(run.path))}")

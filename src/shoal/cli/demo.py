@@ -1,0 +1,34 @@
+"""`shoal demo`: the whole path on the embedded digits, offline."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.options import Device
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Run folder to write; a demo that is there is overwritten.")] = Path(
+        "runs/demo"
+    ),
+    seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
+    device: Device = None,
+    json: Json = False,
+) -> None:
+    """Discover handwritten digits that nobody labeled, e.g. `shoal demo`; needs no data and no network.
+
+    0 to 4 are known and half of them labeled, 5 to 9 are novel; in the end the answer is compared with the truth.
+    """
+    from shoal.discovery.demo import demo_settings, run_demo
+    from shoal.discovery.scoring import score_to_dict
+
+    command = shlex.join(["shoal", *sys.argv[1:]])
+    found = run_demo(out, demo_settings(seed), device=device, force=True, command=command, narrator=narrator())
+    words, path = f"{found.found.in_words()}\n{found.score.in_words()}", found.run.path
+    answer = {"run": str(path), "answer": found.found.in_words(), **score_to_dict(found.score)}
+    result(f"{words}\n{path}\n{path / 'report.html'}", answer, as_json=json)
+    say("next: shoal discover photos/ --labels labels.csv")

@@ -1,0 +1,73 @@
+"""`shoal discover`: a folder of images in, its categories out."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.options import Device, DryRun, Force, NClusters, Seed
+
+
+def discover(
+    images: Annotated[Path | None, typer.Argument(help="Folder of images, or a table of paths and labels.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
+    labeled: Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")] = None,
+    unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
+    encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
+    n_clusters: NClusters = None,
+    epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
+    train: Annotated[
+        bool | None, typer.Option("--train/--no-train", help="Train, or cluster the frozen encoder.")
+    ] = None,
+    input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Named settings, such as cub or default.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")] = None,
+    stability: Annotated[int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")] = None,
+    seed: Seed = None,
+    device: Device = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Discover the categories in a folder of images, e.g. `shoal discover photos/ --labels labels.csv`.
+
+    Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
+    """
+    from shoal.data.readers import read_collection
+    from shoal.discovery.face import default_folder
+    from shoal.discovery.images import discover_images
+    from shoal.discovery.settings import choose_settings
+
+    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
+    say(collection.describe())
+    if dry_run:
+        return
+    settings = choose_settings(
+        recipe=recipe,
+        config=config,
+        encoder=encoder,
+        epochs=epochs,
+        input_size=input_size,
+        n_clusters=n_clusters,
+        train=train,
+        stability=stability,
+        seed=seed,
+    )
+    run, found = discover_images(
+        collection,
+        out or default_folder(images or unlabeled),
+        settings,
+        device=device,
+        resume=resume,
+        force=force,
+        command=shlex.join(["shoal", *sys.argv[1:]]),
+        narrator=narrator(),
+    )
+    answer = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": found.in_words()}
+    result(f"{found.in_words()}\n{run.path}", answer, as_json=json)
+    say(f"next: shoal report {shlex.quote(str(run.path))}")

@@ -1,0 +1,40 @@
+"""`shoal embed`: images in, a file of embeddings out."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.options import Device
+
+
+def embed(
+    images: Annotated[Path, typer.Argument(help="Folder of images, or a table of paths and labels.")],
+    out: Annotated[Path, typer.Option(help="npz, parquet or npy file to write.")],
+    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
+    encoder: Annotated[str, typer.Option(help="See `shoal encoders list`.")] = "efficientnet-lite2",
+    input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    device: Device = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Embed images with an encoder as it comes, e.g. `shoal embed photos/ --out features.npz`.
+
+    An npz holds X (N, D), paths and, where some images are labeled, y; rows are sorted by path.
+    """
+    from shoal.data.readers import read_collection
+    from shoal.discovery.embed import check_target, embed_collection, write_embeddings
+
+    check_target(out, force=force)
+    collection = read_collection(images, labels)
+    say(collection.describe())
+    found = embed_collection(collection, encoder, input_size=input_size, device=device, narrator=narrator())
+    write_embeddings(found, out)
+    for image in found.skipped:
+        say(f"note: {image.name} left out, {image.reason}")
+    n_images, n_columns = found.x.shape
+    answer = {"out": str(out), "n_images": n_images, "n_columns": n_columns, "n_skipped": len(found.skipped)}
+    result(str(out), answer, as_json=json)
+    say(f"next: shoal cluster {shlex.quote(str(out))}")

@@ -1,0 +1,36 @@
+"""`shoal encoders list`: which encoders there are, and whether their weights are here."""
+
+import typer
+
+from shoal.cli.console import Json, result
+
+encoders = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Encoders and their weights.")
+
+
+@encoders.command("list")
+def list_encoders(json: Json = False) -> None:
+    """List the encoders by name, e.g. `shoal encoders list`.
+
+    Any other vision model of the Hugging Face hub goes by its id, and one on disk by its folder.
+    """
+    from shoal.encoders.catalog import DEFAULT_ENCODER, ENCODERS, is_available
+
+    rows = [
+        {
+            "name": name,
+            "is_default": name == DEFAULT_ENCODER,
+            "is_here": is_available(name),
+            "size_mb": info.size_mb,
+            "input_size": info.input_format.size,
+            "weights_from": f"{info.origin} {info.location}",
+            "pretrained_on": info.pretrained_on,
+        }
+        for name, info in ENCODERS.items()
+    ]
+    lines = [f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<42} pretrained on"]
+    lines += [
+        f"{row['name']:<20} {'yes' if row['is_here'] else 'no':<5} {row['size_mb']:>4} MB  {row['input_size']:>3} px  "
+        f"{row['weights_from']:<42} {row['pretrained_on']}"
+        for row in rows
+    ]
+    result("\n".join([*lines, "", f"The default is {DEFAULT_ENCODER}."]), {"encoders": rows}, as_json=json)

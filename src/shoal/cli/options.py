@@ -1,0 +1,11 @@
+"""Options that several commands share."""
+
+from typing import Annotated
+
+import typer
+
+NClusters = Annotated[int | None, typer.Option(help="How many categories there are; estimated if absent.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was found and stop.")]
+Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.")]

@@ -1,0 +1,142 @@
+"""What is known of each image and category once clusters have become categories.
+
+Everything is read off the embeddings and the assignment, in one neighbor search and one product with the centers.
+
+N images, D columns, k neighbors, K categories of which the first C are known.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.matching import match
+from shoal.clustering.neighbors import Neighbors, k_nearest
+
+NONE = -1
+"""Where there is no such category."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Membership:
+    """How each image sits in its category; similarities are cosines."""
+
+    confidence: Floats  # (N,) share of the k nearest images that are in the same category
+    outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 in a crowd, large far from everything
+    typicality: Floats  # (N,) cosine to the center of the own category
+    second: Ints  # (N,) the other category with the nearest center, -1 where there is no other
+    nearest_known: Ints  # (N,) the known category with the nearest center, the own one included; -1 without any
+    nearest_known_similarity: Floats  # (N,) cosine to that center; NaN without any
+
+
+def describe_members(points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int) -> Membership:
+    """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first."""
+    own = torch.arange(len(points), device=points.device)
+    lists = k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
+    return _describe(
+        points, categories, lists, categories, _to_centers(points, points, categories, n_categories), n_known
+    )
+
+
+def place_newcomers(
+    newcomers: Tensor, points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int
+) -> tuple[Ints, Membership]:
+    """Put new rows (M, D) into the categories (N,) of `points` (N, D) by vote of their neighbors, and describe them."""
+    lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
+    chosen = vote(lists, categories)
+    return chosen, _describe(
+        newcomers, chosen, lists, categories, _to_centers(newcomers, points, categories, n_categories), n_known
+    )
+
+
+def _describe(
+    rows: Tensor, chosen: Ints, lists: Neighbors, categories: Ints, to_centers: Tensor, n_known: int
+) -> Membership:
+    """Describe rows (M, D) in their category (M,), given their neighbors in a collection with `categories` (N,)."""
+    own = torch.from_numpy(chosen).to(rows.device)[:, None]
+    second, known = _best(to_centers.scatter(1, own, -torch.inf)), _best(to_centers[:, :n_known])
+    return Membership(
+        confidence=(categories[lists.indices.cpu().numpy()] == chosen[:, None]).mean(axis=1),
+        outlier_score=outlier_scores(lists),
+        typicality=to_centers.gather(1, own)[:, 0].double().cpu().numpy(),
+        second=second[0],
+        nearest_known=known[0],
+        nearest_known_similarity=known[1],
+    )
+
+
+def _to_centers(rows: Tensor, points: Tensor, categories: Ints, n_categories: int) -> Tensor:
+    """(M, K) cosines of rows to the centers of the categories of `points`; -inf to a category without images."""
+    similarities = rows @ category_centers(points, categories, n_categories).T
+    is_empty = torch.from_numpy(np.bincount(categories, minlength=n_categories) == 0).to(rows.device)
+    return similarities.masked_fill(is_empty, -torch.inf)
+
+
+def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
+    """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
+
+    Clusters are matched to classes on labeled rows; `rows` (N, any) break ties of size, so that the order of images
+    does not. Returns (N,) numbers and how many are novel.
+    """
+    n_clusters = int(clusters.max()) + 1
+    labeled = labels != UNLABELED
+    number = np.full(n_clusters, UNLABELED)
+    if labeled.any():
+        matching = match(labels[labeled], clusters[labeled])
+        number[matching.clusters.astype(np.int64)] = matching.classes
+    place = np.empty(len(rows), dtype=np.int64)
+    place[np.lexsort(rows.T[::-1])] = np.arange(len(rows))  # rank of each row among all
+    first = np.full(n_clusters, len(rows))
+    np.minimum.at(first, clusters, place)
+    novel = np.flatnonzero(number == UNLABELED)
+    order = novel[np.lexsort((first[novel], -np.bincount(clusters, minlength=n_clusters)[novel]))]
+    number[order] = n_known + np.arange(len(order))
+    return number[clusters], len(order)
+
+
+def novel_name(i: int) -> str:
+    """The name of the i-th novel category, counted from 1."""
+    return f"novel-{i:03d}"
+
+
+def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
+    """(K, D) the mean direction of each category, zeros for one without images."""
+    assigned = torch.from_numpy(categories).to(points.device)
+    sums = torch.zeros(n_categories, points.shape[1], dtype=points.dtype, device=points.device)
+    sums.index_add_(0, assigned, points)
+    return F.normalize(sums, dim=1)
+
+
+def same_category_share(lists: Neighbors, categories: Ints) -> Floats:
+    """(N,) the share of each row's neighbors, rows of the same collection, that are in its category."""
+    same = categories[lists.indices.cpu().numpy()] == categories[:, None]  # (N, k)
+    share: Floats = same.mean(axis=1)
+    return share
+
+
+def outlier_scores(lists: Neighbors) -> Floats:
+    """(N,) 1 - mean cosine to the neighbors."""
+    scores: Floats = 1 - lists.similarities.cpu().numpy().mean(axis=1)
+    return scores
+
+
+def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
+    """(N,) the category most common among each row's neighbors, the nearest deciding ties."""
+    votes = bank_categories[lists.indices.cpu().numpy()]  # (N, k), nearest first
+    counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
+    chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]  # argmax takes the nearest of equals
+    return chosen
+
+
+def _best(similarities: Tensor) -> tuple[Ints, Floats]:
+    """The column of the largest entry of each row, -1 where there is none, and the entry, NaN where there is none."""
+    if similarities.shape[1] == 0:
+        return np.full(len(similarities), NONE), np.full(len(similarities), np.nan)
+    top = similarities.double().max(dim=1)
+    value, column = top.values.cpu().numpy(), top.indices.cpu().numpy()
+    return np.where(np.isneginf(value), NONE, column), np.where(np.isneginf(value), np.nan, value)

@@ -1,0 +1,156 @@
+"""New images onto the categories of a finished run: existing ids only, -1 for what is possibly new.
+
+N images of the run, M new ones, D columns, k neighbors.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import UNLABELED
+from shoal.clustering.categories import NONE, Membership, place_newcomers
+from shoal.clustering.inference import unit_points
+from shoal.data.collection import Collection
+from shoal.data.pixels import Skipped, load_pixels
+from shoal.data.readers import read_collection, read_embeddings
+from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
+from shoal.data.readers.folders import IMAGE_SUFFIXES
+from shoal.device import choose_device
+from shoal.discovery.settings import DiscoverySettings
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.embed import Images, embed
+from shoal.encoders.head import Head, compact
+from shoal.encoders.vision import Encoder
+from shoal.errors import DataError, UsageError
+from shoal.methods.cms import build
+from shoal.runs import Assignment, Run
+from shoal.settings import from_dict
+from shoal.training.checkpoint import load_modules, read_checkpoint
+
+OUTLIER_SHARE = 0.01
+"""Share of the run's own images that lie beyond the threshold."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Networks:
+    """The encoder of a run, and the head where one was trained."""
+
+    encoder: Encoder
+    head: Head | None = None
+    basis: Tensor | None = None
+    """(D, R) where the run's embeddings are compact."""
+
+    def embed(self, pixels: Images) -> Tensor:
+        """Unit embeddings (M, D) as the run made them."""
+        return F.normalize(compact(embed(pixels, self.encoder, head=self.head), self.basis), dim=1)
+
+
+class Assigner:
+    """A finished run, ready to take new images; weights and embeddings are loaded once and serve every call.
+
+    A new image joins the category most common among its k nearest images of the run, the nearest deciding ties. Where
+    its outlier score exceeds `threshold`, it is farther from them than all but `outlier_share` of the run's images were
+    from each other: then its category is -1, possibly new. No category is ever added, renamed or renumbered.
+    """
+
+    def __init__(
+        self, run: Run, *, outlier_share: float = OUTLIER_SHARE, device: str | torch.device | None = None
+    ) -> None:
+        if not 0 <= outlier_share < 1:
+            raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
+        self.run, self.device = run, choose_device(device)
+        self.classes = [category.category for category in run.categories]
+        self.n_known = sum(not category.is_novel for category in run.categories)
+        rows = run.assignments
+        self._points = unit_points(np.array(run.array("embeddings")), device=self.device)  # (N, D)
+        if len(rows) != len(self._points):
+            raise DataError(f"{run.path}: {len(rows):,} assignments, {len(self._points):,} embeddings; was it edited?")
+        self._categories = np.array([row.category_id for row in rows])  # (N,)
+        self.threshold = float(np.quantile([row.outlier_score for row in rows], 1 - outlier_share))
+
+    @cached_property
+    def settings(self) -> DiscoverySettings:
+        """What the run was told; a run made from ready embeddings has no encoder."""
+        if "cms" not in self.run.config:
+            raise UsageError(
+                f"{self.run.path}: was made from ready embeddings, so nothing here can embed images; embed them as "
+                "those were, and give the file (npy, npz, parquet or csv)"
+            )
+        return from_dict(DiscoverySettings, self.run.config, where=str(self.run.path / "config.yaml"))
+
+    @cached_property
+    def networks(self) -> Networks:
+        """The run's encoder, with its trained tail and head where it was trained."""
+        return load_networks(self.run, self.settings, self.device)
+
+    def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+        """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""
+        networks = self.networks  # first, because a run without them cannot take images
+        pixels = load_pixels(collection, self.settings.pixel_size)
+        return self.assign_embeddings(pixels.names, networks.embed(pixels).cpu().numpy()), pixels.skipped
+
+    def assign_embeddings(self, names: Sequence[str], x: ArrayLike) -> list[Assignment]:
+        """Put embeddings (M, D), made as the run's were, into categories; a row per name."""
+        new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
+        if new.shape != (len(names), self._points.shape[1]):
+            raise DataError(
+                f"embeddings: found shape {tuple(new.shape)}, expected ({len(names)}, {self._points.shape[1]}), a row "
+                "per name with as many columns as the run's; embed the images as the run's were embedded"
+            )
+        config = self.run.config
+        n_neighbors = (config.get("cms") or config)["inference"]["shift"]["n_neighbors"]
+        voted, members = place_newcomers(
+            new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors
+        )
+        found = np.where(members.outlier_score > self.threshold, UNLABELED, voted)
+        return [self._row(name, i, int(found[i]), int(voted[i]), members) for i, name in enumerate(names)]
+
+    def _row(self, name: str, i: int, category: int, voted: int, members: Membership) -> Assignment:
+        is_new = category == UNLABELED
+        return Assignment(
+            path=name,
+            category_id=category,
+            category="" if is_new else self.classes[category],
+            is_novel=is_new or category >= self.n_known,
+            confidence=0.0 if is_new else float(members.confidence[i]),
+            outlier_score=float(members.outlier_score[i]),
+            nearest_known=self._name(int(members.nearest_known[i])),
+            nearest_known_similarity=float(members.nearest_known_similarity[i]),
+            second_category=self._name(voted if is_new else int(members.second[i])),
+        )
+
+    def _name(self, category: int) -> str:
+        return "" if category == NONE else self.classes[category]
+
+
+def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
+    """The encoder of a run and, where it was trained, its tail's and head's weights."""
+    chosen = settings.seeded()
+    if not run.has("model.safetensors"):
+        if settings.train:
+            raise DataError(f"{run.path / 'model.safetensors'}: not in this run, which was trained; was it deleted?")
+        return Networks(encoder=load_encoder(chosen.encoder, input_size=chosen.input_size).to(device))
+    file = run.path / "model.safetensors"
+    encoder, head, objective = build(chosen)
+    load_modules({"tail": encoder.tail, "head": head}, read_checkpoint(file).tensors, str(file))
+    encoder, head = encoder.to(device).eval(), head.to(device).eval()
+    return Networks(encoder=encoder, head=head, basis=head.basis() if objective.attention is None else None)
+
+
+def assign_file(assigner: Assigner, source: Path) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+    """Put what lies at `source` into categories: a folder of images, one image, a table of paths, or embeddings."""
+    is_array = source.suffix.lower() in (".npy", ".npz")
+    if is_array or ("cms" not in assigner.run.config and source.suffix.lower() in EMBEDDING_SUFFIXES):
+        given = read_embeddings(source)
+        return assigner.assign_embeddings(given.names, given.x), ()
+    _ = assigner.settings  # a run that has no encoder says so before any image is looked for
+    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
+        return assigner.assign_images(read_collection([source]))
+    return assigner.assign_images(read_collection(source, False if source.is_dir() else None))

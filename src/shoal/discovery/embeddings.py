@@ -1,0 +1,79 @@
+"""Ready embeddings in, a finished run folder out: `shoal cluster`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from numpy.typing import ArrayLike
+
+from shoal.arrays import Ints, as_labels
+from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
+from shoal.device import choose_device
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.outputs import Found
+from shoal.discovery.writing import Clusters, name_categories, write_found
+from shoal.runs import Run
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClusterSettings:
+    """How embeddings become categories."""
+
+    n_clusters: int | None = None
+    """The number of clusters; none: estimated from the labels."""
+    inference: InferenceSettings = field(default_factory=InferenceSettings)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LabeledEmbeddings:
+    """Embeddings with names and the labels a user has."""
+
+    names: Sequence[str]
+    x: ArrayLike
+    """(N, D)."""
+    labels: Ints
+    """(N,) positions in `classes`, -1 for unlabeled."""
+    classes: Sequence[str]
+
+
+def cluster_embeddings(
+    given: LabeledEmbeddings,
+    out: Path | str,
+    settings: ClusterSettings | None = None,
+    *,
+    device: str | torch.device | None = None,
+    force: bool = False,
+    command: str = "",
+    narrator: Narrator | None = None,
+) -> tuple[Run, Found]:
+    """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
+    settings, narrator = settings or ClusterSettings(), narrator or Narrator()
+    place = choose_device(device)
+    points = unit_points(given.x, device=place)
+    labels = as_labels(given.labels, len(points), name="labels")
+    run = Run.create(out, force=force)
+    run.start(
+        settings, seed=0, device=str(place), command=command, n_images=len(points), n_labeled=int((labels >= 0).sum())
+    )
+    with narrator.bar("shifting and growing trees"):
+        found = infer(points, labels, settings.n_clusters, settings.inference, device=place)
+    clusters = as_clusters(points, found)
+    shift = settings.inference.shift
+    named = name_categories(clusters, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
+    write_found(run, named, clusters, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
+    run.finish()
+    return run, named
+
+
+def as_clusters(points: torch.Tensor, found: Inference) -> Clusters:
+    """The outcome of Algorithm 1 in the host's memory."""
+    return Clusters(
+        labels=found.labels,
+        embeddings=points.cpu().numpy(),
+        shifted=found.embeddings.cpu().numpy(),
+        linkage=found.tree.linkage,
+        accuracies=found.accuracies,
+        n_shifts=found.n_shifts,
+        estimate=found.estimate,
+    )

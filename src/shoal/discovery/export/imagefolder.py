@@ -1,0 +1,54 @@
+"""Exports that show the images themselves: a folder per category, and the Hugging Face imagefolder."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.discovery.export.names import Linking, folder_name, original, put
+from shoal.files import write_text
+from shoal.runs import Assignment, Run
+
+
+def to_imagefolder(run: Run, root: Path, out: Path, linking: Linking) -> None:
+    """A folder per category with its images, and export.csv, which says which file shows which image.
+
+    Files keep their names; where two images of one category have the same, all of that category are named by their
+    path, with %2F for its slashes.
+    """
+    rows = run.assignments
+    placed: list[tuple[str, ...]] = []
+    for category in {row.category: None for row in rows}:
+        members = [row for row in rows if row.category == category]
+        for row, name in zip(members, file_names([row.path for row in members]), strict=True):
+            target = Path(folder_name(category)) / name
+            put(original(root, row.path), out / target, linking)
+            placed.append((target.as_posix(), row.path, category))
+    write_text(out / "export.csv", table(("file", "path", "category"), sorted(placed)))
+
+
+def to_hugging_face(run: Run, root: Path, out: Path, linking: Linking) -> None:
+    """The images under their own paths, and metadata.csv with their categories, as `datasets` reads it."""
+    for row in run.assignments:
+        put(original(root, row.path), out / row.path, linking)
+    header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
+    write_text(out / "metadata.csv", table(header, [_metadata(row) for row in run.assignments]))
+
+
+def file_names(paths: Sequence[str]) -> list[str]:
+    """A name for each image of one folder: its own, or its escaped path where own names are not unique."""
+    own = [path.rsplit("/", 1)[-1] for path in paths]
+    is_unique = len({name.casefold() for name in own}) == len(own)  # some file systems do not tell A from a
+    return own if is_unique else [path.replace("%", "%25").replace("/", "%2F") for path in paths]
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A CSV table as text."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
+
+
+def _metadata(row: Assignment) -> tuple[object, ...]:
+    is_novel = "true" if row.is_novel else "false"
+    return row.path, row.category, row.label_given, is_novel, f"{row.confidence:.6f}", f"{row.outlier_score:.6f}"

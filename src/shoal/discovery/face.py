@@ -1,0 +1,81 @@
+"""`shoal.discover`: the whole method as one Python call."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal.data.readers import read_collection
+from shoal.discovery.assign import Assigner
+from shoal.discovery.images import discover_images
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.settings import choose_settings
+from shoal.files import make_folder, write_text
+from shoal.runs import Run
+
+
+class DiscoveredRun(Run):
+    """A finished run with its report and its way to take new images."""
+
+    def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
+        """Write the run as one HTML page, report.html in the run folder if no file is given; returns its path."""
+        from shoal.report.page import render_report
+
+        target = Path(file) if file is not None else self.path / "report.html"
+        make_folder(target.parent)
+        write_text(target, render_report(self, tsne=tsne))
+        return target
+
+    def assigner(self, *, device: str | torch.device | None = None) -> Assigner:
+        """Load the model once, to put new images into the categories of this run."""
+        return Assigner(self, device=device)
+
+
+def discover(
+    images: Any = None,
+    labels: Any = None,
+    *,
+    labeled: str | os.PathLike[str] | None = None,
+    unlabeled: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    device: str | torch.device | None = None,
+    resume: bool = False,
+    force: bool = False,
+    narrator: Narrator | None = None,
+    **settings: Any,
+) -> DiscoveredRun:
+    """Discover the categories in a partly labeled collection of images.
+
+    Args:
+        images: a folder, a table or data frame of paths and labels, a list of paths, PIL images or arrays, or an array.
+        labels: a table, data frame or mapping of paths to labels, or one label per image; -1, None or NaN: unlabeled.
+        labeled: with `unlabeled`, instead of `images`: a folder with a folder per category.
+        unlabeled: a folder of images without labels.
+        out: the run folder to write; runs/<name of the images> if not given.
+        device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
+        resume: go on with an interrupted run.
+        force: overwrite a run that is there.
+        narrator: who is told what happens; nobody if not given.
+        settings: `n_clusters`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config` and the other arguments of
+            `shoal.discovery.settings.choose_settings`.
+
+    Example:
+        >>> run = shoal.discover("photos/", labels="labels.csv")  # doctest: +SKIP
+        >>> run.n_clusters, run.categories[0], run.report("report.html")  # doctest: +SKIP
+    """
+    chosen = choose_settings(**settings)
+    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
+    place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
+    run, _found = discover_images(
+        collection, place, chosen, device=device, resume=resume, force=force, narrator=narrator
+    )
+    return DiscoveredRun(run.path)
+
+
+def default_folder(images: Any) -> Path:
+    """Where a run goes when nobody says: runs/<name of the folder or file>, runs/images for images in memory."""
+    if not isinstance(images, str | os.PathLike):
+        return Path("runs") / "images"
+    path = Path(images).resolve()
+    return Path("runs") / ((path.name if path.is_dir() else path.stem) or "images")

@@ -1,0 +1,107 @@
+"""What a run found, as the rows of its assignments.csv and categories.csv and as an answer in words.
+
+N images, K categories of which the first C are known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.arrays import UNLABELED, Bools, Ints
+from shoal.clustering.categories import NONE, Membership
+from shoal.runs import Assignment, Category
+
+UNSURE_BELOW = 0.5
+"""An image is unsure when fewer than this share of its neighbors are in its category."""
+
+N_EXEMPLARS = 5
+"""Images named as typical of a category."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Found:
+    """The categories of a collection."""
+
+    names: Sequence[str]
+    """(N,) the images."""
+    given: Ints
+    """(N,) the labels they came with, positions in `classes`, -1 for unlabeled."""
+    categories: Ints
+    """(N,) the category each was put in, positions in `classes`."""
+    classes: Sequence[str]
+    """(K,) names, the known categories first."""
+    n_known: int
+    members: Membership
+
+    @property
+    def is_unsure(self) -> Bools:
+        """(N,) which images sit among images of other categories."""
+        mask: Bools = self.members.confidence < UNSURE_BELOW
+        return mask
+
+    def in_words(self) -> str:
+        """The answer: '14 known categories found, 9 likely new, 212 images unsure'."""
+        sizes = np.bincount(self.categories, minlength=len(self.classes))
+        n_known, n_novel = int((sizes[: self.n_known] > 0).sum()), int((sizes[self.n_known :] > 0).sum())
+        n_unsure = int(self.is_unsure.sum())
+        known = f"{n_known} known categor{'y' if n_known == 1 else 'ies'} found"
+        if n_known < self.n_known:
+            known += f" (of {self.n_known})"
+        return f"{known}, {n_novel} likely new, {n_unsure:,} image{'' if n_unsure == 1 else 's'} unsure"
+
+
+def assignment_rows(found: Found) -> list[Assignment]:
+    """A row per image, in their order."""
+    members = found.members
+    return [
+        Assignment(
+            path=name,
+            label_given=_name(found, int(found.given[i])),
+            category_id=int(found.categories[i]),
+            category=found.classes[found.categories[i]],
+            is_novel=bool(found.categories[i] >= found.n_known),
+            confidence=float(members.confidence[i]),
+            outlier_score=float(members.outlier_score[i]),
+            nearest_known=_name(found, int(members.nearest_known[i])),
+            nearest_known_similarity=float(members.nearest_known_similarity[i]),
+            second_category=_name(found, int(members.second[i])),
+        )
+        for i, name in enumerate(found.names)
+    ]
+
+
+def category_rows(found: Found) -> list[Category]:
+    """A row per category, known ones first, even those that no image was put in."""
+    return [_category_row(found, category) for category in range(len(found.classes))]
+
+
+def _category_row(found: Found, category: int) -> Category:
+    rows = np.flatnonzero(found.categories == category)
+    members = found.members
+    typical = rows[np.argsort(-members.typicality[rows], kind="stable")]
+    nearest, similarity = _nearest_known(members, rows, category, found.n_known)
+    return Category(
+        category_id=category,
+        category=found.classes[category],
+        is_novel=category >= found.n_known,
+        size=len(rows),
+        n_labeled=int((found.given[rows] != UNLABELED).sum()),
+        confidence=float(members.confidence[rows].mean()) if len(rows) else 0.0,
+        nearest_known=_name(found, nearest),
+        nearest_known_similarity=similarity,
+        exemplars=tuple(found.names[row] for row in typical[:N_EXEMPLARS]),
+    )
+
+
+def _nearest_known(members: Membership, rows: Ints, category: int, n_known: int) -> tuple[int, float]:
+    """The known category nearest to most of a novel category's images; for a known one there is nothing to say."""
+    near = members.nearest_known[rows]
+    if category < n_known or not len(rows) or (near == NONE).all():
+        return NONE, float("nan")
+    chosen = int(np.bincount(near[near != NONE], minlength=1).argmax())
+    return chosen, float(members.nearest_known_similarity[rows[near == chosen]].mean())
+
+
+def _name(found: Found, category: int) -> str:
+    return "" if category == NONE else found.classes[category]

@@ -1,0 +1,67 @@
+"""`shoal assign`: new images onto a finished run."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal.cli.main import app
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+@pytest.fixture
+def run(photos, tmp_path: Path) -> Path:
+    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5]
+    found = invoke("discover", *given, "--no-train", "--out", tmp_path / "run", "--device", "cpu")
+    assert found.exit_code == 0, found.stderr
+    return tmp_path / "run"
+
+
+def test_the_table_is_printed_or_written(run: Path, photos, tmp_path: Path) -> None:
+    printed = invoke("assign", run, photos.folder, "--device", "cpu")
+    assert printed.exit_code == 0, printed.stderr
+    rows = list(csv.DictReader(io.StringIO(printed.stdout)))
+    assert [row["path"] for row in rows] == sorted(photos.truth)
+    assert [row["category_id"] for row in rows] == [str(row.category_id) for row in Run.open(run).assignments]
+    assert "60 images assigned, 0 of them possibly new (outlier score above" in printed.stderr
+    written = invoke("assign", run, photos.folder, "--out", tmp_path / "new.csv", "--device", "cpu")
+    assert written.stdout == f"{tmp_path / 'new.csv'}\n"
+    assert (tmp_path / "new.csv").read_text() == printed.stdout
+
+
+def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
+    found = json.loads(invoke("assign", run, photos.folder, "--json", "--device", "cpu").stdout)
+    assert (found["n_images"], found["n_possibly_new"], len(found["assignments"])) == (60, 0, 60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "word"),
+    [
+        (["RUN", "nowhere"], 3, "no such folder"),
+        (["nowhere", "IMAGES"], 3, "no run here"),
+        (["RUN", "IMAGES", "--outlier-share", "2"], 2, "outlier_share: found 2"),
+        (["RUN", "IMAGES", "--device", "tpu"], 2, "tpu"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line(run: Path, photos, arguments: list[str], code: int, word: str) -> None:
+    places = {"RUN": str(run), "IMAGES": str(photos.folder)}
+    found = invoke("assign", *[places.get(argument, argument) for argument in arguments])
+    assert (found.exit_code, found.stdout) == (code, ""), found.stderr
+    assert word in found.stderr.splitlines()[-1]
+    assert "Traceback" not in found.stderr
+
+
+def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
+    opened = Run(run)
+    opened.write_json("provenance", {**opened.provenance, "finished": None})
+    assert invoke("assign", run, photos.folder).exit_code == 3

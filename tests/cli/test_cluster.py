@@ -1,0 +1,140 @@
+"""`shoal cluster`: embeddings in, a run out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal.cli.main import app
+from shoal.runs import Run
+
+
+def cluster(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["cluster", *map(str, arguments), "--device", "cpu"])
+
+
+@pytest.fixture
+def points() -> tuple[np.ndarray, np.ndarray]:
+    """Five bundles of directions, twelve rows each."""
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 5
+    return (np.eye(5)[truth] + 0.1 * rng.normal(size=(60, 5))).astype(np.float32), truth
+
+
+@pytest.fixture
+def file(points, tmp_path: Path) -> Path:
+    """Classes 0, 1 and 2 are known: half of their rows are labeled."""
+    x, truth = points
+    names = [f"img-{i:02d}" for i in range(60)]
+    y = np.where((truth < 3) & (np.arange(60) < 30), truth.astype(str), "")
+    np.savez(tmp_path / "features.npz", X=x, y=y, paths=names)
+    return tmp_path / "features.npz"
+
+
+def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_path: Path) -> None:
+    run = cluster(file, "--out", tmp_path / "run")
+    assert run.exit_code == 0, run.stderr
+    assert run.stderr.splitlines()[0] == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
+    answer, path = run.stdout.splitlines()
+    assert answer == "3 known categories found, 2 likely new, 0 images unsure"
+    found = Run.open(path)
+    assert found.n_clusters == 5
+    assert found.json("estimate")["rule"] == "balance"
+    ids = np.array([row.category_id for row in found.assignments])
+    for label in range(3):
+        assert set(ids[points[1] == label]) == {label}
+    assert {"embeddings.npy", "tree.npy", "shifts.json"} <= {part.name for part in found.path.iterdir()}
+
+
+def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", points[0])
+    cells = [str(label) if label < 3 and i < 30 else "-1" for i, label in enumerate(points[1])]
+    (tmp_path / "labels.csv").write_text("label\n" + "\n".join(cells) + "\n")
+    run = cluster(
+        tmp_path / "x.npy", "--labels", tmp_path / "labels.csv", "--json", "--out", tmp_path / "run", "--n-clusters", 5
+    )
+    assert run.exit_code == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert (found["n_clusters"], found["run"]) == (5, str(tmp_path / "run"))
+
+
+def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:
+    run = cluster(file, "--dry-run", "--out", tmp_path / "run")
+    assert (run.exit_code, run.stdout) == (0, "")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_order_of_the_rows_changes_nothing(file: Path, points, tmp_path: Path) -> None:
+    order = np.random.default_rng(1).permutation(60)
+    with np.load(file) as found:
+        np.savez(tmp_path / "other.npz", **{name: found[name][order] for name in found.files})
+    for name, source in (("a", file), ("b", tmp_path / "other.npz")):
+        assert cluster(source, "--out", tmp_path / name).exit_code == 0
+    assert (tmp_path / "a/assignments.csv").read_bytes() == (tmp_path / "b/assignments.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "word"),
+    [
+        (["--n-clusters", 2], 2, "found 2 with 3 known classes"),
+        (["--n-clusters", 61], 2, "expected 3 to 60"),
+        (["--n-neighbors", 60], 2, "60"),
+        (["--n-neighbors", 0], 2, "n_neighbors"),
+        (["--alpha", 1.5], 2, "alpha"),
+        (["--rule", "papr"], 2, "did you mean 'paper'"),
+        (["--labels", "nowhere.csv"], 3, "nowhere.csv"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_with_its_exit_code(file: Path, tmp_path: Path, flags, code: int, word: str) -> None:
+    run = cluster(file, "--out", tmp_path / "run", *flags)
+    assert (run.exit_code, run.stdout) == (code, ""), run.stderr
+    assert run.stderr.splitlines()[-1].startswith("error: ")
+    assert word in run.stderr.splitlines()[-1]
+    assert "Traceback" not in run.stderr
+
+
+def bad(x: np.ndarray, row: int, value: float) -> np.ndarray:
+    changed = x.copy()
+    changed[row] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "word"),
+    [
+        (lambda x: bad(x, 7, np.nan), 3, "row 7 (1 of 60)"),
+        (lambda x: bad(x, 3, 0), 3, "only zeros in row 3"),
+        (lambda x: x[0], 3, "expected (N, D)"),
+        (lambda x: x.astype(str), 3, "expected numbers"),
+    ],
+    ids=["nan", "zeros", "one dimension", "text"],
+)
+def test_bad_embeddings_are_refused_with_the_rows(points, tmp_path: Path, change, code: int, word: str) -> None:
+    np.save(tmp_path / "x.npy", change(points[0]))
+    run = cluster(tmp_path / "x.npy", "--n-clusters", 5, "--out", tmp_path / "run")
+    assert (run.exit_code, run.stdout) == (code, ""), run.stderr
+    assert word in run.stderr.splitlines()[-1]
+
+
+def test_no_labels_and_no_number_say_what_is_missing(points, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", points[0])
+    run = cluster(tmp_path / "x.npy", "--out", tmp_path / "run")
+    assert run.exit_code == 2
+    assert "give the number of clusters, or labels" in run.stderr
+    assert cluster(tmp_path / "x.npy", "--out", tmp_path / "run", "--n-clusters", 5).exit_code == 0
+
+
+def test_a_finished_run_is_kept_unless_forced(file: Path, tmp_path: Path) -> None:
+    assert cluster(file, "--out", tmp_path / "run").exit_code == 0
+    again = cluster(file, "--out", tmp_path / "run")
+    assert again.exit_code == 2
+    assert "give --force" in again.stderr
+    assert cluster(file, "--out", tmp_path / "run", "--force").exit_code == 0
+
+
+def test_duplicates_are_fine(points, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.repeat(points[0][:6], 10, axis=0))
+    assert cluster(tmp_path / "x.npz", "--n-clusters", 5, "--out", tmp_path / "run").exit_code == 0

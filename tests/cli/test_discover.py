@@ -1,0 +1,232 @@
+"""`shoal discover`: what it prints where, and what it says to each mistake."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from shoal.cli.main import app
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def discover(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["discover", *map(str, arguments), "--device", "cpu"])
+
+
+def refused(run: Result, code: int, *words: str) -> None:
+    """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no traceback."""
+    assert run.exit_code == code, run.stderr
+    assert run.stdout == ""
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("error: "), run.stderr
+    assert "Traceback" not in run.stderr
+    for word in words:
+        assert word in last
+
+
+@pytest.fixture
+def given(photos, tmp_path: Path) -> list[object]:
+    return [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
+
+
+def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_command(given, tmp_path: Path) -> None:
+    run = discover(*given, "--n-clusters", 5)
+    assert run.exit_code == 0, run.stderr
+    lines = run.stderr.splitlines()
+    assert lines[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
+    assert any(line.startswith("first answer, without training: 3 known categories found") for line in lines)
+    assert lines[-1] == f"next: shoal report {tmp_path / 'run'}"
+    answer, path = run.stdout.splitlines()
+    assert answer.startswith("3 known categories found, 2 likely new, ")
+    assert answer.endswith("unsure")
+    assert Run.open(path).n_clusters == 5
+
+
+def test_json_is_one_object_and_nothing_else(given, tmp_path: Path) -> None:
+    run = discover(*given, "--no-train", "--json")
+    assert json.loads(run.stdout) == {
+        "run": str(tmp_path / "run"),
+        "n_clusters": Run.open(tmp_path / "run").n_clusters,
+        "answer": json.loads(run.stdout)["answer"],
+    }
+
+
+def test_a_dry_run_says_what_was_found_and_writes_nothing(given, tmp_path: Path) -> None:
+    run = discover(*given, "--dry-run")
+    assert run.exit_code == 0
+    assert run.stdout == ""
+    assert "18 labeled in 3 categories" in run.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
+    run = discover(*given, "--epochs", 1, "--seed", 3, "--n-clusters", 6, "--input-size", 24)
+    assert run.exit_code == 0, run.stderr
+    config = Run.open(tmp_path / "run").config
+    assert (config["seed"], config["n_clusters"]) == (3, 6)
+    assert (config["cms"]["training"]["epochs"], config["cms"]["input_size"]) == (1, 24)
+
+
+def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
+    photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, colour in list(photos.truth.items())[:20]:
+        place = photos.folder / (colour if colour in ("red", "green") else "unsorted")
+        place.mkdir(exist_ok=True)
+        (photos.folder / name).rename(place / name)
+    monkeypatch.chdir(tmp_path)
+    run = discover("photos", "--config", photos.config, "--no-train")
+    assert run.exit_code == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == "runs/photos"
+    run = discover("photos", "--config", photos.config, "--no-train")
+    refused(run, 2, "runs/photos: holds a finished run; give --force")
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--n-clusters", 2], 2, ["n_clusters: found 2 with 3 known classes", "expected 3 to 60"]),
+        (["--n-clusters", 1000], 2, ["n_clusters: found 1000"]),
+        (["--encoder", "efficientnet-lite3"], 2, ["did you mean 'efficientnet-lite2'"]),
+        (["--encoder", "./nowhere"], 4, ["no folder or file './nowhere'"]),
+        (["--recipe", "cub"], 2, ["recipe and config: found both"]),
+        (["--device", "tpu"], 2, ["found 'tpu', expected cpu"]),
+        (["--epochs", 0], 2, ["epochs: found 0, expected at least 1"]),
+        (["--input-size", 4], 2, ["input size: found 4, expected at least 8"]),
+        (["--labels", "nowhere.csv"], 3, ["nowhere.csv: no such file"]),
+        (["--config", "nowhere.yaml"], 2, ["nowhere.yaml: no such file"]),
+        (["--unlabeled", "."], 2, ["give `labeled` and `unlabeled` together"]),
+        (["--stability", -1], 2, ["stability"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
+)
+def test_a_mistake_is_one_line_with_its_exit_code_and_leaves_nothing(given, tmp_path: Path, flags, code, words) -> None:
+    run = CliRunner().invoke(app, ["discover", *map(str, [*given, *flags])])
+    refused(run, code, *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_is_not_there_and_one_without_images(tmp_path: Path) -> None:
+    refused(discover(tmp_path / "nowhere"), 3, "no such folder")
+    (tmp_path / "empty").mkdir()
+    refused(discover(tmp_path / "empty"), 3, "no images")
+
+
+def test_one_known_category_and_too_few_images_are_refused_with_the_number_needed(make_photos, tmp_path: Path) -> None:
+    photos = make_photos(60)
+    rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
+    photos.labels.write_text("\n".join(rows))
+    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
+    refused(discover(*given), 3, "needs labeled images of at least 2 categories, found 1")
+    for name in list(photos.truth)[8:]:
+        (photos.folder / name).unlink()
+    refused(discover(*given), 3, "discovery needs at least 10 images; add 2")
+
+
+def test_a_folder_that_holds_something_else_is_never_written_into(given, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("")
+    refused(discover(*given, "--force"), 2, "holds files but no run; choose an empty or new folder")
+    (tmp_path / "file").write_text("")
+    refused(discover(*given, "--out", tmp_path / "file"), 2, "is a file, expected a folder")
+
+
+def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given, tmp_path: Path, monkeypatch) -> None:
+    from shoal.discovery import images
+
+    def interrupt(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(images, "_train", interrupt)
+        stopped = discover(*given)
+    assert stopped.exit_code == 130
+    assert stopped.stderr.splitlines()[-1] == "interrupted"
+    refused(discover(*given), 2, "holds an unfinished run; give --resume to go on with it, or --force to start over")
+    refused(discover(*given, "--resume", "--epochs", 9), 2, "cms.training.epochs: 9, was 2")
+    assert discover(*given, "--resume").exit_code == 0
+
+
+def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Path) -> None:
+    """1 x 1 pixels, grey, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a cut one are listed."""
+    names = sorted(photos.truth)
+    Image.fromarray(np.full((1, 1, 3), 200, dtype=np.uint8)).save(photos.folder / names[0])
+    Image.fromarray(np.full((20, 20), 120, dtype=np.uint8)).save(photos.folder / names[1])
+    Image.fromarray(np.full((20, 20), 30_000, dtype=np.uint16)).save(photos.folder / names[2])
+    Image.fromarray(np.full((3, 900, 3), 90, dtype=np.uint8)).save(photos.folder / names[3])
+    Image.new("1", (20_000, 20_000)).save(photos.folder / names[4])
+    (photos.folder / names[5]).write_bytes(b"")
+    (photos.folder / names[6]).write_bytes((photos.folder / names[7]).read_bytes()[:80])
+    run = discover(*given, "--no-train")
+    assert run.exit_code == 0, run.stderr
+    found = Run.open(tmp_path / "run")
+    assert [skip.path for skip in found.skipped] == [names[4], names[5], names[6]]
+    assert [row.path for row in found.assignments] == [*names[:4], *names[7:]]
+    assert f"3 unreadable, listed in {tmp_path / 'run' / 'skipped.csv'}" in run.stderr
+
+
+def test_grey_images_alone_are_enough(photos, given, tmp_path: Path) -> None:
+    for name in photos.truth:
+        Image.open(photos.folder / name).convert("L").save(photos.folder / name)
+    assert discover(*given, "--n-clusters", 4).exit_code == 0
+
+
+def test_images_none_of_which_can_be_read_are_refused(photos, given) -> None:
+    for name in photos.truth:
+        (photos.folder / name).write_bytes(b"no image")
+    refused(discover(*given), 3, "none of the 60 images can be decoded")
+
+
+def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
+    given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import errno
+    import os
+
+    def full(_handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.runs.np.save", lambda *a, **k: full(0))
+        refused(discover(*given), 1, "frozen.npy: no space left on the disk")
+    assert discover(*given, "--resume").exit_code == 0
+    assert Run.open(tmp_path / "run").is_finished
+
+
+def test_a_hub_encoder_without_a_network_says_where_to_get_it(given, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    refused(discover(*given, "--encoder", "dino-vitb16"), 4, "weights (343 MB) are not here", "hf download")
+    refused(discover(*given, "--encoder", "someone/some-model"), 4, "someone/some-model")
+
+
+def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path: Path) -> None:
+    """The truth enters with `evaluate` alone: scrambled, it changes the score and not a byte of the run."""
+    assert discover(*given).exit_code == 0
+    parts = ("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy")
+    before = [(tmp_path / "run" / part).read_bytes() for part in parts]
+    rng, scores = np.random.default_rng(0), []
+    for truth in (photos.truth, dict(zip(photos.truth, rng.permutation(list(photos.truth.values())), strict=True))):
+        table = tmp_path / "truth.csv"
+        table.write_text("path,label\n" + "".join(f"{name},{colour}\n" for name, colour in truth.items()))
+        run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--truth", str(table), "--json"])
+        assert run.exit_code == 0, run.stderr
+        scores.append(json.loads(run.stdout)["all"])
+    assert scores[0] > scores[1]
+    assert [(tmp_path / "run" / part).read_bytes() for part in parts] == before
+
+
+@pytest.mark.slow
+def test_it_works_as_a_program_too(given, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "shoal", "discover", *map(str, given), "--no-train"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1] == str(tmp_path / "run")

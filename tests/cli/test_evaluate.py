@@ -1,0 +1,106 @@
+"""`shoal evaluate`: a run against the truth."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal.cli.main import app
+from shoal.runs import Assignment, Category, Run
+
+TRUTH = {"a": "cat", "b": "cat", "c": "dog", "d": "owl", "e": "owl", "f": "owl"}
+FOUND = {"a": 0, "b": 0, "c": 0, "d": 1, "e": 1, "f": 0}
+NAMES = ("cat", "novel-001")
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No settings."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Image a is labeled; of the other five b, c and f were put with the cats, d and e in a novel category."""
+    run = Run.create(tmp_path / "run")
+    run.start(Nothing(), seed=0, device="cpu", command="")
+    run.write_assignments(
+        Assignment(
+            path=name,
+            label_given="cat" if name == "a" else "",
+            category_id=category,
+            category=NAMES[category],
+            is_novel=category == 1,
+            confidence=1.0,
+            outlier_score=0.0,
+        )
+        for name, category in FOUND.items()
+    )
+    run.write_categories(
+        Category(category_id=i, category=name, is_novel=i == 1, size=3, n_labeled=0, confidence=1.0)
+        for i, name in enumerate(NAMES)
+    )
+    run.finish()
+    return run
+
+
+def write_truth(file: Path, truth: dict[str, str]) -> Path:
+    file.write_text("path,label\n" + "".join(f"{name},{label}\n" for name, label in truth.items()))
+    return file
+
+
+def evaluate(run: Run, truth: Path, *flags: str) -> Result:
+    return CliRunner().invoke(app, ["evaluate", str(run.path), "--truth", str(truth), *flags])
+
+
+def test_only_unlabeled_images_count_and_clusters_are_matched_once(run: Run, tmp_path: Path) -> None:
+    """Matched: cats' cluster with cat, novel-001 with owl. Right: b of 1 known image; d, e of 4 novel ones."""
+    found = evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH))
+    assert found.exit_code == 0, found.stderr
+    assert found.stdout == (
+        "All 60.0 / Known 100.0 / Novel 50.0 on 5 unlabeled images; 2 categories found, 3 true classes among them\n"
+    )
+    assert found.stderr == f"written to {run.path / 'accuracy.json'}; next: shoal report {run.path}\n"
+
+
+def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(run: Run, tmp_path: Path) -> None:
+    found = json.loads(evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH), "--json").stdout)
+    assert (found["all"], found["known"], found["novel"]) == (0.6, 1.0, 0.5)
+    assert (found["n_images"], found["n_classes"], found["n_clusters"]) == (5, 3, 2)
+    assert run.json("accuracy") == found
+
+
+def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> None:
+    some = {name: label for name, label in TRUTH.items() if name in "abd"}
+    found = json.loads(evaluate(run, write_truth(tmp_path / "t.csv", some), "--json").stdout)
+    assert (found["n_images"], found["all"]) == (2, 1.0)
+
+
+def test_where_no_novel_image_has_a_class_there_is_no_novel_accuracy(run: Run, tmp_path: Path) -> None:
+    found = json.loads(evaluate(run, write_truth(tmp_path / "t.csv", {"a": "cat", "b": "cat"}), "--json").stdout)
+    assert found["novel"] is None
+
+
+@pytest.mark.parametrize(
+    ("truth", "code", "word"),
+    [
+        ("path,label\nx,cat\n", 3, "labels none of the 6 names"),
+        ("path,label\na,cat\n", 3, "names none of the 5 unlabeled images"),
+        ("path,label\nb,cat\nb,dog\n", 3, "line 3"),
+        ("", 3, "empty"),
+    ],
+)
+def test_a_truth_that_cannot_be_used_is_one_line(run: Run, tmp_path: Path, truth: str, code: int, word: str) -> None:
+    (tmp_path / "truth.csv").write_text(truth)
+    found = evaluate(run, tmp_path / "truth.csv")
+    assert (found.exit_code, found.stdout) == (code, "")
+    assert word in found.stderr
+    assert "Traceback" not in found.stderr
+    assert not run.has("accuracy.json")
+
+
+def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
+    found = evaluate(Run(tmp_path), write_truth(tmp_path / "truth.csv", TRUTH))
+    assert found.exit_code == 3
+    assert "no run here" in found.stderr

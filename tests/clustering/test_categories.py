@@ -1,0 +1,118 @@
+"""Six points on a circle, three categories, every number worked out by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.clustering.categories import (
+    NONE,
+    category_centers,
+    describe_members,
+    novel_name,
+    number_clusters,
+    outlier_scores,
+    place_newcomers,
+    same_category_share,
+    vote,
+)
+from shoal.clustering.neighbors import Neighbors, k_nearest
+
+
+def at(*degrees: float) -> torch.Tensor:
+    """Unit vectors at these angles."""
+    angles = torch.deg2rad(torch.tensor(degrees, dtype=torch.float64))
+    return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+POINTS = at(0, 10, 20, 90, 100, 180)
+CATEGORIES = np.array([0, 0, 0, 2, 2, 3])  # category 1 is known but nothing was put in it; 2 and 3 are novel
+N_KNOWN = 2
+
+
+def cosine(degrees: float) -> float:
+    return float(np.cos(np.deg2rad(degrees)))
+
+
+def test_members_are_described_as_worked_out_by_hand() -> None:
+    found = describe_members(POINTS, CATEGORIES, n_categories=4, n_known=N_KNOWN, n_neighbors=2)
+    # Neighbors: 0 → 10, 20; 10 → 0, 20; 20 → 10, 0; 90 → 100, 20; 100 → 90, then 20 and 180 at 80° each; 180 → 100, 90.
+    assert found.confidence.tolist() == [1, 1, 1, 0.5, 0.5, 0]
+    expected = 1 - np.array([cosine(10) + cosine(20), 2 * cosine(10), cosine(10) + cosine(20)]) / 2
+    assert found.outlier_score[:3] == pytest.approx(expected)
+    # Centers lie at 10°, 95° and 180°.
+    assert found.typicality == pytest.approx([cosine(a) for a in (10, 0, 10, 5, 5, 0)])
+    assert found.second.tolist() == [2, 2, 2, 0, 3, 2]  # 90° is nearer to 10° (80°) than to 180° (90°)
+    assert found.nearest_known.tolist() == [0] * 6  # never the empty category 1
+    assert found.nearest_known_similarity == pytest.approx([cosine(a) for a in (10, 0, 10, 80, 90, 170)], abs=1e-12)
+
+
+def test_without_known_categories_there_is_no_nearest_one_and_alone_there_is_no_second() -> None:
+    found = describe_members(POINTS, np.zeros(6, dtype=np.int64), n_categories=1, n_known=0, n_neighbors=2)
+    assert (found.nearest_known == NONE).all()
+    assert np.isnan(found.nearest_known_similarity).all()
+    assert (found.second == NONE).all()
+
+
+def test_more_neighbors_than_images_are_as_many_as_there_are() -> None:
+    found = describe_members(POINTS, CATEGORIES, n_categories=4, n_known=N_KNOWN, n_neighbors=50)
+    assert found.confidence[0] == pytest.approx(2 / 5)
+
+
+def test_newcomers_join_by_vote_and_the_nearest_decides_ties() -> None:
+    # 57°: nearest 90° (33°), then 20° (37°): one vote each, so category 2. 12°: among category 0 alone.
+    chosen, members = place_newcomers(at(57, 12), POINTS, CATEGORIES, 4, N_KNOWN, 2)
+    assert chosen.tolist() == [2, 0]
+    assert members.confidence.tolist() == [0.5, 1]
+    assert members.outlier_score[0] == pytest.approx(1 - (cosine(33) + cosine(37)) / 2)
+    assert members.second.tolist() == [0, 2]
+    assert members.nearest_known.tolist() == [0, 0]
+
+
+def test_a_newcomer_that_equals_a_member_joins_its_category() -> None:
+    chosen, members = place_newcomers(POINTS, POINTS, CATEGORIES, 4, N_KNOWN, 1)
+    assert chosen.tolist() == CATEGORIES.tolist()
+    assert members.outlier_score == pytest.approx(0)
+
+
+def test_votes_shares_and_scores_agree_with_a_loop() -> None:
+    rng = np.random.default_rng(0)
+    points = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(40, 5))), dim=1)
+    categories = rng.integers(0, 4, 40)
+    lists = k_nearest(points, points, 6, exclude=torch.arange(40))
+    for i in range(40):
+        names = [int(categories[j]) for j in lists.indices[i]]
+        most = max(names.count(name) for name in names)
+        assert vote(lists, categories)[i] == next(name for name in names if names.count(name) == most)
+        assert same_category_share(lists, categories)[i] == names.count(int(categories[i])) / 6
+        mean = sum(float(points[i] @ points[j]) for j in lists.indices[i]) / 6
+        assert outlier_scores(lists)[i] == pytest.approx(1 - mean)
+
+
+def test_known_clusters_take_their_classs_number_and_novel_ones_follow_by_falling_size() -> None:
+    # Cluster 0 holds no label (2 rows), 1 is class 1, 2 is class 0, 3 holds no label (3 rows); class 2 has no cluster.
+    clusters = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
+    labels = np.array([-1, -1, 1, -1, 0, 0, -1, -1, -1])
+    found, n_novel = number_clusters(clusters, labels, 3, np.arange(9.0)[:, None])
+    assert found.tolist() == [4, 4, 1, 1, 0, 0, 3, 3, 3]
+    assert n_novel == 2
+
+
+def test_novel_clusters_of_one_size_are_ordered_by_their_rows_whatever_their_number() -> None:
+    rows, labels = np.array([[3.0], [3.5], [1.0], [2.0]]), np.full(4, -1)
+    first, _ = number_clusters(np.array([0, 0, 1, 1]), labels, 0, rows)
+    other, _ = number_clusters(np.array([1, 1, 0, 0]), labels, 0, rows)
+    assert first.tolist() == other.tolist() == [1, 1, 0, 0]
+
+
+def test_centers_are_mean_directions_and_an_empty_category_has_none() -> None:
+    centers = category_centers(at(0, 90), np.array([0, 0]), 2)
+    assert torch.allclose(centers, torch.cat([at(45), torch.zeros(1, 2, dtype=torch.float64)]))
+
+
+def test_names_of_novel_categories_sort_as_they_count() -> None:
+    assert [novel_name(i) for i in (1, 12, 999)] == ["novel-001", "novel-012", "novel-999"]
+
+
+def test_the_nearest_of_equals_wins_even_when_listed_apart() -> None:
+    lists = Neighbors(torch.tensor([[0, 1, 2, 3]]), torch.tensor([[0.9, 0.8, 0.7, 0.6]]))
+    assert vote(lists, np.array([5, 6, 6, 5])).tolist() == [5]

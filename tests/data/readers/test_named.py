@@ -1,0 +1,67 @@
+"""Labels for things that already have names."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.data.readers import label_embeddings, read_embeddings, read_names
+from shoal.errors import DataError
+
+NAMES = ("a/1.jpg", "a/2.jpg", "b/3.jpg")
+
+
+def write(file: Path, text: str) -> Path:
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "path,label\n./a/1.jpg,cat\na\\2.jpg,dog\nelsewhere.jpg,owl\n")
+    assert read_names(table, NAMES) == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
+
+
+@pytest.mark.parametrize("cell", ["", "nan", "-1", "unlabeled", "Unknown"])
+def test_unlabeled_cells_name_nothing(tmp_path: Path, cell: str) -> None:
+    table = write(tmp_path / "t.csv", f"path,label\na/1.jpg,cat\na/2.jpg,{cell}\n")
+    assert read_names(table, NAMES) == {"a/1.jpg": "cat"}
+
+
+def test_class_names_are_untouched(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.tsv", "path\tlabel\na/1.jpg\tÆrfugl / hunn, 2\n")
+    assert read_names(table, NAMES) == {"a/1.jpg": "Ærfugl / hunn, 2"}
+
+
+def test_without_a_column_of_paths_rows_are_in_the_order_of_the_names(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
+    assert read_names(table, NAMES) == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+    with pytest.raises(DataError, match=r"no column of paths .* and 3 rows for 2 names"):
+        read_names(table, NAMES[:2])
+
+
+def test_two_classes_for_one_name_are_refused_with_both_places(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "path,label\na/1.jpg,cat\n./a/1.jpg,dog\n")
+    with pytest.raises(DataError, match=r"line 2.*line 3|line 3.*line 2"):
+        read_names(table, NAMES)
+    same = write(tmp_path / "same.csv", "path,label\na/1.jpg,cat\na/1.jpg,cat\n")
+    assert read_names(same, NAMES) == {"a/1.jpg": "cat"}
+
+
+def test_a_table_that_spells_every_name_otherwise_shows_one_of_each(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "path,label\nphotos/a/1.jpg,cat\n")
+    with pytest.raises(DataError) as refused:
+        read_names(table, NAMES)
+    assert "labels none of the 3 names" in str(refused.value)
+    assert "'a/1.jpg'" in str(refused.value)
+    assert "'photos/a/1.jpg'" in str(refused.value)
+
+
+def test_embeddings_take_the_labels_of_a_table_instead_of_their_own(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.eye(3), y=np.array(["old", "", ""]), paths=np.array(NAMES))
+    given = read_embeddings(tmp_path / "x.npz")
+    table = write(tmp_path / "t.csv", "path,label\nb/3.jpg,dog\na/2.jpg,cat\n")
+    found = label_embeddings(given, table)
+    assert found.classes == ("cat", "dog")
+    assert found.labels.tolist() == [-1, 0, 1]
+    assert found.names == given.names
+    assert found.x is given.x

@@ -1,0 +1,163 @@
+"""Each format by hand: two folders with an image of the same name, and categories that no file system likes."""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from shoal.data.readers import read_collection
+from shoal.discovery.export.catalog import FORMATS, export_run
+from shoal.errors import DataError, UnknownName, UsageError
+from shoal.runs import Assignment, Category, Run
+
+IMAGES = {"x/1.png": "cat", "y/1.png": "cat", "y/2.png": "hot/cold", "z.png": 'tab\t"&<'}
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No settings."""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    names = list(dict.fromkeys(IMAGES.values()))
+    run = Run.create(tmp_path / "run")
+    run.start(Nothing(), seed=0, device="cpu", command="", root=str(tmp_path / "photos"))
+    for path in IMAGES:
+        (tmp_path / "photos" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "photos" / path).write_bytes(path.encode())
+    run.write_assignments(
+        Assignment(
+            path=path,
+            label_given="cat" if path == "x/1.png" else "",
+            category_id=names.index(category),
+            category=category,
+            is_novel=category != "cat",
+            confidence=0.75,
+            outlier_score=0.25,
+        )
+        for path, category in IMAGES.items()
+    )
+    run.write_categories(
+        Category(category_id=i, category=name, is_novel=i > 0, size=1, n_labeled=0, confidence=1.0)
+        for i, name in enumerate(names)
+    )
+    run.write_array("embeddings", np.eye(4, 3, dtype=np.float32) + 0.125)
+    run.finish()
+    return run
+
+
+def rows(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as table:
+        return list(csv.DictReader(table))
+
+
+def test_a_folder_per_category_shows_each_image_once(run: Run, tmp_path: Path) -> None:
+    """Two cats are both called 1.png, so the cats are named by their paths."""
+    out = export_run(run, "imagefolder", tmp_path / "out")
+    files = {file.relative_to(out).as_posix(): file.read_bytes().decode() for file in out.rglob("*.png")}
+    assert files == {
+        "cat/x%2F1.png": "x/1.png",
+        "cat/y%2F1.png": "y/1.png",
+        "hot%2Fcold/2.png": "y/2.png",
+        'tab\t"&</z.png': "z.png",
+    }
+    listed = {row["file"]: (row["path"], row["category"]) for row in rows(out / "export.csv")}
+    assert listed == {file: (path, IMAGES[path]) for file, path in files.items()}
+    assert all(file.is_symlink() for file in out.rglob("*.png"))
+
+
+def test_originals_are_neither_moved_nor_changed(run: Run, tmp_path: Path) -> None:
+    for name in FORMATS:
+        export_run(run, name, tmp_path / name)
+    assert {path: (tmp_path / "photos" / path).read_bytes().decode() for path in IMAGES} == {p: p for p in IMAGES}
+    copied = export_run(run, "imagefolder", tmp_path / "copies", linking="copy")
+    assert not any(file.is_symlink() for file in copied.rglob("*"))
+
+
+def test_the_hugging_face_folder_is_read_back_with_its_labels(run: Run, tmp_path: Path) -> None:
+    out = export_run(run, "hf", tmp_path / "out")
+    found = read_collection(out)
+    assert {name: found.classes[label] for name, label in zip(found.names, found.labels, strict=True)} == IMAGES
+    assert rows(out / "metadata.csv")[0] == {
+        "file_name": "x/1.png",
+        "label": "cat",
+        "label_given": "cat",
+        "is_novel": "false",
+        "confidence": "0.750000",
+        "outlier_score": "0.250000",
+    }
+
+
+def test_tables_are_the_runs_own_and_parquet_says_the_same(run: Run, tmp_path: Path) -> None:
+    out = export_run(run, "csv", tmp_path / "out")
+    for part in ("assignments.csv", "categories.csv"):
+        assert (out / part).read_bytes() == (run.path / part).read_bytes()
+    parquet = pytest.importorskip("pyarrow.parquet").read_table(out / "assignments.parquet").to_pylist()
+    assert [row["category"] for row in parquet] == list(IMAGES.values())
+
+
+def test_label_studio_gets_a_task_per_image_and_choices_for_all_categories(run: Run, tmp_path: Path) -> None:
+    out = export_run(run, "labelstudio", tmp_path / "out")
+    tasks = json.loads((out / "tasks.json").read_text(encoding="utf-8"))
+    assert [task["data"]["image"] for task in tasks] == [f"/data/local-files/?d={path}" for path in IMAGES]
+    choices = [task["predictions"][0]["result"][0]["value"]["choices"] for task in tasks]
+    assert choices == [[category] for category in IMAGES.values()]
+    assert ["annotations" in task for task in tasks] == [True, False, False, False]
+    view = ElementTree.fromstring((out / "labels.xml").read_text(encoding="utf-8"))
+    assert [choice.get("value") for choice in view.iter("Choice")] == list(dict.fromkeys(IMAGES.values()))
+    assert view.find("Choices").get("name") == tasks[0]["predictions"][0]["result"][0]["from_name"]
+
+
+def test_fiftyone_gets_numbered_files_and_a_label_for_each(run: Run, tmp_path: Path) -> None:
+    out = export_run(run, "fiftyone", tmp_path / "out")
+    labels = json.loads((out / "labels.json").read_text(encoding="utf-8"))["labels"]
+    for row in rows(out / "paths.csv"):
+        assert (out / row["file"]).read_bytes().decode() == row["path"]
+        assert labels[Path(row["file"]).stem] == {"label": IMAGES[row["path"]], "confidence": 0.75}
+    assert len(labels) == 4
+
+
+def test_the_projector_gets_a_line_per_image_in_both_files(run: Run, tmp_path: Path) -> None:
+    out = export_run(run, "projector", tmp_path / "out")
+    vectors = np.loadtxt(out / "vectors.tsv", delimiter="\t")
+    np.testing.assert_allclose(vectors, run.array("embeddings"))
+    lines = [line.split("\t") for line in (out / "metadata.tsv").read_text(encoding="utf-8").splitlines()]
+    assert lines[0][:2] == ["path", "category"]
+    assert [line[0] for line in lines[1:]] == list(IMAGES)
+    assert lines[4][1] == 'tab "&<'  # a tab cannot be written in this format
+    assert {len(line) for line in lines} == {5}
+
+
+def test_an_edited_run_cannot_reach_out_of_its_folders(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret.png").write_bytes(b"x")
+    text = (run.path / "assignments.csv").read_text().replace("z.png", "../secret.png")
+    (run.path / "assignments.csv").write_text(text)
+    for name in ("imagefolder", "hf", "fiftyone"):
+        with pytest.raises(DataError, match="leads out of"):
+            export_run(run, name, tmp_path / "out" / name)
+    assert not list(tmp_path.rglob("out/**/secret.png"))
+
+
+def test_images_that_moved_are_found_where_the_user_says(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "photos").rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="say with --images where it is now"):
+        export_run(run, "hf", tmp_path / "out")
+    out = export_run(run, "hf", tmp_path / "out", images=tmp_path / "moved")
+    assert (out / "z.png").read_bytes() == b"z.png"
+
+
+def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="did you mean 'hf'|known: csv"):
+        export_run(run, "huggingface", tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("")
+    with pytest.raises(UsageError, match="holds files already"):
+        export_run(run, "csv", tmp_path / "full")
+    run.write_json("provenance", {**run.provenance, "root": ""})
+    with pytest.raises(UsageError, match="was not made from image files"):
+        export_run(run, "imagefolder", tmp_path / "out")

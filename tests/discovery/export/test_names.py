@@ -1,0 +1,77 @@
+"""Folder names that give every category back, and links that leave images alone."""
+
+import os
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.discovery.export.names import folder_name, original, put
+from shoal.errors import DataError, ShoalError
+
+
+@pytest.mark.parametrize("category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", ".hidden", "C:\\x", "novel-001"])
+def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
+    assert folder_name(category) == category
+
+
+@pytest.mark.parametrize(
+    ("category", "expected"),
+    [("a/b", "a%2Fb"), ("a%2Fb", "a%252Fb"), ("..", "%2E%2E"), (".", "%2E"), ("../../etc", "..%2F..%2Fetc")],
+)
+def test_what_it_forbids_is_escaped(category: str, expected: str) -> None:
+    assert folder_name(category) == expected
+
+
+@given(st.lists(st.text("a%/.2F\0é", min_size=1, max_size=6), min_size=2, max_size=8, unique=True))
+def test_every_name_comes_back_and_no_two_share_a_folder(categories: list[str]) -> None:
+    names = [folder_name(category) for category in categories]
+    assert [unquote(name) for name in names] == categories
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert "/" not in name
+        assert "\0" not in name
+        assert name not in (".", "..", "")
+
+
+@pytest.mark.parametrize("path", ["../secret.png", "a/../../secret.png", "/etc/passwd", "."])
+def test_an_image_outside_its_folder_is_refused(tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret.png").write_bytes(b"x")
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(DataError, match="leads out of"):
+        original(tmp_path / "photos", path)
+
+
+def test_an_image_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"x\.png: the image is not there any more"):
+        original(tmp_path, "x.png")
+
+
+def refuse(*_arguments: object) -> None:
+    raise OSError("no links here")
+
+
+def test_links_are_symbolic_else_hard_else_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "a.png"
+    source.write_bytes(b"pixels")
+    put(source, tmp_path / "1" / "a.png")
+    assert (tmp_path / "1" / "a.png").is_symlink()
+    monkeypatch.setattr(os, "symlink", refuse)
+    put(source, tmp_path / "2" / "a.png")
+    assert (tmp_path / "2" / "a.png").stat().st_ino == source.stat().st_ino
+    monkeypatch.setattr(os, "link", refuse)
+    put(source, tmp_path / "3" / "a.png")
+    assert (tmp_path / "3" / "a.png").stat().st_ino != source.stat().st_ino
+    assert (tmp_path / "3" / "a.png").read_bytes() == source.read_bytes() == b"pixels"
+
+
+def test_nothing_is_ever_overwritten(tmp_path: Path) -> None:
+    source, there = tmp_path / "a.png", tmp_path / "b.png"
+    source.write_bytes(b"new")
+    there.write_bytes(b"old")
+    for linking in ("link", "copy"):
+        with pytest.raises(ShoalError, match="is there already"):
+            put(source, there, linking)
+    assert there.read_bytes() == b"old"

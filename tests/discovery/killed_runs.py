@@ -1,0 +1,99 @@
+"""Runs that are killed, started by test_killed_runs.py as a program: one import of torch serves all of them.
+
+Each run is a fork of this process, which has trained nothing yet. A run that is to die kills itself with SIGKILL, so
+nothing of it can tidy up; then another one resumes. Prints a JSON object: moment -> how the two ended.
+"""
+
+import json
+import os
+import signal
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from shoal.data.readers import read_collection
+from shoal.discovery import images as discovery
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.settings import choose_settings
+from shoal.runs import Run
+from shoal.training import checkpoint
+
+
+def die(*_args, **_options):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_in(bar, at):
+    """Die when the progress of something named `bar` reaches `at`, or when it begins."""
+
+    @contextmanager
+    def show(what):
+        if what == bar and at is None:
+            die()
+        yield lambda done, total: die() if what == bar and at is not None and done >= at else None
+
+    return Narrator(bar=show)
+
+
+def die_before_metrics():
+    """Die between two epochs: the checkpoint is the new one, metrics.jsonl is not written yet."""
+    checkpoint.write_text = die
+    return Narrator()
+
+
+def die_in_tables():
+    """Die when assignments.csv is written and categories.csv is not."""
+    Run.write_categories = die
+    return Narrator()
+
+
+MOMENTS = {
+    "at the start": lambda: setattr(discovery, "_decode", die) or Narrator(),
+    "decoding": lambda: die_in("decoding images", 30),
+    "frozen embedding": lambda: die_in("embedding images", 1),
+    "before training": lambda: die_in("training", None),
+    "epoch 1": lambda: die_in("training", 2),
+    "between epochs": die_before_metrics,
+    "epoch 2": lambda: die_in("training", 4),
+    "after training": lambda: die_in("making thumbnails", None),
+    "writing tables": die_in_tables,
+}
+
+
+def discover(folder, labels, config, out, narrator, **options):
+    settings = choose_settings(config=config, **options.pop("settings", {}))
+    return discovery.discover_images(
+        read_collection(folder, labels), out, settings, device="cpu", narrator=narrator, **options
+    )
+
+
+def run_forked(arguments, cache, make_narrator, resume):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.environ["SHOAL_CACHE"] = str(cache)
+    discover(*arguments, make_narrator(), resume=resume)
+    os._exit(0)
+
+
+def main(folder, labels, config, runs, *moments):
+    torch.set_num_threads(1)
+    runs = Path(runs)
+    os.environ["SHOAL_CACHE"] = str(runs / "cache")
+    given = folder, labels, config
+    # Everything that is imported late is imported here. Without training, because autograd starts threads.
+    discover(*given, runs / "warm", Narrator(), settings={"train": False})
+    ends = {"whole": [run_forked((*given, runs / "whole"), runs / "cache", Narrator, False)]}
+    for moment in moments:
+        arguments, cache = (*given, runs / moment), runs / ("new-cache" if moment == "decoding" else "cache")
+        ends[moment] = [
+            run_forked(arguments, cache, MOMENTS[moment], False),
+            run_forked(arguments, cache, Narrator, True),
+        ]
+    print(json.dumps(ends))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,128 @@
+"""New images onto a finished run: existing ids only, -1 for possibly new, the model loaded once."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.clustering.estimators import MeanShiftClustering
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.discovery import assign as module
+from shoal.discovery.assign import Assigner, assign_file
+from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.images import discover_images
+from shoal.discovery.settings import choose_settings
+from shoal.encoders.head import HeadSettings
+from shoal.errors import DataError, UsageError
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def discovered(photos, out: Path, **changes) -> Run:
+    settings = choose_settings(config=photos.config, n_clusters=5)
+    settings = replace(settings, **changes)
+    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu")[0]
+
+
+@pytest.fixture(params=["trained", "bottleneck", "frozen"])
+def run(request, photos, tmp_path: Path) -> Run:
+    cms = choose_settings(config=photos.config).cms
+    head = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
+    changes = {"trained": {}, "bottleneck": {"cms": replace(cms, head=head)}, "frozen": {"train": False}}
+    return discovered(photos, tmp_path / "run", **changes[request.param])
+
+
+def test_the_runs_own_images_are_embedded_as_they_were_and_keep_their_categories(run: Run, photos) -> None:
+    """The tail saw tokens in half precision while training, so embeddings agree to a thousandth, not to the bit."""
+    assigner = Assigner(run, device="cpu")
+    collection = read_collection(photos.folder, False)
+    again = assigner.networks.embed(load_pixels(collection, 16)).numpy()
+    assert np.allclose((again * run.array("embeddings")).sum(axis=1), 1, atol=1e-3)
+    rows, skipped = assigner.assign_images(collection)
+    assert skipped == ()
+    same = [new.category_id == old.category_id for new, old in zip(rows, run.assignments, strict=True)]
+    assert np.mean(same) > 0.95
+    assert {row.category_id for row in rows} <= set(range(5))
+
+
+def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(photos, tmp_path: Path, monkeypatch) -> None:
+    run = discovered(photos, tmp_path / "run")
+    before = {file.name: file.read_bytes() for file in run.path.iterdir()}
+    loads = []
+    real = module.load_networks
+    monkeypatch.setattr(module, "load_networks", lambda *a: loads.append(1) or real(*a))
+    assigner = Assigner(run, device="cpu")
+    for name in sorted(photos.truth)[:3]:
+        rows, _ = assign_file(assigner, photos.folder / name)
+        assert [row.path for row in rows] == [name]
+    assert loads == [1]
+    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
+
+
+def test_what_looks_like_nothing_in_the_run_is_possibly_new(photos, tmp_path: Path) -> None:
+    """A black and a white square among noisy colours; the threshold is the run's own largest outlier score."""
+    run = discovered(photos, tmp_path / "run", train=False)
+    new = tmp_path / "new"
+    new.mkdir()
+    stripes = np.zeros((20, 20, 3), dtype=np.uint8)
+    stripes[::4] = 255
+    Image.fromarray(stripes).save(new / "stripes.png")
+    (new / "broken.png").write_bytes(b"")
+    assigner = Assigner(run, outlier_share=0.0, device="cpu")
+    rows, skipped = assign_file(assigner, new)
+    assert [skip.name for skip in skipped] == ["broken.png"]
+    assert assigner.threshold == pytest.approx(max(row.outlier_score for row in run.assignments))
+    (row,) = rows
+    assert row.outlier_score > assigner.threshold
+    assert (row.category_id, row.category, row.is_novel, row.confidence) == (-1, "", True, 0.0)
+    assert row.second_category in {category.category for category in run.categories}
+
+
+@pytest.fixture
+def embedded() -> LabeledEmbeddings:
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 5
+    x = (np.eye(5)[truth] + 0.2 * rng.normal(size=(60, 5))).astype(np.float32)
+    labels = np.where((truth < 3) & (np.arange(60) < 30), truth, -1)
+    return LabeledEmbeddings(names=[f"{i:02d}" for i in range(60)], x=x, labels=labels, classes=("a", "b", "c"))
+
+
+def test_embeddings_are_assigned_as_the_estimator_predicts(embedded: LabeledEmbeddings, tmp_path: Path) -> None:
+    run, _ = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    model = MeanShiftClustering(n_clusters=5, device="cpu").fit(np.asarray(embedded.x), embedded.labels)
+    new = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
+    rows = Assigner(run, device="cpu").assign_embeddings([str(i) for i in range(200)], new)
+    predicted = model.predict(new)
+    assert [row.category_id for row in rows] == predicted.tolist()
+    assert (predicted == -1).any()
+    assert (predicted >= 0).any()
+
+
+def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, photos, tmp_path: Path) -> None:
+    run, _ = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    assigner = Assigner(run, device="cpu")
+    with pytest.raises(UsageError, match="was made from ready embeddings, so nothing here can embed images"):
+        assign_file(assigner, photos.folder)
+    np.savez(tmp_path / "new.npz", X=np.asarray(embedded.x)[:4], paths=np.array(["p", "q", "r", "s"]))
+    rows, _ = assign_file(assigner, tmp_path / "new.npz")
+    assert [row.path for row in rows] == ["p", "q", "r", "s"]
+    assert [row.category_id for row in rows] == [row.category_id for row in run.assignments[:4]]
+
+
+def test_embeddings_of_another_kind_are_refused(embedded: LabeledEmbeddings, tmp_path: Path) -> None:
+    run, _ = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    with pytest.raises(DataError, match=r"found shape \(2, 3\), expected \(2, 5\)"):
+        Assigner(run, device="cpu").assign_embeddings(["a", "b"], np.ones((2, 3)))
+    with pytest.raises(UsageError, match="outlier_share: found 1"):
+        Assigner(run, outlier_share=1)
+
+
+def test_a_trained_run_without_its_model_is_refused(photos, tmp_path: Path) -> None:
+    run = discovered(photos, tmp_path / "run")
+    (run.path / "model.safetensors").unlink()
+    with pytest.raises(DataError, match="which was trained; was it deleted"):
+        Assigner(run, device="cpu").assign_images(read_collection(photos.folder, False))

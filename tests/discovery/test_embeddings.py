@@ -1,0 +1,54 @@
+"""Ready embeddings in, a finished run folder out."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.clustering.estimators import MeanShiftClustering
+from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.errors import DataError
+from shoal.runs import Run
+
+
+@pytest.fixture
+def given() -> LabeledEmbeddings:
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 5
+    x = np.eye(5)[truth] + 0.25 * rng.normal(size=(60, 5))
+    labels = np.where((truth < 3) & (np.arange(60) < 30), truth, -1)
+    return LabeledEmbeddings(names=[f"{i:02d}" for i in range(60)], x=x, labels=labels, classes=("a", "b", "c"))
+
+
+def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path: Path) -> None:
+    run, found = cluster_embeddings(given, tmp_path / "run", device="cpu")
+    model = MeanShiftClustering(device="cpu").fit(np.asarray(given.x), given.labels)
+    assert [row.category_id for row in run.assignments] == model.labels_.tolist()
+    assert [row.category for row in run.categories[3:]] == model.classes_[3:].tolist()
+    assert run.json("estimate")["n_clusters"] == model.n_clusters_ == found.categories.max() + 1
+    assert [row.outlier_score for row in run.assignments] == pytest.approx(model.outlier_score_, abs=1e-6)
+    assert [row.confidence for row in run.assignments] == pytest.approx(model.confidence_, abs=1e-6)
+    assert run.json("shifts")["chosen"] == model.n_shifts_
+    np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
+
+
+def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, tmp_path: Path) -> None:
+    cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu", command="shoal cluster x")
+    run = Run.open(tmp_path / "run")
+    assert run.config["n_clusters"] == 5
+    assert run.config["inference"]["shift"]["n_neighbors"] == 8
+    assert run.provenance["command"] == "shoal cluster x"
+    assert run.json("estimate") == {
+        "n_clusters": 5,
+        "rule": "given",
+        "is_given": True,
+        "curve": None,
+        "stability": None,
+    }
+
+
+def test_labels_of_another_length_are_refused(given: LabeledEmbeddings, tmp_path: Path) -> None:
+    wrong = LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels[:-1], classes=given.classes)
+    with pytest.raises(DataError, match=r"labels: found shape \(59,\)"):
+        cluster_embeddings(wrong, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,52 @@
+"""`shoal.discover`: three lines of Python."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import shoal
+from shoal.data.readers import read_collection
+from shoal.discovery.face import default_folder
+from shoal.errors import UsageError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = shoal.discover("photos/", labels="labels.csv", config=photos.config, n_clusters=5, device="cpu")
+    assert run.n_clusters == len(run.categories) == 5
+    assert len(run.assignments) == 60
+    assert run.path == Path("runs/photos")
+    report = run.report("deep/report.html")
+    assert report.read_text(encoding="utf-8").startswith("<!")
+    assert capsys.readouterr() == ("", "")
+    rows, _ = run.assigner(device="cpu").assign_images(read_collection(photos.folder, False))
+    assert len(rows) == 60
+
+
+def test_images_in_memory_with_a_label_each_are_fine_too(photos, tmp_path: Path) -> None:
+    names = sorted(photos.truth)
+    images = np.stack([np.asarray(Image.open(photos.folder / name)) for name in names])
+    known = [
+        photos.truth[name] if photos.truth[name] in ("red", "blue") and i % 2 else None for i, name in enumerate(names)
+    ]
+    run = shoal.discover(images, known, config=photos.config, train=False, out=tmp_path / "run", device="cpu")
+    assert [category.category for category in run.categories[:2]] == ["blue", "red"]
+    given = [row.label_given or None for row in run.assignments]
+    assert given == known
+
+
+def test_a_setting_that_does_not_exist_is_refused(photos) -> None:
+    with pytest.raises(UsageError, match="unknown setting 'n_epochs'; did you mean 'epochs'"):
+        shoal.discover(photos.folder, n_epochs=3)
+
+
+def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
+    (tmp_path / "birds.2024").mkdir()
+    assert default_folder(tmp_path / "birds.2024") == Path("runs/birds.2024")
+    assert default_folder(str(tmp_path / "table.csv")) == Path("runs/table")
+    assert default_folder([1, 2]) == Path("runs/images")
+    assert default_folder("/") == Path("runs/images")

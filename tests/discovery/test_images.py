@@ -1,0 +1,245 @@
+"""A folder of images in, its categories out: the same whatever the order, the workers, the hidden truth."""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.data.demo import digits
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.discovery import images as module
+from shoal.discovery.images import discover_images
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.scoring import score_run
+from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.embed import embed
+from shoal.errors import DataError, MissingError, UsageError
+from shoal.methods.cms import cms
+from shoal.methods.method import Task
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def settings(photos) -> DiscoverySettings:
+    return choose_settings(config=photos.config)
+
+
+def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
+    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)[0]
+
+
+def tables(run: Run) -> tuple[bytes, bytes]:
+    return (run.path / "assignments.csv").read_bytes(), (run.path / "categories.csv").read_bytes()
+
+
+def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path: Path) -> None:
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+    score = score_run(run, photos.truth)
+    assert score.accuracy.all > 0.9, score.in_words()
+    assert [category.category for category in run.categories[:3]] == ["blue", "green", "red"]
+    assert [category.is_novel for category in run.categories] == [False] * 3 + [True] * 2
+    assert heard[0].startswith("first answer, without training: 3 known categories found, 2 likely new")
+    assert heard[1] == "11 images set aside for validation, 3 of them labeled"
+    held = {file.name for file in run.path.iterdir()}
+    assert {"config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "embeddings.npy"} <= held
+    assert {"shifted.npy", "frozen.npy", "tree.npy", "estimate.json", "shifts.json", "thumbnails.zip"} <= held
+    assert not [name for name in held if "checkpoint" in name or "best-" in name or name.endswith(".tmp")]
+    assert len(run.metrics) == 2
+    assert run.provenance["root"] == str(photos.folder)
+
+
+def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False))
+    rows = run.assignments
+    assert [row.path for row in rows] == sorted(photos.truth)
+    assert len(run.array("embeddings")) == len(run.array("shifted")) == len(rows) == 60
+    assert run.array("tree").shape == (59, 4)
+    assert len(run.thumbnails(range(60))) == 60
+    given = [f"{row.path},{row.label_given}" for row in rows if row.label_given]
+    assert given == sorted(photos.labels.read_text().splitlines()[1:])
+    frozen = np.array(run.array("frozen"))
+    encoder = load_encoder(settings.cms.encoder)
+    pixels = load_pixels(read_collection(photos.folder, False), 16)
+    assert np.allclose(frozen, embed(pixels, encoder).numpy(), atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_workers(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
+    first = run_on(photos, tmp_path / "first", settings)
+    copy = tmp_path / "elsewhere" / "photos"
+    copy.mkdir(parents=True)
+    for name in sorted(photos.truth, reverse=True):
+        shutil.copy(photos.folder / name, copy / name)
+    rows = photos.labels.read_text().splitlines()
+    other = tmp_path / "other.csv"
+    other.write_text("\n".join([rows[0], *reversed(rows[1:])]))
+    decoded_by = []
+    monkeypatch.setattr(
+        module, "load_pixels", lambda *a, **k: (decoded_by.append(1), load_pixels(*a, n_workers=1, **k))[1]
+    )
+    second = run_on(replace(photos, folder=copy, labels=other), tmp_path / "second", settings)
+    assert tables(first) == tables(second)
+    assert first.provenance["fingerprint"] == second.provenance["fingerprint"]
+    assert decoded_by == [1]
+
+
+def test_another_seed_trains_another_network(photos, settings, tmp_path: Path) -> None:
+    first = run_on(photos, tmp_path / "first", settings)
+    second = run_on(photos, tmp_path / "second", replace(settings, seed=1))
+    assert not np.array_equal(first.array("embeddings"), second.array("embeddings"))
+    assert np.array_equal(first.array("frozen"), second.array("frozen"))
+
+
+def test_pixels_of_a_collection_train_as_an_array_of_them_does(photos, settings) -> None:
+    """`Pixels` reads scattered rows of a memory map; every use of images in training must take it as it is."""
+    collection = read_collection(photos.folder, photos.labels)
+    pixels = load_pixels(collection, 16)
+    order = np.random.default_rng(0).permutation(60)
+    scattered = replace(pixels, store=np.asarray(pixels[order]), rows=np.argsort(order))
+    assert np.array_equal(scattered[:], pixels[:])
+    found = [
+        cms(
+            Task(pixels=given, labels=collection.labels, validation=np.arange(0, 60, 3)),
+            settings.seeded(),
+            device=torch.device("cpu"),
+        )
+        for given in (pixels[:], pixels, scattered, torch.from_numpy(pixels[:]))
+    ]
+    for other in found[1:]:
+        assert np.array_equal(found[0].embeddings, other.embeddings)
+
+
+def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path: Path) -> None:
+    (photos.folder / "aaa.png").write_bytes(b"no image")
+    (photos.folder / "zzz.jpg").write_bytes(b"")
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False), narrator=Narrator(heard.append))
+    assert [skip.path for skip in run.skipped] == ["aaa.png", "zzz.jpg"]
+    assert [row.path for row in run.assignments] == sorted(photos.truth)
+    assert "2 unreadable" in heard[0]
+
+
+def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings, tmp_path: Path) -> None:
+    heard: list[str] = []
+    asked = replace(settings, train=False, stability=3)
+    run = run_on(photos, tmp_path / "run", asked, narrator=Narrator(heard.append))
+    repeats = run.json("estimate")["stability"]["n_clusters"]
+    assert len(repeats) == 3
+    assert heard[-1] == f"K over 3 random parts of the collection: {min(repeats)} to {max(repeats)}"
+
+
+def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:
+    collection = read_collection(photos.folder, False)
+    run, found = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu")
+    assert run.n_clusters == 5
+    assert all(category.is_novel for category in run.categories)
+    assert found.in_words().startswith("0 known categories found, 5 likely new")
+
+
+def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: Path) -> None:
+    """Also a novel category that the labels name once: it is then a known one."""
+    yellow = next(name for name, colour in photos.truth.items() if colour == "yellow")
+    photos.labels.write_text(photos.labels.read_text() + f"{yellow},yellow\n")
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+    assert "note: 1 category has a single labeled image (yellow)" in "\n".join(heard)
+    assert sum(not category.is_novel for category in run.categories) == 4
+
+
+@pytest.mark.parametrize("n_images", [20, 24])
+def test_twenty_images_are_enough_and_batches_shrink_to_fit(
+    make_photos: Callable, tmp_path: Path, n_images: int
+) -> None:
+    photos = make_photos(n_images)
+    settings = choose_settings(config=photos.config)
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", settings, narrator=Narrator(heard.append))
+    assert len(run.assignments) == n_images
+    assert len(run.metrics) == 2
+    shrunk = [line for line in heard if line.startswith("note: batches of")]
+    assert shrunk == (
+        ["note: batches of 14 images instead of 16, because there are no more to train on"] * (n_images == 20)
+    )
+
+
+def test_too_few_images_to_train_on_are_refused_before_anything_is_written(make_photos, tmp_path: Path) -> None:
+    photos = make_photos(12)
+    settings = choose_settings(config=photos.config)
+    wide = replace(settings.cms.inference, shift=replace(settings.shift, n_neighbors=10))
+    settings = replace(settings, cms=replace(settings.cms, inference=wide))
+    with pytest.raises(DataError, match="needs more than 10 images besides the 3 set aside for validation, found 9"):
+        run_on(photos, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("n_clusters", [2, 61])
+def test_a_number_of_clusters_out_of_range_is_refused_before_anything_is_written(
+    photos, settings, tmp_path: Path, n_clusters: int
+) -> None:
+    with pytest.raises(UsageError, match=f"found {n_clusters} with 3 known classes and 60 images, expected 3 to 60"):
+        run_on(photos, tmp_path / "run", replace(settings, n_clusters=n_clusters))
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no folder or file"):
+        run_on(photos, tmp_path / "run", replace(settings, cms=replace(settings.cms, encoder="./nowhere")))
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_known_category_is_refused(photos, settings, tmp_path: Path) -> None:
+    rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
+    photos.labels.write_text("\n".join(rows))
+    with pytest.raises(DataError, match="needs labeled images of at least 2 categories, found 1"):
+        run_on(photos, tmp_path / "run", settings)
+
+
+def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.start(settings, seed=0, device="cpu", command="")
+    with pytest.raises(UsageError, match="holds an unfinished run; give --resume to go on with it, or --force"):
+        run_on(photos, run.path, settings)
+    assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
+    with pytest.raises(UsageError, match="holds a finished run; give --force"):
+        run_on(photos, run.path, settings, resume=True)
+
+
+def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_train", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_on(photos, tmp_path / "run", settings)
+    monkeypatch.undo()
+    os.environ["SHOAL_CACHE"] = str(tmp_path / "cache")
+    longer = replace(settings.cms, training=replace(settings.cms.training, epochs=7))
+    with pytest.raises(UsageError) as refused:
+        run_on(photos, tmp_path / "run", replace(settings, seed=3, cms=longer), resume=True)
+    assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
+    photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
+    with pytest.raises(UsageError, match="the images or their labels"):
+        run_on(photos, tmp_path / "run", settings, resume=True)
+
+
+def stop(*_args: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
+    before = module._fingerprint(read_collection(photos.folder, photos.labels))
+    name = next(iter(photos.truth))
+    (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
+    assert module._fingerprint(read_collection(photos.folder, photos.labels)) != before
+    assert module._fingerprint(digits(0)[0]) != module._fingerprint(digits(1)[0])

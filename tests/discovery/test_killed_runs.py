@@ -1,0 +1,41 @@
+"""Killed with SIGKILL at any moment and resumed, a run gives the same bytes as one that was left alone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.runs import Run
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+
+PROGRAM = Path(__file__).with_name("killed_runs.py")
+USUAL = ("decoding", "frozen embedding", "epoch 1", "between epochs", "after training")
+RARE = ("at the start", "before training", "epoch 2", "writing tables")
+
+
+def kill_and_resume(photos, runs: Path, moments: tuple[str, ...]) -> dict[str, list[int]]:
+    runs.mkdir()
+    arguments = [photos.folder, photos.labels, photos.config, runs, *moments]
+    done = subprocess.run([sys.executable, PROGRAM, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("moments", [USUAL, pytest.param(RARE, marks=pytest.mark.slow)], ids=["usual", "rare"])
+def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path, moments: tuple[str, ...]) -> None:
+    ends = kill_and_resume(photos, tmp_path / "runs", moments)
+    assert ends.pop("whole") == [0]
+    assert ends == {moment: [-signal.SIGKILL, 0] for moment in moments}
+    whole = Run.open(tmp_path / "runs" / "whole")
+    for moment in moments:
+        resumed = Run.open(tmp_path / "runs" / moment)
+        for part in ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "thumbnails.zip"):
+            assert (resumed.path / part).read_bytes() == (whole.path / part).read_bytes(), f"{moment}: {part}"
+        assert [row["epoch"] for row in resumed.metrics] == [1, 2], moment
+        held = {file.name for file in resumed.path.iterdir()}
+        assert held == {file.name for file in whole.path.iterdir()}, f"{moment}: something was left behind"

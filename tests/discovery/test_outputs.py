@@ -1,0 +1,51 @@
+"""Rows and words of what was found: six images, two known categories of which one is empty, two novel ones."""
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.clustering.categories import describe_members
+from shoal.discovery.outputs import Found, assignment_rows, category_rows
+
+ANGLES = torch.deg2rad(torch.tensor([0.0, 10, 20, 90, 100, 180], dtype=torch.float64))
+POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
+
+
+@pytest.fixture
+def found() -> Found:
+    categories = np.array([0, 0, 0, 2, 2, 3])
+    return Found(
+        names=tuple("abcdef"),
+        given=np.array([0, -1, -1, -1, 1, -1]),
+        categories=categories,
+        classes=("cat", "dog", "novel-001", "novel-002"),
+        n_known=2,
+        members=describe_members(POINTS, categories, 4, 2, 2),
+    )
+
+
+def test_the_answer_counts_categories_with_images_and_images_among_strangers(found: Found) -> None:
+    assert found.in_words() == "1 known category found (of 2), 2 likely new, 1 image unsure"
+    assert found.is_unsure.tolist() == [False] * 5 + [True]
+
+
+def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Found) -> None:
+    rows = assignment_rows(found)
+    assert [row.path for row in rows] == list("abcdef")
+    assert [row.label_given for row in rows] == ["cat", "", "", "", "dog", ""]
+    assert [row.category for row in rows] == ["cat"] * 3 + ["novel-001"] * 2 + ["novel-002"]
+    assert [row.is_novel for row in rows] == [False] * 3 + [True] * 3
+    assert [row.second_category for row in rows[:3]] == ["novel-001"] * 3
+    assert {row.nearest_known for row in rows} == {"cat"}
+
+
+def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_typical(found: Found) -> None:
+    rows = category_rows(found)
+    assert [row.category_id for row in rows] == [0, 1, 2, 3]
+    assert [row.size for row in rows] == [3, 0, 2, 1]
+    assert [row.n_labeled for row in rows] == [1, 0, 1, 0]
+    assert rows[0].exemplars == ("b", "a", "c")  # b lies on the center, a and c at 10° of it
+    assert (rows[1].confidence, rows[1].exemplars) == (0.0, ())
+    assert [row.nearest_known for row in rows] == ["", "", "cat", "cat"]
+    assert rows[3].nearest_known_similarity == pytest.approx(np.cos(np.deg2rad(170)))
+    assert np.isnan(rows[0].nearest_known_similarity)

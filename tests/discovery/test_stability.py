@@ -1,0 +1,29 @@
+"""The estimate repeated on random parts of the collection."""
+
+import numpy as np
+
+from shoal.discovery.stability import _draw, repeat_estimate
+
+
+def bundles(noise: float) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    truth = np.arange(100) % 5
+    x = np.eye(5)[truth] + noise * rng.normal(size=(100, 5))
+    return x / np.linalg.norm(x, axis=1, keepdims=True), np.where((truth < 3) & (np.arange(100) < 60), truth, -1)
+
+
+def test_clear_bundles_give_the_same_number_each_time() -> None:
+    assert repeat_estimate(*bundles(0.02), 4, rule="balance", seed=0) == [5] * 4
+
+
+def test_the_seed_decides() -> None:
+    x, labels = bundles(0.6)
+    first, again = (repeat_estimate(x, labels, 6, rule="paper", seed=1) for _ in range(2))
+    assert first == again
+    assert len(first) == 6
+
+
+def test_a_class_with_one_labeled_image_is_never_left_out() -> None:
+    members = np.array([7])
+    for seed in range(20):
+        assert _draw(members, np.random.default_rng(seed)).tolist() == [7]
