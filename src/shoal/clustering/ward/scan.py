@@ -85,7 +85,7 @@ class Scanner:
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
-        move_to_front(self.points.points, slots, ENCODE_ROWS)
+        move_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type])
         front = slice(len(slots))
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
@@ -93,9 +93,9 @@ class Scanner:
     def scan(self, rows: Tensor, n_rounds: int, accept: Accept) -> None:
         """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
         for precision in self.precisions:
-            rows = self._scan(rows, precision, n_rounds, accept)
             if not len(rows):
                 return
+            rows = self._scan(rows, precision, n_rounds, accept)
 
     def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all."""
@@ -138,7 +138,7 @@ class Scanner:
         def work(part: Tensor) -> None:
             self.points.put(part, Points.of(self.geometry.centroids[part], self.center, self.precisions[0]))
 
-        self.workers.map(work, torch.split(rows, ENCODE_ROWS))
+        self.workers.map(work, torch.split(rows, ENCODE_ROWS[rows.device.type]))
 
     def _points(self, where: Tensor | slice, precision: Precision) -> Points:
         if precision is self.precisions[0]:
@@ -222,8 +222,9 @@ class Scanner:
             row = rows[at : at + 1]
             own = self._points(row, FLOAT64)
             rivals = []
-            for start in range(0, len(self.is_live), ENCODE_ROWS):
-                columns = slice(start, min(start + ENCODE_ROWS, len(self.is_live)))
+            width = ENCODE_ROWS[rows.device.type]
+            for start in range(0, len(self.is_live), width):
+                columns = slice(start, min(start + width, len(self.is_live)))
                 theirs = self._points(columns, FLOAT64)
                 height = self._values(row, own, columns, theirs, FLOAT64)[0] * (-4 * sizes[row])
                 height = height / 2 if self.is_uniform else height
