@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
+"""Numbers hashed or compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,7 @@ class Groups:
 
 def row_hashes(rows: Tensor) -> Tensor:
     """(N,) int64, equal for equal rows; -0.0 counts as 0.0."""
-    numbers = 1 if rows.dtype == torch.float32 else 2
-    weights = _weights(rows.shape[1] * numbers, rows.device)
+    weights = _weights(rows.shape[1] * rows.element_size() // 4, rows.device)
     step = max(1, CHUNK_ELEMENTS[rows.device.type] // rows.shape[1])
     hashes = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
     for start in range(0, len(rows), step):
@@ -35,7 +35,7 @@ def row_hashes(rows: Tensor) -> Tensor:
 def fingerprint(rows: Tensor) -> int:
     """A number that changes with any entry and with the order of the rows."""
     hashes = row_hashes(rows)
-    return int((hashes * _weights(len(hashes), rows.device)).sum()) ^ hash((len(rows), rows.shape[1]))
+    return int((hashes * _weights(len(hashes), rows.device)).sum())
 
 
 def equal_rows(rows: Tensor) -> Groups:

@@ -151,8 +151,9 @@ def _scale(rows: Tensor) -> float:
 def _distinct(rows: Tensor, groups: Groups, scale: float) -> tuple[Tensor, Tensor]:
     """The distinct rows in float64, scaled, and how often each occurs."""
     centroids = torch.empty(len(groups.first), rows.shape[1], dtype=torch.float64, device=rows.device)
-    for start in range(0, len(centroids), ENCODE_ROWS):
-        part = slice(start, start + ENCODE_ROWS)
+    step = ENCODE_ROWS[rows.device.type]
+    for start in range(0, len(centroids), step):
+        part = slice(start, start + step)
         centroids[part] = rows[groups.first[part]].double() * scale
     sizes = torch.bincount(groups.member, minlength=len(centroids)).double()
     return centroids, sizes

@@ -18,7 +18,7 @@ GROUP = 8
 FEW_PRODUCTS = 3e8
 """Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
 
-ENCODE_ROWS = 1024
+ENCODE_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
 """Rows rounded at once."""
 
 

@@ -23,6 +23,9 @@ from shoal.clustering.ward.workers import Scratch, Workers
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 """Columns of a block at most: on the CPU their points stay in the cache while rows pass by."""
 
+ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
+"""The same where points are made on the way: each worker holds several copies of them."""
+
 ELEMENT_BYTES = 24
 """Memory for each element of a block: values and weights of at most 8 bytes each, and what the top-k takes."""
 
@@ -70,6 +73,7 @@ class Scanner:
         self.scratch = Scratch(device)
         self.center = geometry.centroids.mean(0)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
+        self.is_uniform = bool((geometry.sizes == geometry.sizes[0]).all())  # until the first merge
         self.points = Points.blank(geometry.centroids, precisions[0])
         self._encode(torch.arange(len(self.is_live), device=device))
 
@@ -77,10 +81,11 @@ class Scanner:
         """Renew the points of merged clusters and drop the absorbed ones."""
         self._encode(kept)
         self.is_live[gone] = False
+        self.is_uniform = False
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
-        move_to_front(self.points.points, slots, ENCODE_ROWS)
+        move_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type])
         front = slice(len(slots))
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
@@ -88,9 +93,9 @@ class Scanner:
     def scan(self, rows: Tensor, n_rounds: int, accept: Accept) -> None:
         """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
         for precision in self.precisions:
-            rows = self._scan(rows, precision, n_rounds, accept)
             if not len(rows):
                 return
+            rows = self._scan(rows, precision, n_rounds, accept)
 
     def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all."""
@@ -133,7 +138,7 @@ class Scanner:
         def work(part: Tensor) -> None:
             self.points.put(part, Points.of(self.geometry.centroids[part], self.center, self.precisions[0]))
 
-        self.workers.map(work, torch.split(rows, ENCODE_ROWS))
+        self.workers.map(work, torch.split(rows, ENCODE_ROWS[rows.device.type]))
 
     def _points(self, where: Tensor | slice, precision: Precision) -> Points:
         if precision is self.precisions[0]:
@@ -150,8 +155,9 @@ class Scanner:
             return Proposal(best, at, own, self.points.half, self.points.reach)
         value, index = own.half.new_empty(len(rows), 0), rows.new_empty(len(rows), 0)
         half, reach = [], []
-        for start in range(0, len(self.is_live), self.width):
-            columns = slice(start, min(start + self.width, len(self.is_live)))
+        width = self.width if precision is self.precisions[0] else min(self.width, ENCODE_COLUMNS[rows.device.type])
+        for start in range(0, len(self.is_live), width):
+            columns = slice(start, min(start + width, len(self.is_live)))
             theirs = self._points(columns, precision)
             best, at = top(self._values(rows, own, columns, theirs, precision), n_best, self.scratch)
             value, index = torch.cat([value, best], 1), torch.cat([index, at + start], 1)
@@ -160,19 +166,20 @@ class Scanner:
                 index = index.gather(1, order)
             half.append(theirs.half)
             reach.append(theirs.reach)
-        return Proposal(value, index, own, torch.cat(half), torch.cat(reach))
+        return Proposal(value / 2 if self.is_uniform else value, index, own, torch.cat(half), torch.cat(reach))
 
     def _values(self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision) -> Tensor:
-        """(R, C) values of a block; -inf for a row's own column and for the dead."""
+        """(R, C) values of a block, twice that if all sizes are equal; -inf for a row's own column and for the dead."""
         dtype, shape = precision.value_dtype, (len(rows), len(theirs.half))
         values = self.scratch.array("values", shape, dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
         torch.add(-own.half[:, None].to(dtype), alive, out=values)
         values.addmm_(own.points, theirs.points.T)
-        ratio = self.scratch.array("heads", shape, dtype)
-        inverse = (1 / self.geometry.sizes[columns]).to(dtype)
-        torch.mul(self.geometry.sizes[rows, None].to(dtype), inverse, out=ratio)
-        values.div_(ratio.add_(1))
+        if not self.is_uniform:  # else the weight is the same for all, and `_propose` applies it to the best
+            ratio = self.scratch.array("heads", shape, dtype)
+            inverse = (1 / self.geometry.sizes[columns]).to(dtype)
+            torch.mul(self.geometry.sizes[rows, None].to(dtype), inverse, out=ratio)
+            values.div_(ratio.add_(1))
         is_own = (rows >= columns.start) & (rows < columns.stop)
         values[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = -torch.inf
         return values
@@ -215,10 +222,12 @@ class Scanner:
             row = rows[at : at + 1]
             own = self._points(row, FLOAT64)
             rivals = []
-            for start in range(0, len(self.is_live), ENCODE_ROWS):
-                columns = slice(start, min(start + ENCODE_ROWS, len(self.is_live)))
+            width = ENCODE_ROWS[rows.device.type]
+            for start in range(0, len(self.is_live), width):
+                columns = slice(start, min(start + width, len(self.is_live)))
                 theirs = self._points(columns, FLOAT64)
                 height = self._values(row, own, columns, theirs, FLOAT64)[0] * (-4 * sizes[row])
+                height = height / 2 if self.is_uniform else height
                 error = self._error(own.half, theirs.half, FLOAT64)
                 least = height * (1 - 16 * FLOAT64.unit)
                 low = lower(least, weight(sizes[row], sizes[columns]), error, own.reach + theirs.reach)

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+import torch
+
+from shoal.clustering.ward import duplicates
+from shoal.clustering.ward.duplicates import equal_rows, fingerprint, row_hashes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_rows_are_grouped_by_their_first(dtype: torch.dtype) -> None:
+    rows = torch.tensor([[1.0, 2], [3, 4], [1, 2], [0.0, 5], [-0.0, 5], [3, 4], [1, 2]], dtype=dtype)
+    groups = equal_rows(rows)
+    assert groups.first.tolist() == [0, 1, 3]
+    assert groups.member.tolist() == [0, 1, 0, 2, 2, 1, 0]
+
+
+def test_rows_that_differ_in_one_bit_are_not_equal() -> None:
+    rows = torch.rand(500, 64, generator=torch.Generator().manual_seed(0))
+    rows[1] = rows[0]
+    rows[1, 63] = torch.nextafter(rows[0, 63], torch.tensor(2.0))
+    assert len(equal_rows(rows).first) == 500
+    assert len(row_hashes(rows).unique()) == 500
+
+
+def test_a_collision_of_hashes_joins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "row_hashes", lambda rows: torch.zeros(len(rows), dtype=torch.int64))
+    groups = equal_rows(torch.tensor([[1.0], [2.0], [1.0], [3.0]]))
+    assert groups.first.tolist() == [0, 1, 3]
+    assert groups.member.tolist() == [0, 1, 0, 2]
+
+
+def test_a_fingerprint_knows_every_entry_and_the_order() -> None:
+    rows = torch.as_tensor(np.random.default_rng(0).normal(size=(50, 7)))
+    same = rows.clone()
+    assert fingerprint(same) == fingerprint(rows)
+    assert fingerprint(rows.flip(0)) != fingerprint(rows)
+    assert fingerprint(rows.flip(1)) != fingerprint(rows)
+    assert fingerprint(rows[:49]) != fingerprint(rows)
+    same[3, 4] += 1e-15
+    assert fingerprint(same) != fingerprint(rows)
