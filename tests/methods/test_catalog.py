@@ -33,6 +33,8 @@ def test_the_recipes_hold_the_papers_values(names, temperature, lr, min_lr):
         assert (settings.loss.supervised_temperature, settings.loss.supervised_weight) == (0.07, 0.35)
         assert (settings.training.epochs, settings.training.batch_size) == (200, 128)
         assert (settings.training.momentum, settings.training.weight_decay) == (0.9, 5e-5)
+        assert (settings.inference.rule, settings.inference.estimate_shifts) == ("paper", 0)
+        assert settings.estimate_on == "validation"
         assert (settings.inference.shift.n_neighbors, settings.inference.shift.alpha) == (8, 0.5)
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
@@ -13,8 +13,8 @@ from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import cms as module
 from shoal.methods.cms import CmsSettings, build, cms
 from shoal.methods.method import Task
-from shoal.training.loop import TrainSettings
 from shoal.training.losses import LossSettings
+from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
@@ -79,6 +79,13 @@ def test_the_number_of_clusters_is_the_one_of_the_best_snapshot(task):
     found = cms(task, SETTINGS, device=CPU)
     assert found.n_clusters == max(found.metrics[found.epoch - 1]["n_clusters"], 3)
     assert len(np.unique(found.clusters)) == found.n_clusters
+
+
+def test_the_number_of_clusters_may_be_estimated_on_all_labels_instead(task):
+    found = cms(task, replace(SETTINGS, estimate_on="collection"), device=CPU)
+    again = infer(found.embeddings, task.labels, None, SETTINGS.inference)
+    assert found.n_clusters == again.n_clusters
+    assert np.array_equal(found.clusters, again.labels)
 
 
 def test_without_validation_images_the_number_is_estimated_on_the_final_tree(task):

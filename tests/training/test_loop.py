@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.errors import DataError, ShoalError, UsageError
-from shoal.training.loop import TrainingData, TrainSettings, train
+from shoal.errors import ShoalError, UsageError
+from shoal.training.loop import train
 from shoal.training.objective import Objective
+from shoal.training.trainer import TrainingData
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
@@ -183,14 +184,6 @@ def test_every_variant_of_the_loss_trains(toy, options):
     assert all(math.isfinite(row["loss"]) for row in trained.metrics)
 
 
-def test_a_bank_of_views_trains_and_has_two_rows_an_image(toy):
-    from shoal.training.loop import Trainer
-
-    networks, settings = toy.networks(denominator="reference"), toy.settings(bank="views", epochs=2)
-    assert math.isfinite(train(toy.data(), *networks, settings).metrics[-1]["loss"])
-    assert len(Trainer(toy.data(), *networks, settings).renew_bank(0).rows) == 2 * 32
-
-
 def test_learned_attention_is_trained_too(toy):
     networks = toy.networks(shift=ShiftSettings(n_neighbors=3, aggregation="attention"))
     before = weights([networks[2]])
@@ -201,7 +194,7 @@ def test_learned_attention_is_trained_too(toy):
 def test_pixels_left_on_the_host_give_the_same_run(toy, monkeypatch):
     on_device = toy.networks()
     train(toy.data(), *on_device, toy.settings(epochs=2))
-    monkeypatch.setattr("shoal.training.loop.resident", lambda pixels, device: pixels)
+    monkeypatch.setattr("shoal.training.trainer.resident", lambda pixels, device: pixels)
     on_host = toy.networks()
     train(toy.data(), *on_host, toy.settings(epochs=2))
     assert same(weights(on_device), weights(on_host))
@@ -240,13 +233,6 @@ def test_progress_counts_every_step_of_the_run(toy):
     assert seen == [(i, 12) for i in range(1, 13)]
 
 
-def test_the_learning_rate_falls_along_a_cosine():
-    settings = TrainSettings(epochs=10, lr=0.2, min_lr=0.1)
-    assert settings.lr_at(0) == 0.2
-    assert settings.lr_at(5) == pytest.approx((0.2 + 0.02) / 2)
-    assert settings.lr_at(10) == pytest.approx(0.02)
-
-
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
     """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
     networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
@@ -258,14 +244,6 @@ def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
     assert moved == pytest.approx(0.05 * 0.5, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "bad", [{"max_gradient": 0}, {"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}]
-)
-def test_settings_out_of_range_are_refused(bad):
-    with pytest.raises(UsageError, match=next(iter(bad))):
-        TrainSettings(**bad)
-
-
 def test_a_batch_larger_than_the_training_images_is_refused(toy):
     with pytest.raises(UsageError, match="batch_size: found 40, but there are only 32 images"):
         train(toy.data(), *toy.networks(), toy.settings(batch_size=40))
@@ -274,13 +252,6 @@ def test_a_batch_larger_than_the_training_images_is_refused(toy):
 def test_more_neighbors_than_images_are_refused(toy):
     with pytest.raises(UsageError, match="lower k"):
         train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=32)), toy.settings())
-
-
-@pytest.mark.parametrize("rows", [[0, 0, 1], [3, 48], [-1]])
-def test_validation_rows_that_do_not_exist_are_refused(toy, rows):
-    data = toy.data()
-    with pytest.raises(DataError, match="validation: expected different rows"):
-        TrainingData(pixels=data.pixels, labels=data.labels, validation=np.array(rows))
 
 
 TWO = """

@@ -13,6 +13,7 @@ def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
     found = cache_tokens(pixels, encoder, batch_size=7).embed(encoder, head)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are kept in half precision
     assert found.dtype == torch.float32
+    assert not found.is_inference(), "whoever is given them may use them in place"
 
 
 def test_tokens_follow_the_tail_when_it_is_trained(toy):

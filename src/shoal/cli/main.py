@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import assign, cluster, demo, discover, doctor, embed, evaluate, export, report
+from shoal.cli import assign, cluster, datasets, demo, discover, doctor, embed, evaluate, export, report
 from shoal.cli.console import say
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
@@ -52,6 +52,7 @@ app = typer.Typer(
     shoal assign runs/photos new/                     new images onto a run's categories
     shoal embed photos/ --out features.npz            embeddings of images, for `shoal cluster` or other programs
     shoal export runs/photos --to hf --out photos-hf  a run for other programs
+    shoal datasets list                               the benchmarks: list, verify, prepare
     shoal doctor                                      is everything here that shoal needs?
     shoal encoders list                               which encoders there are, and which weights are here
     """,
@@ -66,6 +67,7 @@ app.command("embed")(embed.embed)
 app.command("export")(export.export)
 app.command("doctor")(doctor.doctor)
 app.add_typer(encoders, name="encoders")
+app.add_typer(datasets.app, name="datasets")
 
 
 def _print_version(asked: bool) -> None:

@@ -23,6 +23,7 @@ from shoal.clustering.n_clusters import NClustersEstimate, estimate_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest, tree_sum
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
+from shoal.clustering.ward.vouched import vouch
 from shoal.errors import DataError, UsageError
 
 ROWS_AT_ONCE = 8192
@@ -178,7 +179,9 @@ def _iterates(
         )
     while True:
         lists = _lists(points, own, moves)
-        yield Tree(ward_linkage(points, device=points.device, neighbors=lists.first(MAX_WARD_LIST))), points
+        listed = lists.first(MAX_WARD_LIST)
+        ready = vouch(points, listed.indices, listed.similarities)
+        yield Tree(ward_linkage(points, device=points.device, neighbors=ready)), points
         if moves.retrieval == "random":
             lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
         points = _shifted(points, lists, moves, attention)

@@ -2,7 +2,8 @@
 
 Each point moves toward the weighted mean of its neighbors and back onto the sphere. A step is a pure function that
 returns a new tensor, so no row ever reads a row already moved. Sums run over the neighbors one after the other and
-lengths along a fixed tree in float64, so a step does not depend on batch size, threads or device, bit for bit.
+lengths along a fixed tree in float64, so a step does not depend on batch size, threads or device, bit for bit; only the
+weights of the Gaussian kernel and of attention hold an exponential, whose last bit is the device's.
 
 N points, M bank rows, D columns, k neighbors.
 """
@@ -13,8 +14,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from shoal.clustering.neighbors import Neighbors, k_nearest, tree_sum
+from shoal.clustering.neighbors import Neighbors, k_nearest, similarities, tree_sum
 from shoal.errors import UsageError
+
+DRAWN_AT_ONCE = 1 << 24
+"""Random numbers held at once while random neighbors are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,12 +123,15 @@ def random_neighbors(
     others = len(bank) - (exclude is not None)
     if not 1 <= k <= others:
         raise UsageError(f"random_neighbors: found k={k} with {others} other rows, expected 1 <= k <= {others}")
-    # Drawn on the CPU, so that every device is given the same neighbors.
-    drawn = torch.rand(len(points), others, generator=generator).topk(k, dim=1).indices.to(bank.device)  # (N, k)
+    # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on the bank alone.
+    step = max(1, DRAWN_AT_ONCE // others)
+    sizes = [min(step, len(points) - start) for start in range(0, len(points), step)]
+    drawn = torch.cat([torch.rand(size, others, generator=generator).topk(k, dim=1).indices for size in sizes])
+    drawn = drawn.to(bank.device)  # (N, k)
     if exclude is not None:
         skipped = torch.where(exclude < 0, others, exclude)[:, None]
         drawn = drawn + (drawn >= skipped)
-    return Neighbors(drawn, (points[:, None] * bank[drawn]).sum(dim=2))
+    return Neighbors(drawn, similarities(points, bank, drawn))
 
 
 def shift(
@@ -152,11 +159,11 @@ def shift(
     return weighted_shift(points, bank, indices, 1 - settings.alpha, weights)
 
 
-def _kernel_weights(similarities: Tensor, settings: ShiftSettings) -> Tensor:
+def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:
     """Weights (N, k) of appendix A.1; the point itself, at cosine 1, has weight 1 under both kernels."""
     if settings.kernel == "uniform":
-        return (similarities >= settings.min_similarity).double()
-    return torch.exp((similarities.double() - 1) / (2 * settings.bandwidth**2))
+        return (cosines >= settings.min_similarity).double()
+    return torch.exp((cosines.double() - 1) / (2 * settings.bandwidth**2))
 
 
 def _onto_sphere(moved: Tensor, before: Tensor) -> Tensor:

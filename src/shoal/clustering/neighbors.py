@@ -75,6 +75,7 @@ def k_nearest(
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
 
 
+@torch.no_grad()
 def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
     """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device: (Q, M)."""
     q, m = indices.shape

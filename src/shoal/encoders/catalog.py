@@ -33,6 +33,13 @@ class EncoderInfo:
     pretrained_on: str
     """What its weights have seen, and with which labels."""
 
+    @property
+    def source(self) -> str:
+        """Where its weights come from, in words."""
+        if self.origin == "package":
+            return f"package {self.location.replace('_', '-')}"
+        return f"hub {self.location}" + (f", or {self.file}" if self.file else "")
+
 
 ENCODERS: dict[str, EncoderInfo] = {
     "efficientnet-lite2": EncoderInfo(

@@ -8,7 +8,7 @@ cut Ward's tree at K (4.4, Algorithm 1).
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,14 +17,16 @@ from torch import Tensor
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.embed import Progress
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.method import Discovery, Task, to_numpy
 from shoal.settings import to_dict
-from shoal.training.loop import Progress, TrainingData, TrainSettings, train
+from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
+from shoal.training.trainer import TrainingData, TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,8 @@ class CmsSettings:
     loss: LossSettings = field(default_factory=LossSettings)
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     """Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in both."""
+    estimate_on: Literal["validation", "collection"] = "validation"
+    """Whose labels estimate K: those set aside from the loss, as in the paper, or all, on the final embeddings."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift
@@ -113,7 +117,7 @@ def cms(
     found = infer(
         embeddings,
         task.labels,
-        _at_least_known(trained.validation.n_clusters, task),
+        _final_n_clusters(trained.validation.n_clusters, task, settings.estimate_on),
         settings.inference,
         attention=objective.attention,
         generator=torch.Generator().manual_seed(settings.training.seed),
@@ -141,8 +145,11 @@ def build(settings: CmsSettings) -> tuple[Encoder, Head, MeanShiftObjective]:
         return encoder, head, MeanShiftObjective(settings.loss, settings.inference.shift, settings.head.dim)
 
 
-def _at_least_known(n_clusters: int | None, task: Task) -> int | None:
-    """An estimate from the validation images may have missed a class that has no image among them."""
-    if n_clusters is None or task.n_clusters is not None:
+def _final_n_clusters(estimate: int | None, task: Task, estimate_on: str) -> int | None:
+    """The K given, else the one from the validation images, else None: inference estimates it on all of them."""
+    if task.n_clusters is not None:
         return task.n_clusters
-    return max(n_clusters, len(np.unique(task.labels[task.is_labeled])))
+    if estimate is None or estimate_on == "collection":
+        return None
+    # The validation images may have missed a class that has no image among them.
+    return max(estimate, len(np.unique(task.labels[task.is_labeled])))

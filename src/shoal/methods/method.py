@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
-from shoal.encoders.embed import Images, check_pixels
+from shoal.encoders.embed import Images, Progress, check_pixels
 from shoal.errors import DataError, UsageError
-from shoal.training.loop import Progress
 
 
 @dataclass(frozen=True, kw_only=True)

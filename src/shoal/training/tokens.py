@@ -5,7 +5,6 @@ N images, T the shape of one image's tokens, D the dimension of an embedding.
 """
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +16,17 @@ from torch.nn import functional as F
 from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, rank, shard
-from shoal.encoders.embed import Images, autocast, center_images, check_pixels, explain_out_of_memory, to_device
+from shoal.encoders.embed import (
+    Images,
+    Progress,
+    autocast,
+    center_images,
+    check_pixels,
+    explain_out_of_memory,
+    to_device,
+)
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
-
-Progress = Callable[[int, int], None]
 
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
@@ -43,14 +48,13 @@ class TokenCache:
         if isinstance(self.tokens, np.memmap) and self.tokens.filename is not None:
             Path(self.tokens.filename).unlink(missing_ok=True)
 
-    @torch.inference_mode()
     def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
         """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
         parts = [torch.empty(0, head.settings.dim if head is not None else encoder.feature_dim, device=encoder.device)]
         for start in range(0, len(self.tokens), self.batch_size):
             batch = self.tokens[start : start + self.batch_size]
             batch = batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(encoder.device)
-            with autocast(encoder.device):
+            with torch.inference_mode(), autocast(encoder.device):
                 features = encoder.tail(batch.float())
                 parts.append(F.normalize((features if head is None else head(features)).float(), dim=1))
         return gather_rows(torch.cat(parts))

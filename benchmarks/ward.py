@@ -1,0 +1,258 @@
+"""Time and memory of exact Ward, side by side with what else there is, the trees compared.
+
+    python benchmarks/ward.py --device cpu                   # 2k to 30k beside scipy, fastcluster, BLAS + fastcluster
+    python benchmarks/ward.py --device cpu --sizes 127000 --tools shoal
+    python benchmarks/ward.py --device cuda                  # GPU = CPU bit for bit, then 6k to 1.28M
+
+Every measurement runs in a process of its own, so that its peak memory is its own; the figure covers the interpreter
+and the data. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum i^-0.5, noise 1.45;
+`shifted` moves every row twelve times halfway to the mean of its 8 nearest.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+D, N_CENTERS, NOISE, SEED = 768, 200, 1.45, 0
+TOOLS = ("shoal", "shoal ready", "shoal shifted", "BLAS + fastcluster", "fastcluster", "scipy")
+MATRIX_LIMIT = {"scipy": 20_000, "fastcluster": 20_000, "BLAS + fastcluster": 30_000}
+CPU_SIZES = [2_000, 5_000, 10_000, 20_000, 30_000]
+CUDA_SIZES = [6_000, 12_000, 50_000, 127_000, 1_280_000]
+TIMEOUT_S = 3600
+
+
+def make_rows(n: int, shifted: bool = False) -> np.ndarray:
+    """(n, D) float32, made in chunks so that the data's making does not show in the peak memory."""
+    rng = np.random.default_rng(SEED)
+    spectrum = (np.arange(1, D + 1) ** -0.5).astype(np.float32)
+    centers = rng.normal(size=(N_CENTERS, D)).astype(np.float32)
+    rows = np.empty((n, D), np.float32)
+    for start in range(0, n, 4096):
+        part = rows[start : start + 4096]
+        noise = rng.standard_normal(size=part.shape, dtype=np.float32)
+        part[:] = (centers[rng.integers(N_CENTERS, size=len(part))] + np.float32(NOISE) * noise) * spectrum
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return shift(rows) if shifted else rows
+
+
+def shift(rows: np.ndarray, n_steps: int = 12, k: int = 8) -> np.ndarray:
+    import torch
+
+    moved = torch.as_tensor(rows)
+    for _ in range(n_steps):
+        nearest = [(part @ moved.T).topk(k + 1, 1).indices[:, 1:] for part in torch.split(moved, 512)]
+        means = torch.cat([moved[index].mean(1) for index in nearest])
+        moved = torch.nn.functional.normalize(0.5 * moved + 0.5 * means, dim=1)
+    return moved.numpy()
+
+
+def blas_distances(rows: np.ndarray) -> np.ndarray:
+    """The condensed distances, by blocks of float64 products."""
+    wide = rows.astype(np.float64)
+    norms = (wide * wide).sum(1)
+    n = len(rows)
+    condensed = np.empty(n * (n - 1) // 2)
+    at = 0
+    for start in range(0, n, 256):
+        block = wide[start : start + 256] @ wide[start:].T
+        for i in range(len(block)):
+            squared = norms[start + i] + norms[start + i + 1 :] - 2 * block[i, i + 1 :]
+            condensed[at : at + len(squared)] = np.sqrt(np.maximum(squared, 0))
+            at += len(squared)
+    return condensed
+
+
+def exact_neighbors(rows: np.ndarray, k: int) -> Any:
+    import torch
+
+    from shoal.clustering.ward.vouched import vouch
+
+    wide = torch.as_tensor(rows).double()
+    indices, values = [], []
+    for start in range(0, len(rows), 512):
+        products = wide[start : start + 512] @ wide.T
+        products[torch.arange(len(products)), torch.arange(start, start + len(products))] = -torch.inf
+        best = products.topk(k, 1)
+        indices.append(best.indices)
+        values.append(best.values)
+    return vouch(torch.as_tensor(rows), torch.cat(indices), torch.cat(values))
+
+
+def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
+    """The call to time: everything else, imports, data and a first small tree, is done before."""
+    rows = make_rows(n, shifted=tool.endswith("shifted"))
+    if tool.startswith("shoal"):
+        from shoal.clustering.ward import ward_linkage
+
+        ward_linkage(rows[:300], device="cpu")
+        if tool == "shoal ready":
+            neighbors = exact_neighbors(rows, 16)
+            return lambda: ward_linkage(rows, device="cpu", neighbors=neighbors)
+        return lambda: ward_linkage(rows, device="cpu")
+    if tool == "scipy":
+        from scipy.cluster.hierarchy import linkage
+
+        return lambda: linkage(rows, "ward")
+    import fastcluster
+
+    if tool == "fastcluster":
+        return lambda: fastcluster.linkage(rows.astype(np.float64), "ward")
+    return lambda: fastcluster.linkage(blas_distances(rows), "ward", preserve_input=False)
+
+
+def measure_here(tool: str, n: int, tree_file: str) -> dict[str, float]:
+    call = prepared(tool, n)
+    wall, cpu = time.perf_counter(), time.process_time()
+    Z = call()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    np.save(tree_file, Z)
+    return {"wall": wall, "cpu": cpu, "gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
+
+
+def measure(tool: str, n: int, tree_file: Path) -> dict[str, float]:
+    command = [sys.executable, __file__, "--one", tool, str(n), str(tree_file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if done.returncode:
+        raise SystemExit(f"{tool} at {n:,} failed:\n{done.stderr}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def compare(ours: np.ndarray, theirs: np.ndarray) -> str:
+    """Largest relative difference of heights, and whether the flat clusters are the same."""
+    from shoal.clustering.tree import Tree
+
+    error = float((np.abs(ours[:, 2] - theirs[:, 2]) / theirs[:, 2].clip(1e-12)).max())
+    a, b = Tree(ours), Tree(theirs)
+    same = all(np.array_equal(a.cut(k), b.cut(k)) for k in (50, 100, 200))
+    return f"heights {error:.0e}, cuts {'same' if same else 'DIFFER'}"
+
+
+def cpu_table(sizes: list[int], tools: list[str]) -> list[str]:
+    lines = ["| N | tool | wall s | CPU s | peak GiB | against shoal |", "|---|---|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for n in sizes:
+            ours = None
+            for tool in tools:
+                if n > MATRIX_LIMIT.get(tool, n):
+                    continue
+                file = Path(folder) / f"{n}_{tool.replace(' ', '_')}.npy"
+                found = measure(tool, n, file)
+                note = ""
+                if tool == "shoal":
+                    ours = np.load(file)
+                elif ours is not None and not tool.endswith("shifted"):
+                    note = compare(ours, np.load(file))
+                cells = f"{found['wall']:.2f} | {found['cpu']:.2f} | {found['gib']:.2f}"
+                lines.append(f"| {n:,} | {tool} | {cells} | {note} |")
+                print(lines[-1], flush=True)
+    return lines
+
+
+def check_gpu() -> list[str]:
+    """The GPU's trees against the CPU's, bit for bit, on every kind of data that has gone wrong somewhere before."""
+    from shoal.clustering.ward import ward_linkage
+
+    raw = make_rows(4_000)
+    twice = raw.copy()
+    twice[2_500:] = raw[:1_500]
+    grid = np.random.default_rng(0).integers(0, 3, size=(1_500, 6)).astype(np.float32)
+    kinds = {"raw": raw, "raw, odd": raw[:2_777, :301], "duplicates": twice, "ties": grid}
+    kinds |= {"shifted": shift(raw), "float64": raw[:1_500].astype(np.float64), "larger": make_rows(12_000)}
+    lines = []
+    for name, rows in kinds.items():
+        same = np.array_equal(ward_linkage(rows, device="cuda"), ward_linkage(rows, device="cpu"))
+        lines.append(f"GPU = CPU bit for bit, {name} {rows.shape}: {same}")
+        print(lines[-1], flush=True)
+        if not same:
+            raise SystemExit("the GPU's tree differs")
+    return lines
+
+
+def cuda_rows(n: int) -> Any:
+    """The same kind of data, made on the device from a fixed seed."""
+    import torch
+
+    generator = torch.Generator("cuda").manual_seed(SEED)
+    spectrum = torch.arange(1, D + 1, device="cuda") ** -0.5
+    centers = torch.randn(N_CENTERS, D, device="cuda", generator=generator)
+    rows = torch.empty(n, D, device="cuda")
+    for part in torch.split(rows, 1 << 16):
+        index = torch.randint(N_CENTERS, (len(part),), device="cuda", generator=generator)
+        noise = torch.randn(part.shape, device="cuda", generator=generator)
+        part[:] = torch.nn.functional.normalize((centers[index] + NOISE * noise) * spectrum, dim=1)
+    return rows
+
+
+def cuda_table(sizes: list[int]) -> list[str]:
+    import torch
+
+    from shoal.clustering.ward import triton_scan, ward_linkage
+
+    lines = ["| N | kernel | wall s | best of | peak GiB on the card | same tree |", "|---|---|---|---|---|---|"]
+    for n in sizes:
+        rows = cuda_rows(n)
+        expected = None
+        for is_fused in (True, False):
+            if is_fused and not triton_scan.is_available(rows.device):
+                continue
+            repeats = 3 if n <= 200_000 else 1
+            walls = []
+            torch.cuda.reset_peak_memory_stats()
+            with triton_scan.wanted(is_fused):
+                for _ in range(repeats + (n <= 200_000)):  # the first one compiles and warms up
+                    torch.cuda.synchronize()
+                    start = time.perf_counter()
+                    Z = ward_linkage(rows)
+                    walls.append(time.perf_counter() - start)
+            same = "" if expected is None else str(np.array_equal(Z, expected))
+            expected = Z
+            peak = torch.cuda.max_memory_allocated() / 2**30
+            name = "fused" if is_fused else "torch"
+            lines.append(f"| {n:,} | {name} | {min(walls):.3f} | {repeats} | {peak:.1f} | {same} |")
+            print(lines[-1], flush=True)
+        del rows
+        torch.cuda.empty_cache()
+    return lines
+
+
+def describe() -> str:
+    import torch
+
+    card = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"python {sys.version.split()[0]}, torch {torch.__version__}, {torch.get_num_threads()} threads{card}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--sizes", type=int, nargs="+", help="numbers of rows (default: those of the table)")
+    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument("--record", type=Path, help="Markdown file to write")
+    parser.add_argument("--one", nargs=3, metavar=("TOOL", "N", "FILE"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        tool, n, file = options.one
+        print(json.dumps(measure_here(tool, int(n), file)))
+        return
+    if options.device == "cpu":
+        lines = cpu_table(options.sizes or CPU_SIZES, options.tools)
+    else:
+        lines = [*check_gpu(), "", *cuda_table(options.sizes or CUDA_SIZES)]
+    if options.record:
+        command = "python benchmarks/ward.py " + " ".join(sys.argv[1:])
+        text = f"# Exact Ward, {options.device}\n\n{describe()}. `{command}`\n\n" + "\n".join(lines) + "\n"
+        options.record.parent.mkdir(parents=True, exist_ok=True)
+        options.record.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

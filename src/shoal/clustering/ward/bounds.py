@@ -1,0 +1,124 @@
+"""What rounding can do to a distance, and when a winner is certain in spite of it.
+
+Notation: δ is the squared Ward height of two clusters in real numbers, 2ab/(a+b)·|cA - cB|², of the float64 centroids
+and sizes as they are stored; D is that number as `exact.py` computes it; a *low* is a number proven not to exceed δ.
+
+**Low-precision products.** A row's point p is its centred centroid c - μ rounded to a few bits, and ρ >= |c - μ - p| is
+measured. Products of such short numbers are exact in float32 (or in the stated unit), so a matrix product of points is
+off by summation alone: for any order of additions, with or without fused multiply-add,
+
+    |fl(p·q) - p·q| <= γ_n·Σ|p_k·q_k| <= γ_n·|p||q|,   γ_n = n·u / (1 - n·u),   n = D + 4                  (Higham, 3.1)
+
+(Cauchy-Schwarz; the 4 pay for the half norms |p|²/2 added to it). u is 2^-24 for float32 rounded to nearest, 2^-53 for
+float64. Tensor cores add with truncation and a few guard bits; u = 2^-22 covers each of their additions. So the squared
+distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and by the triangle inequality
+
+    |cA - cB| >= sqrt(|p - q|² - E) - ρA - ρB                                                                (`lower`)
+
+**Direct differences.** D differs from δ by a factor within 1 ± η: one rounding for a difference, one for its square,
+one per level of the halving tree, a few for the weight; the additive TINY covers underflow.
+
+**Merges.** Ward is reducible: if A and B are mutually nearest, δ(A+B, C) >= min(δ(A,C), δ(B,C)), so a low for both is a
+low for their union. Rounded arithmetic costs a factor 1 - 4η a round and moves a centroid by at most κ, hence the
+square root of δ by sqrt(2·size)·κ; `certain` gives both away for every round so far, whenever the low was found.
+"""
+
+from dataclasses import dataclass
+from math import ceil, log2, sqrt
+
+import torch
+from torch import Tensor
+
+TINY = 1e-290
+"""More than underflow can take from a sum of squares (rows are scaled to a largest entry between 1/2 and 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """A number format for matrix products that propose."""
+
+    dtype: torch.dtype
+    bits: int
+    """Significant bits kept of each number."""
+    unit: float
+    """Largest relative error of one addition in the product."""
+    matmul: str = "highest"
+    """What torch may do to the inputs of a float32 product (`set_float32_matmul_precision`): nothing, or rounding them
+    to a format that holds them exactly."""
+
+    @property
+    def value_dtype(self) -> torch.dtype:
+        """What products come out in."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    def round(self, exact: Tensor) -> Tensor:
+        """Round float64 numbers to `bits`, stored as `dtype`."""
+        if self.dtype == torch.float64:
+            return exact
+        single = exact.float()
+        drop = 24 - self.bits
+        if drop == 0:
+            return single
+        short = ((single.view(torch.int32) + (1 << (drop - 1))) & -(1 << drop)).view(torch.float32)
+        return short.to(self.dtype)
+
+    def gamma(self, n_columns: int) -> float:
+        """γ for sums of D products and four more terms."""
+        nu = (n_columns + 4) * self.unit
+        return nu / (1 - nu) if nu < 0.5 else float("inf")
+
+
+BFLOAT16 = Precision(torch.float32, 8, 2.0**-24, "medium")
+TENSOR_BFLOAT16 = Precision(torch.bfloat16, 8, 2.0**-22)
+TENSOR_TFLOAT32 = Precision(torch.float32, 11, 2.0**-22, "high")
+FLOAT32 = Precision(torch.float32, 24, 2.0**-24)
+FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
+
+
+def weight(a: Tensor, b: Tensor) -> Tensor:
+    """2ab/(a+b), the factor that makes a squared distance of centroids a squared Ward height; symmetric bit for bit."""
+    return (2.0 * (a * b)) / (a + b)
+
+
+def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tensor:
+    """The low of a computed squared height: `error` is E, `reach` is ρA + ρB; all float64, broadcast together.
+
+    Falls as the weight, the error or the reach grows, so the largest of each serve for a whole row.
+    """
+    least = (height - weights * error).clamp(min=0)
+    return (least.sqrt() - weights.sqrt() * reach).clamp(min=0).square()
+
+
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """How much certainty float64 arithmetic costs, for rows of D columns and length at most `radius`."""
+
+    eta: float
+    kappa: float
+
+    @classmethod
+    def of(cls, n_columns: int, radius: float) -> "Margins":
+        """η and κ; each counts every rounding at least once."""
+        levels = 1 + ceil(log2(n_columns)) if n_columns > 1 else 1
+        return cls(eta=(levels + 16) * 2.0**-53, kappa=16 * 2.0**-53 * radius)
+
+    def low(self, distance: Tensor) -> Tensor:
+        """The low of a directly computed distance."""
+        return (distance * (1 - 2 * self.eta) - TINY).clamp(min=0)
+
+    def certain(self, best: Tensor, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
+        """Whether `best`, a computed D, is smaller than the computed D of everything that `low` speaks for."""
+        root = low.sqrt() * (1 - 4 * self.eta * (n_rounds + 2))
+        root = (root - (n_rounds + 1) * self.kappa * sqrt(2.0) * sizes.sqrt()).clamp(min=0)
+        return (best < root.square() * (1 - 4 * self.eta) - TINY) | torch.isinf(low)
+
+
+def merged_low(x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:
+    """The low of δ(A+B, C) from lows x of δ(A,C) and y of δ(B,C), with A and B mutually nearest at D = h.
+
+    Lance and Williams: δ(A+B,C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c). Nearest means that neither δ(A,C)
+    nor δ(B,C) is below h, so at most half of the positive terms cancels and the roundings stay within 4η.
+    """
+    floor = h * (1 - 4 * eta)
+    x, y = torch.maximum(x, floor), torch.maximum(y, floor)
+    return ((a + c) * x + (b + c) * y - c * (h * (1 + 2 * eta))) / (a + b + c)

@@ -1,0 +1,67 @@
+"""Ward distances that every device, block size and thread count computes to the same bits.
+
+Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions of the left half of
+the columns to the right half until one is left. IEEE arithmetic rounds each of them the same way everywhere; a call
+that sums or multiplies matrices would add in an order of its own.
+"""
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward.bounds import weight
+from shoal.clustering.ward.workers import Scratch
+
+CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
+"""Differences held at once; on the CPU they stay in the cache."""
+
+
+class Geometry:
+    """The centroids (M, D) and sizes (M,) of the current clusters, float64, and the distances between them."""
+
+    def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
+        self.centroids = centroids
+        self.sizes = sizes
+        self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
+        self._scratch = Scratch(centroids.device)
+
+    def distances(self, rows: Tensor, others: Tensor) -> Tensor:
+        """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
+        found = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
+        for start in range(0, len(rows), self._step):
+            part = slice(start, min(start + self._step, len(rows)))
+            shape = (part.stop - part.start, self.centroids.shape[1])
+            left, right = (self._scratch.array(name, shape, torch.float64) for name in ("left", "right"))
+            torch.index_select(self.centroids, 0, rows[part], out=left)
+            torch.index_select(self.centroids, 0, others[part], out=right)
+            left.sub_(right)
+            found[part] = halving_sum(left.mul_(left))
+        return found * weight(self.sizes[rows], self.sizes[others])
+
+    def merge(self, kept: Tensor, gone: Tensor) -> None:
+        """Put the centroid and size of each union into the slot `kept`."""
+        a, b = self.sizes[kept, None], self.sizes[gone, None]
+        self.centroids[kept] = (self.centroids[kept] * a + self.centroids[gone] * b) / (a + b)
+        self.sizes[kept] += self.sizes[gone]
+
+    def keep(self, slots: Tensor) -> None:
+        """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
+        move_to_front(self.centroids, slots, self._step)
+        self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
+
+
+def halving_sum(terms: Tensor) -> Tensor:
+    """Add up the columns of (E, D) along a halving tree that only D shapes; overwrites `terms`."""
+    width = terms.shape[1]
+    while width > 1:
+        half = width // 2
+        terms[:, :half] += terms[:, half : 2 * half]
+        if width % 2:
+            terms[:, 0] += terms[:, width - 1]
+        width = half
+    return terms[:, 0]
+
+
+def move_to_front(rows: Tensor, slots: Tensor, step: int) -> None:
+    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it is read."""
+    for start in range(0, len(slots), step):
+        rows[start : start + step][: len(slots) - start] = rows[slots[start : start + step]]

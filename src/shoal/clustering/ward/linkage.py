@@ -1,0 +1,218 @@
+"""The way in: a matrix of embeddings, checked, and its Ward tree in scipy's format."""
+
+import math
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.arrays import Floats, as_embeddings, name_rows
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import (
+    BFLOAT16,
+    FLOAT32,
+    FLOAT64,
+    TENSOR_BFLOAT16,
+    TENSOR_TFLOAT32,
+    Margins,
+    Precision,
+)
+from shoal.clustering.ward.duplicates import Groups, equal_rows
+from shoal.clustering.ward.exact import Geometry
+from shoal.clustering.ward.points import ENCODE_ROWS
+from shoal.clustering.ward.rounds import FEW, Merges, Rounds
+from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
+from shoal.clustering.ward.table import TABLE_BYTES
+from shoal.clustering.ward.vouched import ready_lists
+from shoal.clustering.ward.workers import Workers
+from shoal.device import choose_device, free_memory
+from shoal.errors import DataError, UsageError
+
+N_LISTED = {"cpu": 16, "cuda": 15}
+"""Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
+
+BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
+"""Memory of the scan's block when none is given, at most; an eighth of what is free where that is less."""
+
+LARGEST = 1e150
+"""Numbers beyond this have squares near the end of float64."""
+
+
+def ward_linkage(
+    X: Any,
+    *,
+    device: str | torch.device | None = None,
+    neighbors: Any = None,
+    memory: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Floats:
+    """Link the rows of an (N, D) matrix by Ward's method, exactly, without an N² matrix.
+
+    A drop-in for `scipy.cluster.hierarchy.linkage(X, "ward")`: a float64 (N-1, 4) matrix, rows sorted by height, each
+    with two nodes, the height and the number of leaves. A single row gives an empty (0, 4) matrix.
+
+    Every decision is made on distances that are summed in float64 in a fixed order from direct differences, and only
+    once rounding bounds prove that nothing else can be nearer (`bounds.py` states them). So the tree depends on X
+    alone: not on the device, the number of threads or `memory`. Ties go to the pair of lowest rows. Cost: about N² D
+    products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes beside X and the block.
+
+    Args:
+        X: numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity are refused.
+        device: 'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is one.
+        neighbors: lists from `shoal.clustering.ward.vouched.vouch`, which spare the first scan. Bare (N, k) row
+            numbers are checked and then not used: they prove nothing about the rows they leave out.
+        memory: bytes for the block of products; None takes a share of what is free. Only time depends on it.
+        progress: called as progress(done, total) after every block of the first scan and every round of merges, one
+            call at a time but not always from the caller's thread. What it raises ends the work.
+    """
+    rows = _as_rows(X, device)
+    if len(rows) == 1:
+        return np.zeros((0, 4))
+    with Workers(rows.device) as workers:
+        return _linked(rows, neighbors, _block(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1), workers)
+
+
+def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", workers: Workers) -> Floats:
+    n = len(rows)
+    groups = equal_rows(rows)
+    scale = _scale(rows)
+    centroids, sizes = _distinct(rows, groups, scale)
+    chains, nodes = _chains(groups, n)
+    merges = [chains]
+    if len(nodes) > 1:
+        margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
+        ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
+        k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
+        scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
+        n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES))
+        rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled)
+        report.add(n - len(nodes))
+        rounds.start(ready, report.add)
+        report.add(len(chains.left))
+        while rounds.n_live > 1:
+            merges.append(rounds.step())
+            report.add(len(merges[-1].left))
+    report.finish()
+    return _sorted_by_height(merges, n, scale)
+
+
+def precisions(device: torch.device) -> tuple[Precision, ...]:
+    """The formats of products, cheapest first, that this device is fast in."""
+    if triton_scan.is_available(device):
+        return (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64) if device.type == "cuda" else (TENSOR_BFLOAT16, FLOAT64)
+    if device.type == "cuda":
+        return (TENSOR_TFLOAT32, FLOAT64)
+    return (BFLOAT16, FLOAT32, FLOAT64) if _has_tiles() else (FLOAT32, FLOAT64)
+
+
+def _has_tiles() -> bool:
+    """Whether this CPU multiplies bfloat16 tiles in hardware (AMX); elsewhere float32 is faster."""
+    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(ask and ask())
+
+
+def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
+    """A checked float32 or float64 tensor on the device to compute on; not copied where it need not be."""
+    if isinstance(X, Tensor):
+        tensor = X.detach()
+        if tensor.dtype == torch.bfloat16:
+            tensor = tensor.float()
+        if tensor.device.type == "cuda" and device is None:
+            return _checked_on_device(tensor)
+        home = tensor.device if device is None else choose_device(device)
+        return torch.as_tensor(np.require(as_embeddings(tensor.cpu().numpy()), requirements="C")).to(home)
+    # torch warns of read-only memory, so that is copied.
+    return torch.as_tensor(np.require(as_embeddings(X), requirements=["C", "W"])).to(choose_device(device))
+
+
+def _checked_on_device(tensor: Tensor) -> Tensor:
+    """What `as_embeddings` checks, without leaving the GPU."""
+    if tensor.ndim != 2 or tensor.numel() == 0 or tensor.is_complex():
+        as_embeddings(tensor[:1].cpu().numpy() if tensor.is_complex() else np.zeros(tensor.shape))  # says what is wrong
+    if tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.float() if tensor.dtype == torch.float16 else tensor.double()
+    is_bad = ~torch.isfinite(tensor).all(1)
+    if bool(is_bad.any()):
+        raise DataError(f"X: NaN or infinity in {name_rows(is_bad.cpu().numpy())}; remove or repair them")
+    return tensor
+
+
+def _scale(rows: Tensor) -> float:
+    """A power of two that brings the largest entry between 1/2 and 1: exact, and no square can overflow after it."""
+    largest = float(torch.maximum(rows.amax(), -rows.amin()))
+    if largest > LARGEST:
+        raise DataError(f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; divide X by a constant")
+    return 2.0 ** -max(math.frexp(largest)[1], -1000) if largest else 1.0
+
+
+def _distinct(rows: Tensor, groups: Groups, scale: float) -> tuple[Tensor, Tensor]:
+    """The distinct rows in float64, scaled, and how often each occurs."""
+    centroids = torch.empty(len(groups.first), rows.shape[1], dtype=torch.float64, device=rows.device)
+    for start in range(0, len(centroids), ENCODE_ROWS):
+        part = slice(start, start + ENCODE_ROWS)
+        centroids[part] = rows[groups.first[part]].double() * scale
+    sizes = torch.bincount(groups.member, minlength=len(centroids)).double()
+    return centroids, sizes
+
+
+def _chains(groups: Groups, n: int) -> tuple[Merges, Tensor]:
+    """Merge equal rows at height 0, in ascending order: the merges, and the node that holds each distinct row."""
+    member = groups.member.cpu()
+    order = torch.argsort(member, stable=True)
+    is_first = torch.ones(n, dtype=torch.bool)
+    is_first[1:] = member[order[1:]] != member[order[:-1]]
+    place = torch.arange(n) - torch.arange(n)[is_first][is_first.cumsum(0) - 1]  # 0, 1, 2, … within each group
+    joins = (place > 0).nonzero()[:, 0]
+    made = n + torch.arange(len(joins))
+    held = order.clone()  # the node that holds the group up to and including each place
+    held[joins] = made
+    device = groups.member.device
+    nodes = held[torch.cat([is_first[1:], torch.ones(1, dtype=torch.bool)]).nonzero()[:, 0]]
+    merges = Merges(held[joins - 1], order[joins], torch.zeros(len(joins), dtype=torch.float64), place[joins] + 1.0)
+    return merges, nodes.to(device)
+
+
+def _block(rows: Tensor, memory: int | None, workers: Workers) -> int:
+    kind = rows.device.type
+    needed = ELEMENT_BYTES * min(WIDTH[kind], len(rows)) * workers.n
+    if memory is None:
+        return max(needed, min(BLOCK_BYTES[kind], free_memory(rows.device) // 8))
+    if memory < needed:
+        raise UsageError(
+            f"memory: found {memory:,} bytes, expected at least {needed:,}, one row's products with the others"
+        )
+    return memory
+
+
+def _sorted_by_height(merges: list[Merges], n: int, scale: float) -> Floats:
+    """scipy's matrix: by height, and among equals in the order made, so that children come first."""
+    left, right, distance, size = (
+        torch.cat([getattr(merge, name).cpu() for merge in merges]).numpy()
+        for name in ("left", "right", "distance", "size")
+    )
+    order = np.argsort(distance, kind="stable")
+    node = np.arange(2 * n - 1)
+    node[n + order] = np.arange(n, 2 * n - 1)
+    a, b = node[left[order]], node[right[order]]
+    height = np.sqrt(distance[order]) / scale
+    return np.column_stack([np.minimum(a, b), np.maximum(a, b), height, size[order]]).astype(np.float64)
+
+
+class _Progress:
+    """Counts rows that have found their nearest, then merges, and tells the caller."""
+
+    def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
+        self.callback, self.total, self.done, self.lock = callback, total, 0, Lock()
+
+    def add(self, n: int) -> None:
+        with self.lock:  # workers report too
+            self.done += n
+            if self.callback is not None and n:
+                self.callback(self.done, self.total)
+
+    def finish(self) -> None:
+        if self.done < self.total:
+            self.add(self.total - self.done)

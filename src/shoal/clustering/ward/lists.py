@@ -1,0 +1,136 @@
+"""Neighbor lists whose bounds outlive merges: most nearest clusters are found without a scan.
+
+Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything outside the list. Slots
+in a list may be out of date; `parent` leads each to the cluster that holds it now. A low stays true through merges of
+the others because Ward is reducible; when a cluster merges itself, the lists of the two parts are joined and their
+lows carried over by Lance and Williams' formula. Distances in D dimensions are computed only for listed clusters whose
+low does not exceed the best one found.
+
+R rows at work, k entries of a list. A void entry has low = inf. Of several entries that lead to one cluster the
+smallest low is true; the others are harmless, since the cluster is measured before their larger lows are relied on.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward.bounds import Margins, merged_low
+from shoal.clustering.ward.exact import Geometry
+
+LAST = torch.iinfo(torch.int64).max
+
+PASSES = 4
+"""Entries measured one at a time, smallest low first, before all that are left are measured at once."""
+
+
+@dataclass(slots=True)
+class Lists:
+    """Neighbors of some clusters: (R, k) slots, (R, k) lows of their distances, (R,) a low for all others."""
+
+    index: Tensor
+    low: Tensor
+    outside: Tensor
+
+    def take(self, rows: Tensor) -> "Lists":
+        """The lists of some rows."""
+        return Lists(self.index[rows], self.low[rows], self.outside[rows])
+
+    def put(self, rows: Tensor, lists: "Lists") -> None:
+        """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `join` needs."""
+        self.index[rows] = lists.index
+        void = torch.isinf(lists.low)
+        self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(void, torch.inf)
+        self.outside[rows] = lists.outside
+
+
+@dataclass(slots=True)
+class Decision:
+    """The nearest cluster of some rows: slot and D, and whether it is certain; (R,) each."""
+
+    nearest: Tensor
+    distance: Tensor
+    is_certain: Tensor
+
+    def take(self, rows: Tensor) -> "Decision":
+        """The decisions of some rows."""
+        return Decision(self.nearest[rows], self.distance[rows], self.is_certain[rows])
+
+    def put(self, rows: Tensor, decision: "Decision") -> None:
+        """Overwrite the decisions of some rows."""
+        self.nearest[rows], self.distance[rows] = decision.nearest, decision.distance
+        self.is_certain[rows] = decision.is_certain
+
+
+def settle(
+    geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists, n_rounds: int, *, patience: float = torch.inf
+) -> Decision:
+    """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of `lists` in place.
+
+    A winner is certain when it is nearer than the low of what is outside. A row that is not so far and has more than
+    `patience` entries left is given up: a scan costs less.
+    """
+    sizes = geometry.sizes[rows]
+    values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
+    best = torch.full_like(lists.outside, torch.inf)
+    low = lists.low.clone()  # inf: void, or measured
+    at = torch.arange(len(rows), device=rows.device)  # rows still open
+    for _ in range(PASSES):
+        ahead, lead = low[at].min(1)
+        distance = geometry.distances(rows[at], lists.index[at, lead]).masked_fill_(torch.isinf(ahead), torch.inf)
+        values[at, lead], low[at, lead] = distance, torch.inf
+        best[at] = torch.minimum(best[at], distance)
+        at = at[~margins.certain(best[at], low[at].amin(1), sizes[at], n_rounds)]
+        if not len(at):
+            break
+    rival = ~margins.certain(best[at, None], low[at], sizes[at, None], n_rounds)
+    given_up = ~margins.certain(best[at], lists.outside[at], sizes[at], n_rounds) & (rival.sum(1) > patience)
+    row, column = (rival & ~given_up[:, None]).nonzero(as_tuple=True)
+    row = at[row]
+    values[row, column] = geometry.distances(rows[row], lists.index[row, column])
+    best = values.amin(1)
+    nearest = lists.index.masked_fill(values != best[:, None], LAST).amin(1)
+    lists.low = torch.where(torch.isfinite(values), margins.low(values), lists.low)
+    is_certain = margins.certain(best, lists.outside, sizes, n_rounds)
+    is_certain[at[given_up]] = False
+    return Decision(nearest, best, is_certain)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Merges of one round: `gone` goes into `kept`, their sizes before, and D between them; (R,) each."""
+
+    kept: Tensor
+    gone: Tensor
+    kept_sizes: Tensor
+    gone_sizes: Tensor
+    distance: Tensor
+
+    def take(self, rows: slice) -> "Pairs":
+        """Some of the pairs."""
+        return Pairs(
+            self.kept[rows], self.gone[rows], self.kept_sizes[rows], self.gone_sizes[rows], self.distance[rows]
+        )
+
+
+def join(left: Lists, right: Lists, pairs: Pairs, sizes: Tensor, span: tuple[Tensor, Tensor], eta: float) -> Lists:
+    """The lists of unions from the lists of their parts, whose slots are up to date.
+
+    `sizes` of all slots and `span`, the smallest and the largest live size, are those after the round. The low for what
+    is outside both lists is monotone in the outsider's size, so the ends of the span bound it.
+    """
+    a, b, h = pairs.kept_sizes[:, None], pairs.gone_sizes[:, None], pairs.distance[:, None]
+    k = left.index.shape[1]
+    own = pairs.kept[:, None]
+    left_low = left.low.masked_fill(left.index == own, torch.inf)
+    right_low = right.low.masked_fill(right.index == own, torch.inf)
+    out_left, out_right = left.outside[:, None], right.outside[:, None]
+    match = left.index[:, :, None] == right.index[:, None, :]  # (R, k, k)
+    both = right_low[:, None, :].expand(match.shape).masked_fill(~match, torch.inf).amin(2)
+    both = torch.where(match.any(2), both, out_right)  # (R, k) low of δ(right part, left's entry)
+    first = merged_low(left_low, both, h, a, b, sizes[left.index], eta)
+    second = merged_low(out_left, right_low, h, a, b, sizes[right.index], eta).masked_fill_(match.any(1), torch.inf)
+    outside = torch.minimum(*(merged_low(out_left, out_right, h, a, b, c, eta) for c in span))[:, 0]
+    low, order = torch.cat([first, second], 1).topk(k + 1, 1, largest=False)  # ascending
+    index = torch.cat([left.index, right.index], 1).gather(1, order[:, :k])
+    return Lists(index, low[:, :k].contiguous(), torch.minimum(outside, low[:, k]))

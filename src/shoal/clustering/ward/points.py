@@ -1,0 +1,100 @@
+"""Centroids made ready for matrix products, and the best of each row of a block of products.
+
+C clusters of a block of columns, R rows, D dimensions.
+"""
+
+from dataclasses import dataclass
+from types import TracebackType
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward.bounds import Precision
+from shoal.clustering.ward.workers import Scratch
+
+GROUP = 8
+"""Columns whose maximum stands for them in the first stage of `top`; a power of two."""
+
+FEW_PRODUCTS = 3e8
+"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
+
+ENCODE_ROWS = 1024
+"""Rows rounded at once."""
+
+
+@dataclass(slots=True)
+class Points:
+    """(C, D) centred centroids, rounded; (C,) half their squared lengths; (C,) the most that rounding moved them."""
+
+    points: Tensor
+    half: Tensor
+    reach: Tensor
+
+    @classmethod
+    def of(cls, centroids: Tensor, center: Tensor, precision: Precision) -> "Points":
+        """Round centred centroids and measure, in float64, what that did to each."""
+        exact = centroids - center
+        points = precision.round(exact)
+        wide = points.double()
+        half = torch.linalg.vector_norm(wide, dim=1).square() / 2
+        moved = torch.linalg.vector_norm(exact - wide, dim=1)
+        # Norms in float64 are off by far less than 1e-9; the second term is the rounding of the centring itself.
+        reach = moved * (1 + 1e-9) + torch.linalg.vector_norm(exact, dim=1) * 2.0**-52 + 1e-200
+        return cls(points, half, reach)
+
+    @classmethod
+    def blank(cls, like: Tensor, precision: Precision) -> "Points":
+        """Room for the points of centroids like these."""
+        half = torch.empty_like(like[:, 0], memory_format=torch.contiguous_format)
+        return cls(torch.empty_like(like, dtype=precision.dtype), half, half.clone())
+
+    def put(self, where: Tensor | slice, points: "Points") -> None:
+        """Overwrite some of the rows."""
+        self.points[where], self.half[where], self.reach[where] = points.points, points.half, points.reach
+
+    def take(self, where: Tensor | slice) -> "Points":
+        """Some of the rows."""
+        return Points(self.points[where], self.half[where], self.reach[where])
+
+
+class MatmulPrecision:
+    """While inside, float32 products may round their inputs to fewer bits, or may not, whatever the caller allows.
+
+    Points of a reduced precision fit it exactly, so nothing is lost; products of full float32 must stay that.
+    """
+
+    def __init__(self, precision: Precision, n_products: float = torch.inf) -> None:
+        self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
+
+    def __enter__(self) -> None:
+        self.before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(self.wanted)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        torch.set_float32_matmul_precision(self.before)
+
+
+def top(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """The k largest of each row of (R, C), descending, and their columns.
+
+    The k largest lie in the k groups of the largest maxima, so only those are searched.
+    """
+    n_rows, n_columns = values.shape
+    n_groups = n_columns // GROUP
+    if n_groups < 2 * k:
+        best = values.topk(min(k, n_columns), 1)
+        return best.values, best.indices
+    width = n_groups * GROUP // 2  # group g holds the columns g, g + n_groups, g + 2·n_groups, …
+    heads = scratch.array("heads", (n_rows, width), values.dtype)
+    torch.maximum(values[:, :width], values[:, width : 2 * width], out=heads)
+    while width > n_groups:
+        width //= 2
+        torch.maximum(heads[:, :width], heads[:, width : 2 * width], out=heads[:, :width])
+    groups = heads[:, :n_groups].topk(k, 1, sorted=False).indices  # (R, k)
+    offsets = torch.arange(0, n_groups * GROUP, n_groups, device=values.device)
+    rest = torch.arange(n_groups * GROUP, n_columns, device=values.device)
+    columns = torch.cat([(groups[:, :, None] + offsets).flatten(1), rest.expand(n_rows, -1)], 1)
+    best = values.gather(1, columns).topk(k, 1)
+    return best.values, columns.gather(1, best.indices)

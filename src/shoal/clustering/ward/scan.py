@@ -1,0 +1,231 @@
+"""A scan: the k nearest of all live clusters for some rows, proposed by matrix products, decided exactly.
+
+The product of a block of rows with all points gives a height for every pair, off by at most what `bounds.py` allows.
+The best k become the row's list, the next one bounds what is outside. Rows whose winner that does not prove are scanned
+again with more bits, at last in float64; where even float64 cannot tell candidates apart, all of those are measured.
+
+M clusters, R rows of a block, C columns of a block, k entries of a list.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
+from shoal.clustering.ward.exact import Geometry, move_to_front
+from shoal.clustering.ward.lists import Decision, Lists, settle
+from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points, top
+from shoal.clustering.ward.workers import Scratch, Workers
+
+WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
+"""Columns of a block at most: on the CPU their points stay in the cache while rows pass by."""
+
+ELEMENT_BYTES = 24
+"""Memory for each element of a block: values and weights of at most 8 bytes each, and what the top-k takes."""
+
+FUSED_ELEMENTS = 1 << 12
+"""What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
+
+MIN_ROWS = 64
+"""Rows that a worker is given at least."""
+
+UNDERFLOW = 2.0**-120
+"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
+
+Accept = Callable[[Tensor, Lists, Decision], None]
+"""Takes rows, their lists and their certain nearest."""
+
+
+@dataclass(slots=True)
+class Proposal:
+    """The best of some rows by products: (R, k+1) values and slots, and the points' measures, own (R,) and all (M,)."""
+
+    value: Tensor
+    index: Tensor
+    own: Points
+    half: Tensor
+    reach: Tensor
+
+
+class Scanner:
+    """Scans live clusters; keeps their points in the first of `precisions` and makes the others when needed."""
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        precisions: tuple[Precision, ...],
+        margins: Margins,
+        k: int,
+        memory: int,
+        workers: Workers,
+    ) -> None:
+        self.geometry, self.precisions, self.margins, self.k = geometry, precisions, margins, k
+        self.workers = workers
+        device = geometry.sizes.device
+        self.width = WIDTH[device.type]
+        self.n_elements = memory // ELEMENT_BYTES
+        self.scratch = Scratch(device)
+        self.center = geometry.centroids.mean(0)
+        self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
+        self.points = Points.blank(geometry.centroids, precisions[0])
+        self._encode(torch.arange(len(self.is_live), device=device))
+
+    def merge(self, kept: Tensor, gone: Tensor) -> None:
+        """Renew the points of merged clusters and drop the absorbed ones."""
+        self._encode(kept)
+        self.is_live[gone] = False
+
+    def keep(self, slots: Tensor) -> None:
+        """Forget all but the given slots (ascending)."""
+        move_to_front(self.points.points, slots, ENCODE_ROWS)
+        front = slice(len(slots))
+        self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
+        self.is_live = self.is_live[slots]
+
+    def scan(self, rows: Tensor, n_rounds: int, accept: Accept) -> None:
+        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
+        for precision in self.precisions:
+            rows = self._scan(rows, precision, n_rounds, accept)
+            if not len(rows):
+                return
+
+    def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+        """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all."""
+        blocks = torch.split(rows, self._block_rows(len(rows), precision))
+        n_products = len(blocks[0]) * self.geometry.centroids.numel()
+        with MatmulPrecision(precision, n_products):
+
+            def work(block: Tensor) -> Tensor:
+                return self._scan_block(block, precision, n_rounds, accept)
+
+            first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
+            left = torch.cat(self.workers.map(work, first))
+            if rest and 2 * len(left) > sum(map(len, first)) and precision is not FLOAT64:
+                return torch.cat([left, *rest])
+            return torch.cat([left, *self.workers.map(work, rest)])
+
+    def _block_rows(self, n_rows: int, precision: Precision) -> int:
+        """Rows scanned at once: what the memory allows each worker, and a share for every worker."""
+        per_row = min(self.width, len(self.is_live))
+        if precision is TENSOR_BFLOAT16:
+            per_row = min(per_row, FUSED_ELEMENTS)
+        share = max(MIN_ROWS, -(-n_rows // self.workers.n))
+        return max(1, min(share, self.n_elements // (self.workers.n * per_row)))
+
+    def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+        lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
+        is_last = precision is FLOAT64
+        tried = torch.arange(len(rows), device=rows.device) if is_last else is_hopeful.nonzero()[:, 0]
+        lists = lists.take(tried)
+        decision = settle(self.geometry, self.margins, rows[tried], lists, n_rounds)
+        if is_last:
+            self._exhaust(rows, decision, n_rounds)
+        sure = decision.is_certain.nonzero()[:, 0]
+        accept(rows[tried[sure]], lists.take(sure), decision.take(sure))
+        is_open = torch.ones_like(rows, dtype=torch.bool)
+        is_open[tried[sure]] = False
+        return rows[is_open]
+
+    def _encode(self, rows: Tensor) -> None:
+        def work(part: Tensor) -> None:
+            self.points.put(part, Points.of(self.geometry.centroids[part], self.center, self.precisions[0]))
+
+        self.workers.map(work, torch.split(rows, ENCODE_ROWS))
+
+    def _points(self, where: Tensor | slice, precision: Precision) -> Points:
+        if precision is self.precisions[0]:
+            return self.points.take(where)
+        return Points.of(self.geometry.centroids[where], self.center, precision)
+
+    def _propose(self, rows: Tensor, precision: Precision) -> Proposal:
+        """The k+1 best columns of each row, by the value (p·q - |p|²/2 - |q|²/2)·c/(s+c), which is -δ/4s."""
+        own = self._points(rows, precision)
+        n_best = self.k + 1
+        if precision is TENSOR_BFLOAT16:
+            alive = self.points.half.masked_fill(~self.is_live, torch.inf)
+            best, at = triton_scan.best_columns(rows, self.points.points, alive, self.geometry.sizes, n_best)
+            return Proposal(best, at, own, self.points.half, self.points.reach)
+        value, index = own.half.new_empty(len(rows), 0), rows.new_empty(len(rows), 0)
+        half, reach = [], []
+        for start in range(0, len(self.is_live), self.width):
+            columns = slice(start, min(start + self.width, len(self.is_live)))
+            theirs = self._points(columns, precision)
+            best, at = top(self._values(rows, own, columns, theirs, precision), n_best, self.scratch)
+            value, index = torch.cat([value, best], 1), torch.cat([index, at + start], 1)
+            if start:
+                value, order = value.topk(min(n_best, value.shape[1]), 1)
+                index = index.gather(1, order)
+            half.append(theirs.half)
+            reach.append(theirs.reach)
+        return Proposal(value, index, own, torch.cat(half), torch.cat(reach))
+
+    def _values(self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision) -> Tensor:
+        """(R, C) values of a block; -inf for a row's own column and for the dead."""
+        dtype, shape = precision.value_dtype, (len(rows), len(theirs.half))
+        values = self.scratch.array("values", shape, dtype)
+        alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
+        torch.add(-own.half[:, None].to(dtype), alive, out=values)
+        values.addmm_(own.points, theirs.points.T)
+        ratio = self.scratch.array("heads", shape, dtype)
+        inverse = (1 / self.geometry.sizes[columns]).to(dtype)
+        torch.mul(self.geometry.sizes[rows, None].to(dtype), inverse, out=ratio)
+        values.div_(ratio.add_(1))
+        is_own = (rows >= columns.start) & (rows < columns.stop)
+        values[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = -torch.inf
+        return values
+
+    def _listed(self, rows: Tensor, proposal: Proposal, precision: Precision) -> tuple[Lists, Tensor]:
+        """Lists with lows, and which rows they may settle: where the best height is below what is outside."""
+        sizes = self.geometry.sizes
+        s = sizes[rows, None]
+        height = proposal.value.double() * (-4 * s)  # (R, k+1), inf: nobody
+        least = height * (1 - 16 * precision.unit)  # the weight's own roundings
+        half, reach = proposal.own.half[:, None], proposal.own.reach[:, None]
+        error = self._error(half, proposal.half[proposal.index], precision)
+        low = lower(least, weight(s, sizes[proposal.index]), error, reach + proposal.reach[proposal.index])
+        low = torch.where(torch.isinf(height), torch.inf, low)
+        if proposal.index.shape[1] <= self.k:
+            return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
+        most = weight(s, sizes[self.is_live].max())
+        error = self._error(half, proposal.half[self.is_live].max(), precision)
+        outside = lower(least[:, -1:], most, error, reach + proposal.reach[self.is_live].max())
+        outside = torch.where(torch.isinf(height[:, -1:]), torch.inf, outside)[:, 0]
+        return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0] < outside
+
+    def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:
+        """Lists that hold everyone, filled up with void entries."""
+        missing = self.k - index.shape[1]
+        index = torch.cat([index, rows[:, None].expand(-1, missing)], 1)
+        low = torch.nn.functional.pad(low, (0, missing), value=torch.inf)
+        return Lists(index, low, torch.full_like(low[:, 0], torch.inf))
+
+    def _error(self, half: Tensor, other: Tensor, precision: Precision) -> Tensor:
+        """E: how far the squared distance of two points may be off in a product of `precision`."""
+        n_columns = self.geometry.centroids.shape[1]
+        magnitude = 2 * (half * other).sqrt() + half + other
+        return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * UNDERFLOW
+
+    def _exhaust(self, rows: Tensor, decision: Decision, n_rounds: int) -> None:
+        """Measure, for each uncertain row, every cluster that float64 products cannot rule out."""
+        sizes = self.geometry.sizes
+        for at in (~decision.is_certain).nonzero()[:, 0].tolist():
+            row = rows[at : at + 1]
+            own = self._points(row, FLOAT64)
+            rivals = []
+            for start in range(0, len(self.is_live), ENCODE_ROWS):
+                columns = slice(start, min(start + ENCODE_ROWS, len(self.is_live)))
+                theirs = self._points(columns, FLOAT64)
+                height = self._values(row, own, columns, theirs, FLOAT64)[0] * (-4 * sizes[row])
+                error = self._error(own.half, theirs.half, FLOAT64)
+                least = height * (1 - 16 * FLOAT64.unit)
+                low = lower(least, weight(sizes[row], sizes[columns]), error, own.reach + theirs.reach)
+                is_out = torch.isinf(height) | self.margins.certain(decision.distance[at], low, sizes[row], n_rounds)
+                rivals.append((~is_out).nonzero()[:, 0] + start)
+            others = torch.cat(rivals)
+            distance = self.geometry.distances(row.expand(len(others)), others)
+            decision.distance[at] = distance.min()
+            decision.nearest[at] = others[distance == distance.min()].min()
+        decision.is_certain[:] = True

@@ -1,0 +1,143 @@
+"""The scan of `scan.py` as one kernel: tile product, Ward weight and running top-k, nothing of size R x M written.
+
+Each program takes BLOCK_R rows and a share of the columns. It multiplies tiles of bfloat16 points, adds in float32,
+turns products into values and keeps the best K of each row in registers: while some row has a value above its worst
+kept one, the row's largest goes in its place. After a few tiles that is rare, so the products set the pace. The values
+are those of `Scanner._values` up to rounding, which TENSOR_BFLOAT16 allows for: they propose, and decide nothing.
+
+Needs triton (it comes with CUDA builds of torch). Under TRITON_INTERPRET=1 the kernel runs on the CPU, for tests.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK_R, BLOCK_C, BLOCK_D = 128, 128, 64
+
+N_PROGRAMS = 528
+"""Programs wanted at least, four per multiprocessor of a large card; few rows are split over their columns."""
+
+_is_wanted: ContextVar[bool] = ContextVar("is_wanted", default=True)
+
+
+def is_available(device: torch.device) -> bool:
+    """Whether the kernel can run on this device and is wanted."""
+    is_interpreted = _is_interpreted()
+    if not _is_wanted.get() or not (device.type == "cuda" or is_interpreted):
+        return False
+    try:
+        import triton  # noqa: F401
+    except ImportError:
+        return False
+    return is_interpreted or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def _is_interpreted() -> bool:
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@contextmanager
+def wanted(is_wanted: bool) -> Iterator[None]:
+    """While inside, the kernel is used, or is not; the tree is the same either way."""
+    token = _is_wanted.set(is_wanted)
+    try:
+        yield
+    finally:
+        _is_wanted.reset(token)
+
+
+def best_columns(rows: Tensor, points: Tensor, half: Tensor, sizes: Tensor, n_best: int) -> tuple[Tensor, Tensor]:
+    """The `n_best` largest values of each row in `rows` (R,), descending, and their columns: (R, n_best) each.
+
+    `points` (M, D) bfloat16, `half` (M,) half their squared lengths, inf for the dead, `sizes` (M,). Columns past the
+    last live one have value -inf.
+    """
+    n_rows, n_columns, kept = len(rows), len(points), _power_of_two(n_best)
+    n_blocks = -(-n_rows // BLOCK_R)
+    n_tiles = -(-n_columns // BLOCK_C)
+    n_splits = max(1, min(n_tiles // 8, -(-N_PROGRAMS // n_blocks)))
+    tiles = -(-n_tiles // n_splits)
+    value = torch.empty(n_rows, n_splits, kept, dtype=torch.float32, device=rows.device)
+    index = torch.empty(n_rows, n_splits, kept, dtype=torch.int32, device=rows.device)
+    if _is_interpreted():  # it multiplies the bits of bfloat16 as if they were whole numbers; float32 holds the same
+        points = points.float()
+    single = (half.float(), sizes.float(), (1 / sizes).float())
+    _kernel()[(n_blocks, n_splits)](
+        rows, points, *single, value, index, n_rows, n_columns, n_splits, tiles,
+        N_DIMS=points.shape[1], KEPT=kept, BLOCK_R=BLOCK_R, BLOCK_C=BLOCK_C, BLOCK_D=BLOCK_D, num_warps=8, num_stages=3,
+    )  # fmt: skip
+    best = value.flatten(1).topk(min(n_best, n_columns), 1)
+    return best.values, index.flatten(1).gather(1, best.indices).long()
+
+
+def _power_of_two(n: int) -> int:
+    return max(2, 1 << (n - 1).bit_length())
+
+
+@cache
+def _kernel() -> Any:
+    """Build the kernel on first use, so that machines without triton can import this file."""
+    import triton
+    import triton.language as tl
+
+    # Sizes change every round; specialised on them, the kernel would be compiled over and over.
+    @triton.jit(do_not_specialize=["n_rows", "n_columns", "n_splits", "tiles"])  # type: ignore[untyped-decorator]
+    def kernel(  # type: ignore[no-untyped-def]
+        rows_at, points_at, half_at, sizes_at, inverse_at, value_at, index_at, n_rows, n_columns, n_splits, tiles,
+        N_DIMS: tl.constexpr, KEPT: tl.constexpr,
+        BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
+    ):  # fmt: skip
+        place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+        is_row = place < n_rows
+        row = tl.load(rows_at + place, mask=is_row, other=0)
+        half = tl.load(half_at + row)
+        size = tl.load(sizes_at + row)
+        slots = tl.arange(0, KEPT)
+        best = tl.full((BLOCK_R, KEPT), float("-inf"), tl.float32)
+        best_index = tl.zeros((BLOCK_R, KEPT), tl.int32)
+        dims = tl.arange(0, BLOCK_D)
+        tile = tl.program_id(1) * tiles
+        last = tile + tiles
+        while tile < last:
+            column = tile * BLOCK_C + tl.arange(0, BLOCK_C)
+            is_column = column < n_columns
+            safe = tl.where(is_column, column, 0)
+            product = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+            for start in range(0, N_DIMS, BLOCK_D):
+                is_dim = start + dims < N_DIMS
+                mine = tl.load(
+                    points_at + row.to(tl.int64)[:, None] * N_DIMS + (start + dims)[None, :],
+                    mask=is_dim[None, :], other=0.0,
+                )  # fmt: skip
+                theirs = tl.load(
+                    points_at + safe.to(tl.int64)[None, :] * N_DIMS + (start + dims)[:, None],
+                    mask=is_dim[:, None], other=0.0,
+                )  # fmt: skip
+                product = tl.dot(mine, theirs, product)
+            other = tl.load(half_at + safe, mask=is_column, other=float("inf"))
+            inverse = tl.load(inverse_at + safe, mask=is_column, other=1.0)
+            value = (product - half[:, None] - other[None, :]) / (size[:, None] * inverse[None, :] + 1.0)
+            value = tl.where(is_column[None, :] & (column[None, :] != row[:, None]), value, float("-inf"))
+            largest = tl.max(value, axis=1)
+            worst = tl.min(best, axis=1)
+            while tl.max((largest > worst).to(tl.int32), axis=0) > 0:
+                at = tl.argmax(value, axis=1)
+                out = tl.argmin(best, axis=1)
+                is_better = (largest > worst)[:, None] & (slots[None, :] == out[:, None])
+                best = tl.where(is_better, largest[:, None], best)
+                best_index = tl.where(is_better, (tile * BLOCK_C + at)[:, None].to(tl.int32), best_index)
+                value = tl.where(tl.arange(0, BLOCK_C)[None, :] == at[:, None], float("-inf"), value)
+                largest = tl.max(value, axis=1)
+                worst = tl.min(best, axis=1)
+            tile += 1
+        target = (place.to(tl.int64)[:, None] * n_splits + tl.program_id(1)) * KEPT + slots[None, :]
+        tl.store(value_at + target, best, mask=is_row[:, None])
+        tl.store(index_at + target, best_index, mask=is_row[:, None])
+
+    return kernel

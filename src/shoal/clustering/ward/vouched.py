@@ -1,0 +1,87 @@
+"""Neighbor lists that someone vouches for, so that the tree can start without a scan.
+
+What a list leaves out cannot be checked without a scan, so a bare array of neighbors proves nothing. `vouch` is for the
+code that has just searched this very matrix exactly; it ties the lists to the matrix by fingerprints of both. Any other
+matrix, order of rows, or list changed on the way is noticed, and `ward_linkage` then scans as if it had been given
+nothing. What is trusted is one sentence: *no row outside a list has a larger inner product than the list's last.*
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward.bounds import weight
+from shoal.clustering.ward.duplicates import Groups, fingerprint
+from shoal.clustering.ward.lists import Lists
+from shoal.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vouched:
+    """Exact k-nearest lists of one matrix: (N, k) rows, (N, k) float64 inner products, falling, and fingerprints."""
+
+    indices: Tensor
+    similarities: Tensor
+    matrix_fingerprint: int
+    lists_fingerprint: int
+
+    def is_of(self, rows: Tensor) -> bool:
+        """Whether these are, bit for bit, the lists that were vouched for, of exactly this matrix."""
+        if len(self.indices) != len(rows) or self.lists_fingerprint != _of_lists(self.indices, self.similarities):
+            return False
+        return self.matrix_fingerprint == fingerprint(rows)
+
+
+def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
+    """State that `indices` (N, k) are the rows of largest inner product with each row of `rows`, itself left out.
+
+    `similarities` are those products in float64, off by no more than summation in float64 may be; float32 says too
+    little about what is outside and is refused.
+    """
+    _check(indices, len(rows))
+    if similarities.shape != indices.shape or similarities.dtype != torch.float64:
+        found = f"{tuple(similarities.shape)} {similarities.dtype}"
+        raise UsageError(f"similarities: found {found}, expected {tuple(indices.shape)} torch.float64")
+    return Vouched(indices, similarities, fingerprint(rows), _of_lists(indices, similarities))
+
+
+def ready_lists(
+    neighbors: Any, rows: Tensor, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float
+) -> Lists | None:
+    """Lists of the distinct rows from what the caller handed in, or None where it cannot be relied on."""
+    if not isinstance(neighbors, Vouched):
+        is_array = isinstance(neighbors, Tensor | np.ndarray | list)
+        _check(torch.as_tensor(neighbors if is_array else neighbors.indices), len(rows))
+        return None
+    if not neighbors.is_of(rows):
+        return None
+    first = groups.first
+    index = groups.member[neighbors.indices.to(first.device)[first]]  # (M, k)
+    similarity = neighbors.similarities.to(first.device)[first] * scale**2
+    half = torch.linalg.vector_norm(centroids, dim=1).square() / 2  # (M,)
+    slack = 2 * (centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())  # two products and the norms, each off by γ
+    gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared distances
+    low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == _arange(index), torch.inf)
+    last = (2 * (half + half.min() - similarity[:, -1] - slack)).clamp(min=0)
+    return Lists(index, low, weight(sizes, sizes.min()) * last)
+
+
+def _arange(index: Tensor) -> Tensor:
+    return torch.arange(len(index), device=index.device)[:, None]
+
+
+def _of_lists(indices: Tensor, similarities: Tensor) -> int:
+    return fingerprint(indices.double()) ^ (3 * fingerprint(similarities))
+
+
+def _check(indices: Tensor, n_rows: int) -> None:
+    shape = tuple(indices.shape)
+    if indices.ndim != 2 or len(indices) != n_rows or not 1 <= shape[1] < max(n_rows, 2):
+        raise UsageError(f"neighbors: found shape {shape}, expected ({n_rows}, k) with k from 1 to {n_rows - 1}")
+    if indices.dtype not in (torch.int32, torch.int64):
+        raise UsageError(f"neighbors: found dtype {indices.dtype}, expected int64 row numbers")
+    if bool(((indices < 0) | (indices >= n_rows)).any()):
+        raise UsageError(f"neighbors: found row numbers outside 0 to {n_rows - 1}; give the rows' own neighbors")

@@ -1,0 +1,25 @@
+"""Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
+
+from shoal.data.benchmarks.benchmark import Benchmark, InductiveSplit, inductive_split, read_benchmark
+from shoal.data.benchmarks.catalog import BENCHMARKS, BenchmarkFacts, get_facts
+from shoal.data.benchmarks.pool import Part
+from shoal.data.benchmarks.preparation import Preparation, prepare
+from shoal.data.benchmarks.split import ClassSplit, load_split
+from shoal.data.benchmarks.verification import Verification, verify
+
+__all__ = [
+    "BENCHMARKS",
+    "Benchmark",
+    "BenchmarkFacts",
+    "ClassSplit",
+    "InductiveSplit",
+    "Part",
+    "Preparation",
+    "Verification",
+    "get_facts",
+    "inductive_split",
+    "load_split",
+    "prepare",
+    "read_benchmark",
+    "verify",
+]

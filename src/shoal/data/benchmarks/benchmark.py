@@ -1,0 +1,129 @@
+"""A benchmark ready for use: a collection without hidden labels, and the truth for those who score."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.data.benchmarks.catalog import BenchmarkFacts, get_facts
+from shoal.data.benchmarks.layouts import PARTS, read_pool
+from shoal.data.benchmarks.pool import Part, Pool
+from shoal.data.benchmarks.split import ClassSplit, load_split
+from shoal.data.benchmarks.zipped import ZipImages
+from shoal.data.collection import Collection, Truth
+from shoal.data.readers.folders import check_folder
+from shoal.data.splits import hold_out_validation, known_novel_split
+from shoal.errors import DataError, UnknownName
+
+VALIDATION_SHARE = 0.1
+"""Share of the training part that the inductive protocol sets aside."""
+MAX_NAMED = 3
+"""How many absent images an error names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """One part of a benchmark under a known/novel split."""
+
+    name: str
+    part: Part
+    collection: Collection
+    """Labels of the drawn images of known classes; -1 for everything else, and for the whole test part."""
+    truth: Truth
+    """True labels in the same order, known classes first; for scorers alone."""
+    facts: BenchmarkFacts
+    split: ClassSplit
+    seed: int
+    """Seed of the labeled draw; the published one is `split.seed`."""
+
+    @property
+    def n_clusters(self) -> int:
+        """The true number of classes, for protocols in which it is given."""
+        return self.split.n_classes
+
+
+@dataclass(frozen=True, eq=False)
+class InductiveSplit:
+    """The training part cut in two; accuracy is then measured on the official test part."""
+
+    training: Benchmark
+    validation: Benchmark
+
+
+def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "train", seed: int = 0) -> Benchmark:
+    """Read a benchmark from its official layout, or another one it is found in, under `root`.
+
+    With seed 0 and the official order of images, the labeled images are exactly those of the published split. Counts
+    that differ from the published ones are notes of the collection; listed images that are absent are an error.
+    """
+    if part not in PARTS:
+        raise UnknownName("part", part, PARTS)
+    facts, split = get_facts(name), load_split(name)
+    folder = check_folder(root)
+    pool = read_pool(name, folder, part)
+    if pool.absent:
+        listed = ", ".join(pool.absent[:MAX_NAMED]) + (", …" if len(pool.absent) > MAX_NAMED else "")
+        raise DataError(
+            f"{folder}: {len(pool.absent):,} listed file(s) or classes of {facts.title} are not there ({listed}); "
+            f"`shoal datasets verify {name} {folder}` lists them all"
+        )
+    return build(name, pool, facts, split, part, seed)
+
+
+def build(name: str, pool: Pool, facts: BenchmarkFacts, split: ClassSplit, part: Part, seed: int) -> Benchmark:
+    """Draw the labeled images in official order, then sort by name, as collections are."""
+    true_labels = split.places[pool.class_ids]  # (N,) known classes first
+    labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
+    if part == "train":
+        labels = known_novel_split(true_labels, range(len(split.known)), split.labeled_share, seed=seed)
+    order = np.array(sorted(range(len(pool.names)), key=pool.names.__getitem__), dtype=np.int64)
+    names = tuple(pool.names[i] for i in order)
+    classes = tuple(pool.classes[i] for i in (*split.known, *split.novel))
+    collection = Collection(
+        names,
+        labels[order],
+        classes[: len(split.known)],
+        root=pool.root,
+        images=None if pool.images is None else _reorder(pool.images, order),
+        layout=f"{facts.title}, {part} part: {pool.layout}",
+        notes=pool.notes + _differences(len(names), facts, part),
+    )
+    truth = Truth(names, true_labels[order], classes, len(split.known))
+    return Benchmark(name, part, collection, truth, facts, split, seed)
+
+
+def inductive_split(benchmark: Benchmark, *, share: float = VALIDATION_SHARE, seed: int = 0) -> InductiveSplit:
+    """Set aside validation images: `share` of the labeled ones of each class, and of the unlabeled ones at random.
+
+    The released code draws its unlabeled validation images class by hidden class, which tells it how the novel classes
+    are distributed; here only given labels are read.
+    """
+    cut = hold_out_validation(benchmark.collection.labels, share=share, rng=np.random.default_rng(seed))
+    return InductiveSplit(_subset(benchmark, cut.training), _subset(benchmark, cut.validation))
+
+
+def _subset(benchmark: Benchmark, index: Ints) -> Benchmark:
+    collection, truth = benchmark.collection, benchmark.truth
+    names = tuple(collection.names[i] for i in index)
+    if isinstance(collection.images, ZipImages):  # stay lazy: Collection.subset would open every image now
+        part = replace(collection, names=names, labels=collection.labels[index], images=collection.images.take(index))
+    else:
+        part = collection.subset(index)
+    return replace(benchmark, collection=part, truth=replace(truth, names=names, labels=truth.labels[index]))
+
+
+def _reorder(images: Sequence[Any] | NDArray[np.uint8], order: Ints) -> Sequence[Any] | NDArray[np.uint8]:
+    if (np.diff(order) == 1).all():  # already sorted: half a gigabyte need not be copied
+        return images
+    return images.take(order) if isinstance(images, ZipImages) else np.asarray(images)[order]
+
+
+def _differences(n_found: int, facts: BenchmarkFacts, part: Part) -> tuple[str, ...]:
+    published = facts.n_images if part == "train" else facts.n_test
+    if n_found == published:
+        return ()
+    return (f"{n_found:,} images, but the published {part} part has {published:,}: results cannot be compared",)

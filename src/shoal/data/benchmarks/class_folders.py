@@ -1,0 +1,86 @@
+"""A folder per class: ImageNet, Herbarium, and any benchmark that was unpacked or exported that way."""
+
+from pathlib import Path
+
+import numpy as np
+
+from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part, Pool
+from shoal.data.benchmarks.split import ClassSplit
+from shoal.data.readers.folders import list_folder
+from shoal.errors import DataError
+
+N_SYNSETS = 1_000
+MAX_NAMED = 3
+"""How many strange folders a note lists."""
+
+
+def read_herbarium(home: Path, part: Part, split: ClassSplit) -> Pool:
+    """Read small-train or small-validation; class ids are places in the folder names of small-train, sorted as text."""
+    folder = "small-train" if part == "train" else "small-validation"
+    reference = home / "small-train" if (home / "small-train").is_dir() else home / folder
+    class_names = _sorted_folders(reference)
+    if len(class_names) != split.n_classes:
+        raise DataError(
+            f"{reference}: found {len(class_names)} class folders, expected {split.n_classes}; the split counts their "
+            "sorted names, so all must be there: unpack the archive again"
+        )
+    return _read(home, folder, class_names, "the official class folders", ())
+
+
+def read_imagenet(home: Path, part: Part, split: ClassSplit) -> Pool:
+    """Read the 100 synsets of the split from train or val; other synsets may lie beside them.
+
+    Where all 1,000 are there, the 100 must stand at the published places, or these are not the folders of ILSVRC 2012.
+    """
+    folder, names = "train" if part == "train" else "val", _names(split)
+    found = _sorted_folders(home / folder)
+    drawn = np.sort(np.random.RandomState(split.seed).choice(N_SYNSETS, len(names), replace=False))
+    if len(found) == N_SYNSETS and tuple(found[i] for i in drawn) != names:
+        raise DataError(
+            f"{home / folder}: 1,000 folders, but not the synsets of ILSVRC 2012; expected their WordNet ids"
+        )
+    return _read(home, folder, names, "a folder per synset", ())
+
+
+def read_class_folders(home: Path, part: Part, split: ClassSplit) -> Pool:
+    """Read train/<class> or test/<class>, classes found by name; which image came first officially is not known."""
+    notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
+    strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
+    if strange:
+        listed = ", ".join(sorted(strange)[:MAX_NAMED]) + (", …" if len(strange) > MAX_NAMED else "")
+        notes += (f"{len(strange):,} folder(s) in {part} are no class of this benchmark and not read: {listed}",)
+    return _read(home, part, _names(split), "a folder per class", notes)
+
+
+def class_of_folder(split: ClassSplit) -> dict[str, int]:
+    """Folder name -> official class id; a slash in a class name ('F/A-18') is a dash in the folder's."""
+    return {_folder_name(name): i for i, name in enumerate(_names(split))}
+
+
+def _read(home: Path, part_folder: str, class_names: tuple[str, ...], layout: str, notes: tuple[str, ...]) -> Pool:
+    names: list[str] = []
+    class_ids: list[int] = []
+    absent = []
+    # Class by class, files sorted inside each: the order of an ImageFolder, which sorting whole paths would not give.
+    for class_id, class_name in enumerate(class_names):
+        folder = f"{part_folder}/{_folder_name(class_name)}"
+        found = list_folder(home / folder).names if (home / folder).is_dir() else ()
+        if not found:
+            absent.append(f"{folder}/")
+        names += [f"{folder}/{name}" for name in found]
+        class_ids += [class_id] * len(found)
+    ids = np.array(class_ids, dtype=np.int64)
+    return Pool(tuple(names), ids, class_names, layout, root=home, absent=tuple(absent), notes=notes)
+
+
+def _names(split: ClassSplit) -> tuple[str, ...]:
+    assert split.class_names is not None, f"{split.name} has no class names"
+    return split.class_names
+
+
+def _folder_name(class_name: str) -> str:
+    return class_name.replace("/", "-")
+
+
+def _sorted_folders(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")))

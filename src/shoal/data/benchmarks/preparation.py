@@ -1,0 +1,101 @@
+"""Preparation without a network: unpack what was downloaded, write an index, say what is still to be fetched."""
+
+import csv
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.arrays import UNLABELED
+from shoal.data.benchmarks.archives import unpack
+from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
+from shoal.data.benchmarks.catalog import Archive, get_facts
+from shoal.data.benchmarks.split import load_split
+from shoal.data.benchmarks.verification import Verification, verify
+from shoal.data.readers.folders import check_folder
+from shoal.files import write_text
+
+NESTED = "imagenet100"
+"""The benchmark whose training archive is a tar of one tar per class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What was done, and what remains to be done by hand."""
+
+    name: str
+    root: Path
+    unpacked: tuple[str, ...]
+    """Sentences: what was unpacked, what was left as it was."""
+    index: tuple[str, ...]
+    """Sentences: which index was written or kept."""
+    to_fetch: tuple[str, ...]
+    """Sentences: what to download and from where; empty when the benchmark is complete."""
+    verification: Verification
+
+    def describe(self) -> str:
+        """Say it in words, the verification last."""
+        lines = [*self.unpacked, *self.index, *self.to_fetch]
+        return "\n".join([*lines, *([""] if lines else []), self.verification.describe()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Turn it into plain values."""
+        steps = {"unpacked": self.unpacked, "index": self.index, "to_fetch": self.to_fetch}
+        return {**{key: list(value) for key, value in steps.items()}, **self.verification.to_dict()}
+
+
+def prepare(name: str, root: str | os.PathLike[str]) -> Preparation:
+    """Unpack the official archives found in `root`, index the training part, and verify.
+
+    Nothing is downloaded and no file is overwritten. The index `<name>-train.csv` (path, label; no label for unlabeled
+    images) is written where the images are files, so that any command that reads a table can use the benchmark.
+    """
+    facts, folder = get_facts(name), check_folder(root)
+    unpacked = [sentence for archive in facts.archives for sentence in _unpack(name, archive, folder)]
+    verification = verify(name, folder)
+    index: tuple[str, ...] = ()
+    if verification.parts[0].is_complete:
+        index = (_write_index(read_benchmark(name, folder), folder),)
+    to_fetch = () if verification.is_complete else _what_to_fetch(name, folder)
+    return Preparation(name, folder, tuple(unpacked), index, to_fetch, verification)
+
+
+def _unpack(name: str, archive: Archive, root: Path) -> list[str]:
+    found = next((root / file for file in archive.names if (root / file).is_file()), None)
+    if found is None:
+        return []
+    there = next((left for left in archive.leaves if (root / left).exists()), None)
+    if there is not None:
+        return [f"{found.name}: {there} is there already and stays as it is"]
+    appeared = unpack(found, root, only=load_split(name).class_names if name == NESTED else None)
+    return [f"{found.name}: unpacked {', '.join(appeared) or 'nothing new'}"]
+
+
+def _write_index(benchmark: Benchmark, root: Path) -> str:
+    collection = benchmark.collection
+    if collection.root is None:
+        return f"no index needed: {collection.layout}, no files of its own"
+    prefix = collection.root.relative_to(root)
+    buffer = io.StringIO()
+    rows = csv.writer(buffer, lineterminator="\n")
+    rows.writerow(["path", "label"])
+    for name, label in zip(collection.names, collection.labels, strict=True):
+        rows.writerow([(prefix / name).as_posix(), "" if label == UNLABELED else collection.classes[label]])
+    target = root / f"{benchmark.name}-train.csv"
+    if not target.exists():
+        write_text(target, buffer.getvalue())
+        return f"{target.name}: written, {collection.count()}"
+    is_same = target.read_bytes() == buffer.getvalue().encode("utf-8")
+    return f"{target.name}: {'already there' if is_same else 'there already with other content; not overwritten'}"
+
+
+def _what_to_fetch(name: str, root: Path) -> tuple[str, ...]:
+    facts = get_facts(name)
+    absent = [archive for archive in facts.archives if not any((root / left).exists() for left in archive.leaves)]
+    files = ", ".join(archive.names[0] for archive in absent) or "what is listed as missing below"
+    return (
+        f"to fetch: {files}",
+        f"from: {facts.page}; terms: {facts.terms}",
+        f"then: put it in {root} and run this command again; expected is {facts.layout}",
+    )

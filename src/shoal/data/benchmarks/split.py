@@ -1,0 +1,89 @@
+"""The class split of a benchmark: which classes are known, read from JSON that anyone can review.
+
+`splits/SHA256SUMS` holds the checksum of each file; one that was changed is refused, because results under it could
+not be compared with anybody's.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.data.benchmarks.catalog import get_facts
+from shoal.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSplit:
+    """Known and novel classes by official id, and the recipe of the labeled draw."""
+
+    name: str
+    known: tuple[int, ...]
+    """Official ids in the order of the split; their places 0, 1, … are the labels."""
+    novel: tuple[int, ...]
+    """Official ids that follow; places count on."""
+    class_names: tuple[str, ...] | None
+    """Names by official id; None where only the folders of the download know them."""
+    labeled_share: float
+    seed: int
+    """Seed of the published draw."""
+    sha256: str
+    """Checksum of the file, to be recorded with every result."""
+
+    @property
+    def n_classes(self) -> int:
+        """Known and novel classes together."""
+        return len(self.known) + len(self.novel)
+
+    @property
+    def places(self) -> Ints:
+        """(K,) official id -> label, known classes first in the order of the split."""
+        places = np.empty(self.n_classes, dtype=np.int64)
+        places[[*self.known, *self.novel]] = np.arange(self.n_classes)
+        return places
+
+
+@cache
+def load_split(name: str) -> ClassSplit:
+    """Read the split of a benchmark and check it against its checksum and the published class counts."""
+    facts = get_facts(name)
+    folder = files("shoal.data.benchmarks") / "splits"
+    raw = (folder / f"{name}.json").read_bytes()
+    lines = (folder / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    sums = {file: checksum for checksum, file in map(str.split, lines)}
+    split = parse_split(name, raw, expected_sha256=sums[f"{name}.json"])
+    assert (split.n_classes, len(split.known)) == (facts.n_classes, facts.n_known)
+    return split
+
+
+def parse_split(name: str, raw: bytes, *, expected_sha256: str) -> ClassSplit:
+    """Turn the bytes of a split file into a `ClassSplit`; refuse bytes that are not the published ones."""
+    found = hashlib.sha256(raw).hexdigest()
+    if found != expected_sha256:
+        raise DataError(
+            f"splits/{name}.json: found SHA-256 {found[:12]}…, expected {expected_sha256[:12]}…; "
+            "the split was changed, so results would not be comparable; install shoal again"
+        )
+    content = json.loads(raw)
+    entries = [*content["known"], *content["novel"]]
+    assert sorted(entry["id"] for entry in entries) == list(range(len(entries)))
+    return ClassSplit(
+        name,
+        tuple(entry["id"] for entry in content["known"]),
+        tuple(entry["id"] for entry in content["novel"]),
+        _names_by_id(entries),
+        content["labeled_draw"]["share"],
+        content["labeled_draw"]["seed"],
+        found,
+    )
+
+
+def _names_by_id(entries: list[dict[str, Any]]) -> tuple[str, ...] | None:
+    if "name" not in entries[0]:
+        return None
+    return tuple(entry["name"] for entry in sorted(entries, key=lambda entry: int(entry["id"])))

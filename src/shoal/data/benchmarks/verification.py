@@ -1,0 +1,151 @@
+"""Verification: what of a benchmark is present, what is missing, and its counts beside the published ones."""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.data.benchmarks.benchmark import build
+from shoal.data.benchmarks.catalog import BenchmarkFacts, get_facts
+from shoal.data.benchmarks.layouts import PARTS, find_layout, hint_at_pickles
+from shoal.data.benchmarks.pool import Part, Pool
+from shoal.data.benchmarks.split import load_split
+from shoal.data.readers.folders import check_folder
+from shoal.errors import DataError
+
+MAX_LINES = 20
+"""How many missing files the text lists; JSON lists them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number found, beside the published one."""
+
+    what: str
+    found: int
+    published: int
+    within: int = 0
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is the published number, as exactly as that is known."""
+        return abs(self.found - self.published) <= self.within
+
+    def describe(self) -> str:
+        """One line: 'images 5,994 (published 5,994)'."""
+        about = "about " if self.within else ""
+        return f"{self.what} {self.found:,} (published {about}{self.published:,})"
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """What was found of one part."""
+
+    part: Part
+    layout: str
+    """The layout found, or the one nearest to it."""
+    present: tuple[str, ...]
+    missing: tuple[str, ...]
+    """Files, folders and listed images that are not there."""
+    problem: str
+    """Why the part cannot be read although its files are there; empty if it can."""
+    counts: tuple[Count, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything is there and counts as published."""
+        return not self.missing and not self.problem and all(count.is_right for count in self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was found of a benchmark under a root."""
+
+    name: str
+    root: Path
+    parts: tuple[PartReport, ...]
+    split_sha256: str
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether both parts are complete."""
+        return all(part.is_complete for part in self.parts)
+
+    def describe(self) -> str:
+        """Say it in words."""
+        lines = [f"{get_facts(self.name).title} in {self.root}"]
+        for part in self.parts:
+            lines += ["", *_describe_part(part)]
+        end = "Complete." if self.is_complete else "Not complete."
+        return "\n".join([*lines, "", f"split {self.name}.json, SHA-256 {self.split_sha256}", end])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Turn it into plain values."""
+        parts = [
+            {**asdict(part), "is_complete": part.is_complete, "counts": [_plain(count) for count in part.counts]}
+            for part in self.parts
+        ]
+        return {
+            "name": self.name,
+            "root": str(self.root),
+            "is_complete": self.is_complete,
+            "split_sha256": self.split_sha256,
+            "parts": parts,
+        }
+
+
+def verify(name: str, root: str | os.PathLike[str]) -> Verification:
+    """Look for both parts of a benchmark under `root`; reads lists and names, decodes no image."""
+    get_facts(name)
+    folder = check_folder(root)
+    parts = tuple(_verify_part(name, folder, part) for part in PARTS)
+    return Verification(name, folder, parts, load_split(name).sha256)
+
+
+def _verify_part(name: str, root: Path, part: Part) -> PartReport:
+    found = find_layout(name, root, part)
+    place = "" if found.home == root else f" in {found.home.relative_to(root)}"
+    words = f"{found.layout.words}{place}"
+    if found.missing:
+        return PartReport(part, words, found.present, found.missing, hint_at_pickles(root).lstrip("; "), (), ())
+    try:
+        pool = found.layout.read(found.home, part, load_split(name))
+    except DataError as error:
+        return PartReport(part, words, found.present, (), str(error), (), ())
+    counts = _counts(name, pool, get_facts(name), part)
+    return PartReport(part, words, found.present, pool.absent, "", counts, pool.notes)
+
+
+def _counts(name: str, pool: Pool, facts: BenchmarkFacts, part: Part) -> tuple[Count, ...]:
+    counts = [
+        Count("images", len(pool.names), facts.n_images if part == "train" else facts.n_test),
+        Count("classes", len(np.unique(pool.class_ids)), facts.n_classes),
+    ]
+    split = load_split(name)
+    if part == "train" and np.isin(split.known, pool.class_ids).all():
+        collection = build(name, pool, facts, split, part, split.seed).collection
+        n_labeled = collection.n_labeled
+        counts += [
+            Count("labeled", n_labeled, facts.n_labeled, facts.labeled_within),
+            Count("unlabeled", len(collection) - n_labeled, facts.n_unlabeled, facts.labeled_within),
+        ]
+    return tuple(counts)
+
+
+def _describe_part(part: PartReport) -> list[str]:
+    state = "complete" if part.is_complete else "not complete"
+    lines = [f"{part.part} part: {state} ({part.layout})"]
+    lines += [f"  present  {name}" for name in part.present]
+    lines += [f"  MISSING  {name}" for name in part.missing[:MAX_LINES]]
+    if len(part.missing) > MAX_LINES:
+        lines.append(f"  MISSING  … and {len(part.missing) - MAX_LINES:,} more; --json lists them all")
+    lines += [f"  BAD      {part.problem}"] if part.problem else []
+    lines += [f"  {'ok      ' if count.is_right else 'DIFFERS '} {count.describe()}" for count in part.counts]
+    return lines + [f"  note     {note}" for note in part.notes]
+
+
+def _plain(count: Count) -> dict[str, Any]:
+    return {**asdict(count), "is_right": count.is_right}

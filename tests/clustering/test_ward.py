@@ -1,0 +1,354 @@
+"""Ward's tree against scipy, against a greedy reference in numpy, and against itself under every change that must not
+matter."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import is_valid_linkage, linkage
+
+import shoal
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import linkage as entry
+from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
+from shoal.clustering.ward.linkage import ward_linkage
+from shoal.clustering.ward.rounds import FEW
+from shoal.errors import DataError, MissingError, UsageError
+
+LADDERS = {
+    "float64": (FLOAT64,),
+    "float32": (FLOAT32, FLOAT64),
+    "bfloat16": (BFLOAT16, FLOAT32, FLOAT64),
+    "tensor cores": (TENSOR_TFLOAT32, FLOAT64),
+}
+
+
+@pytest.fixture(autouse=True, scope="module", params=["lists", "table"])
+def finder(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test twice: by lists and scans to the end, and by the table that takes over when few clusters are left."""
+    before = FEW["cpu"]
+    FEW["cpu"] = 0 if request.param == "lists" else before
+    yield request.param
+    FEW["cpu"] = before
+
+
+def clustered(n: int, d: int = 16, seed: int = 0, spread: float = 0.3) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(max(2, n // 20), d))
+    rows = centers[rng.integers(len(centers), size=n)] + spread * rng.normal(size=(n, d))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def halving_sum(terms: np.ndarray) -> float:
+    terms = list(terms)
+    while len(terms) > 1:
+        half = len(terms) // 2
+        paired = [terms[i] + terms[half + i] for i in range(half)]
+        if len(terms) % 2:
+            paired[0] += terms[-1]
+        terms = paired
+    return terms[0]
+
+
+def greedy(rows: np.ndarray) -> np.ndarray:
+    """The definition: merge the nearest pair of all, over and over; distances computed as the engine defines them."""
+    scale = 2.0 ** -np.frexp(np.abs(rows).max())[1]
+    clusters = {i: (row.astype(np.float64) * scale, 1.0, i) for i, row in enumerate(rows)}
+    made = []
+    while len(clusters) > 1:
+        best = None
+        for i, (ci, a, _) in clusters.items():
+            for j, (cj, b, _) in clusters.items():
+                if i < j:
+                    d = halving_sum((ci - cj) ** 2) * ((2.0 * (a * b)) / (a + b))
+                    if best is None or d < best[0]:
+                        best = (d, i, j)
+        d, i, j = best
+        (ci, a, u), (cj, b, v) = clusters[i], clusters.pop(j)
+        clusters[i] = ((ci * a + cj * b) / (a + b), a + b, len(rows) + len(made))
+        made.append([min(u, v), max(u, v), np.sqrt(d) / scale, a + b])
+    return np.array(made)
+
+
+def assert_every_merge_is_a_cheapest(Z: np.ndarray, rows: np.ndarray, rel: float = 1e-9) -> None:
+    """With ties there are many Ward trees; each merges, at every step, some pair that no other pair undercuts."""
+    rows = rows.astype(np.float64)
+    n = len(rows)
+    center, size = dict(enumerate(rows)), dict.fromkeys(range(n), 1)
+    for step, (left, right, height, count) in enumerate(Z):
+        live = np.array(list(center))
+        c, s = np.stack([center[i] for i in live]), np.array([size[i] for i in live], float)
+        squared = ((c[:, None] - c[None]) ** 2).sum(-1) * 2 * s[:, None] * s / (s[:, None] + s)
+        np.fill_diagonal(squared, np.inf)
+        i, j = np.flatnonzero(live == left)[0], np.flatnonzero(live == right)[0]
+        assert height == pytest.approx(np.sqrt(squared[i, j]), rel=rel, abs=1e-12)
+        assert height <= np.sqrt(squared.min()) * (1 + rel) + 1e-12
+        a, b = size.pop(int(left)), size.pop(int(right))
+        center[n + step] = (center.pop(int(left)) * a + center.pop(int(right)) * b) / (a + b)
+        size[n + step] = a + b
+        assert count == a + b
+
+
+def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """Equal heights, and equal flat clusters wherever heights are distinct."""
+    assert is_valid_linkage(ours)
+    np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9, atol=1e-12)
+    a, b = Tree(ours), Tree(theirs)
+    gaps = np.diff(np.r_[0.0, theirs[:, 2]])
+    for step in np.flatnonzero(gaps > 1e-6 * theirs[:, 2])[-60:]:
+        assert np.array_equal(a.cut(len(theirs) + 1 - step), b.cut(len(theirs) + 1 - step))
+
+
+def test_four_points_on_a_line_merge_as_by_hand() -> None:
+    """0 and 1 join at 1; 5 and 7 at 2; the pairs, centers 0.5 and 6, at sqrt(2·2·2/4)·5.5."""
+    Z = ward_linkage(np.array([[0.0], [1.0], [5.0], [7.0]]))
+    np.testing.assert_allclose(Z, [[0, 1, 1, 2], [2, 3, 2, 2], [4, 5, 5.5 * np.sqrt(2), 4]], rtol=1e-15)
+
+
+def test_the_tree_is_the_greedy_one_bit_for_bit() -> None:
+    for n, d in [(2, 1), (3, 5), (20, 3), (35, 7)]:
+        rows = np.random.default_rng(n).normal(size=(n, d))
+        assert np.array_equal(ward_linkage(rows), greedy(rows))
+
+
+@pytest.mark.parametrize("n", [2, 3, 17, 18, 100, 777, 1500])
+def test_the_tree_is_scipys(n: int) -> None:
+    rows = clustered(n)
+    assert_same_tree(ward_linkage(rows), linkage(rows.astype(np.float64), "ward"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(2, 60),
+    d=st.integers(1, 9),
+    decimals=st.sampled_from([0, 1, 12]),
+    copies=st.integers(0, 20),
+    offset=st.sampled_from([0.0, 1e3]),
+    seed=st.integers(0, 2**20),
+)
+def test_every_merge_is_a_cheapest_one(n: int, d: int, decimals: int, copies: int, offset: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = np.round(rng.normal(size=(n, d)), decimals) + offset
+    rows = np.concatenate([rows, rows[rng.integers(n, size=copies)]])
+    Z = ward_linkage(rows)
+    assert is_valid_linkage(Z)
+    assert_every_merge_is_a_cheapest(Z, rows, rel=1e-9 if offset == 0 else 1e-7)
+
+
+@pytest.mark.parametrize("ladder", LADDERS)
+@pytest.mark.parametrize("kind", ["raw", "clumps", "far away", "duplicates"])
+def test_no_precision_of_the_products_changes_a_bit(ladder: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = clustered(400, d=24)
+    if kind == "clumps":  # squared distances of 1e-10 inside a clump: below what float32 products can tell
+        rng = np.random.default_rng(1)
+        rows = rows[rng.integers(12, size=400)].astype(np.float64) + 1e-5 * rng.normal(size=(400, 24))
+    elif kind == "far away":  # float64 products cannot tell these apart either
+        rows = 1e-7 * rows.astype(np.float64)
+        rows[:200] += 1.0
+    elif kind == "duplicates":
+        rows[300:] = rows[:100]
+    expected = ward_linkage(rows)
+    monkeypatch.setattr(entry, "precisions", lambda device: LADDERS[ladder])
+    assert np.array_equal(ward_linkage(rows), expected)
+
+
+@pytest.mark.parametrize("kind", ["clumps", "far away"])
+def test_tight_clumps_have_scipys_heights(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    rows = clustered(12, d=24)[rng.integers(12, size=300)].astype(np.float64) + 1e-6 * rng.normal(size=(300, 24))
+    np.testing.assert_allclose(ward_linkage(rows)[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-8)
+
+
+def test_memory_threads_and_list_length_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = clustered(700, d=33)
+    expected = ward_linkage(rows)
+    for memory in (24 * 700 * torch.get_num_threads(), 100_003, 1 << 20):
+        assert np.array_equal(ward_linkage(rows, memory=memory), expected)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert np.array_equal(ward_linkage(rows), expected)
+    finally:
+        torch.set_num_threads(threads)
+    for k in (1, 3, 40):
+        monkeypatch.setitem(entry.N_LISTED, "cpu", k)
+        assert np.array_equal(ward_linkage(rows), expected)
+
+
+def test_blocks_of_columns_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = clustered(300)
+    expected = ward_linkage(rows)
+    for width in (1, 37, 299):
+        monkeypatch.setitem(entry.WIDTH, "cpu", width)
+        assert np.array_equal(ward_linkage(rows), expected)
+
+
+def test_the_order_of_rows_only_renames_leaves() -> None:
+    rows = clustered(250)
+    order = np.random.default_rng(3).permutation(250)
+    ours, theirs = Tree(ward_linkage(rows)), Tree(ward_linkage(rows[order]))
+    np.testing.assert_allclose(ours.heights, theirs.heights, rtol=1e-12)
+    for k in (2, 10, 60):
+        a, b = ours.cut(k)[order], theirs.cut(k)
+        assert len(set(zip(a.tolist(), b.tolist(), strict=True))) == k
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_arrays_and_tensors_of_every_float_give_one_tree(dtype: type) -> None:
+    rows = clustered(120).astype(dtype)
+    before = rows.copy()
+    Z = ward_linkage(rows)
+    assert Z.dtype == np.float64
+    assert np.array_equal(Z, ward_linkage(torch.as_tensor(rows)))
+    assert np.array_equal(Z, ward_linkage(rows.astype(np.float64)))
+    assert np.array_equal(rows, before)
+
+
+def test_bfloat16_tensors_and_integers_are_taken_as_they_are() -> None:
+    rows = torch.as_tensor(clustered(50)).bfloat16()
+    assert np.array_equal(ward_linkage(rows), ward_linkage(rows.float()))
+    whole = np.random.default_rng(0).integers(0, 50, size=(40, 3))
+    assert np.array_equal(ward_linkage(whole), ward_linkage(whole.astype(np.float64)))
+
+
+def test_strided_and_transposed_input_is_read_right() -> None:
+    rows = clustered(90, d=10)
+    expected = ward_linkage(rows)
+    assert np.array_equal(ward_linkage(np.asfortranarray(rows)), expected)
+    assert np.array_equal(ward_linkage(np.repeat(rows, 2, axis=1)[:, ::2]), expected)
+    assert np.array_equal(ward_linkage(torch.as_tensor(rows.T.copy()).T), expected)
+
+
+@pytest.mark.parametrize("factor", [2.0**-600, 2.0**400])
+def test_a_power_of_two_scales_the_heights_and_nothing_else(factor: float) -> None:
+    rows = clustered(60).astype(np.float64)
+    Z, scaled = ward_linkage(rows), ward_linkage(rows * factor)
+    assert np.array_equal(scaled[:, 2], Z[:, 2] * factor)
+    assert np.array_equal(scaled[:, [0, 1, 3]], Z[:, [0, 1, 3]])
+
+
+def test_equal_points_merge_at_height_zero_in_order() -> None:
+    Z = ward_linkage(np.ones((6, 3)))
+    assert Z.tolist() == [[0, 1, 0, 2], [2, 6, 0, 3], [3, 7, 0, 4], [4, 8, 0, 5], [5, 9, 0, 6]]
+    assert is_valid_linkage(Z)
+
+
+def test_thousands_of_duplicates_are_quick_and_right() -> None:
+    rows = np.repeat(clustered(40, d=8), 100, axis=0)[np.random.default_rng(0).permutation(4000)]
+    Z = ward_linkage(rows)
+    assert is_valid_linkage(Z)
+    assert (Z[:3960, 2] == 0).all()
+    np.testing.assert_allclose(Z[:, 2], linkage(rows.astype(np.float64), "ward")[:, 2], rtol=1e-9, atol=1e-12)
+
+
+def test_negative_zero_equals_zero() -> None:
+    assert ward_linkage(np.array([[0.0, 1.0], [-0.0, 1.0], [5.0, 1.0]]))[0].tolist() == [0, 1, 0, 2]
+
+
+def test_growing_gaps_on_a_line_take_many_rounds_and_end() -> None:
+    rows = np.cumsum(1.05 ** np.arange(400))[:, None]
+    assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
+
+
+def test_an_even_grid_with_ties_everywhere_ends() -> None:
+    rows = np.stack(np.meshgrid(np.arange(12.0), np.arange(11.0)), -1).reshape(-1, 2)
+    assert_every_merge_is_a_cheapest(ward_linkage(rows), rows)
+
+
+@pytest.mark.parametrize(("n", "d"), [(300, 1), (20, 200), (257, 3), (2, 1)])
+def test_narrow_wide_and_odd_shapes(n: int, d: int) -> None:
+    rows = np.random.default_rng(n).normal(size=(n, d))
+    assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
+
+
+def test_values_that_underflow_when_squared_still_make_a_tree() -> None:
+    rows = np.array([[1.0, 0.0], [1.0, 1e-200], [1.0, 3e-200], [0.0, 1.0]])
+    Z = ward_linkage(rows)
+    assert is_valid_linkage(Z)
+    assert Z[:2, 2].tolist() == [0, 0]
+
+
+def test_one_row_has_an_empty_tree() -> None:
+    assert ward_linkage(np.zeros((1, 3))).shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros((0, 3)), r"found shape \(0, 3\)"),
+        (np.zeros((3, 0)), r"found shape \(3, 0\)"),
+        (np.zeros(3), r"found shape \(3,\)"),
+        (np.zeros((2, 2, 2)), "expected"),
+        (np.array([["a", "b"]]), "found dtype"),
+        (np.array([[0.0], [np.nan], [1.0]]), "NaN or infinity in row 1"),
+        (np.array([[np.inf], [0.0], [-np.inf]]), "rows 0, 2"),
+        (np.array([[1e200], [0.0]]), "divide X"),
+        (torch.tensor([[0.0], [torch.nan]]), "NaN or infinity in row 1"),
+    ],
+)
+def test_bad_input_is_refused_with_the_place(rows: object, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        ward_linkage(rows)
+
+
+def test_too_little_memory_says_what_is_needed() -> None:
+    with pytest.raises(UsageError, match=r"memory: found 10 bytes, expected at least \d,\d00, one row"):
+        ward_linkage(clustered(100), memory=10)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(MissingError, match="CUDA device"):
+            ward_linkage(clustered(10), device="cuda")
+    with pytest.raises(UsageError, match="expected cpu, cuda"):
+        ward_linkage(clustered(10), device="abacus")
+
+
+def test_progress_rises_to_its_total() -> None:
+    seen: list[tuple[int, int]] = []
+    rows = np.concatenate([clustered(200), clustered(200)[:30]])
+    ward_linkage(rows, progress=lambda done, total: seen.append((done, total)))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert {total for _, total in seen} == {2 * 230 - 1}
+    assert seen[-1][0] == 2 * 230 - 1
+    assert len(seen) > 5
+
+
+def test_an_interrupt_leaves_no_trace() -> None:
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    before = torch.get_float32_matmul_precision()
+    with pytest.raises(KeyboardInterrupt):
+        ward_linkage(clustered(100), progress=stop)
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_the_public_name_is_this_function() -> None:
+    assert shoal.ward_linkage is ward_linkage
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["raw", "duplicates", "grid"])
+def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
+    rows = clustered(3000, d=96)
+    if kind == "duplicates":
+        rows[2000:] = rows[:1000]
+    elif kind == "grid":
+        rows = np.random.default_rng(0).integers(0, 3, size=(1000, 5)).astype(np.float32)
+    expected = ward_linkage(rows, device="cpu")
+    assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
+    assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
+
+
+def test_the_table_may_take_over_at_any_number_of_clusters(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if finder == "lists":
+        pytest.skip("is about the table")
+    rows = np.concatenate([clustered(300), np.round(clustered(100) * 4) / 4])  # with ties and duplicates
+    expected = ward_linkage(rows)
+    for few in (0, 1, 2, 3, 50, 399):
+        monkeypatch.setitem(FEW, "cpu", few)
+        assert np.array_equal(ward_linkage(rows), expected)

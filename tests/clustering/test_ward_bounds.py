@@ -1,0 +1,162 @@
+"""The bounds are true: a low never exceeds the distance, in rational arithmetic."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.clustering.ward.bounds import (
+    BFLOAT16,
+    FLOAT32,
+    FLOAT64,
+    TENSOR_BFLOAT16,
+    TENSOR_TFLOAT32,
+    Margins,
+    Precision,
+    lower,
+    merged_low,
+    weight,
+)
+from shoal.clustering.ward.exact import Geometry, halving_sum
+from shoal.clustering.ward.points import MatmulPrecision, Points, top
+from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.workers import Scratch, Workers
+
+ALL = {
+    "bfloat16": BFLOAT16,
+    "float32": FLOAT32,
+    "float64": FLOAT64,
+    "tensor tfloat32": TENSOR_TFLOAT32,
+}
+
+
+def true_height(a: torch.Tensor, b: torch.Tensor, s: float, t: float) -> Fraction:
+    squared = sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(a.tolist(), b.tolist(), strict=True))
+    return squared * 2 * Fraction(s) * Fraction(t) / (Fraction(s) + Fraction(t))
+
+
+@pytest.fixture
+def scanner() -> Scanner:
+    rng = np.random.default_rng(0)
+    rows = torch.as_tensor(rng.normal(size=(60, 37))) / 8
+    rows[30:] = rows[:30] + 1e-4 * torch.as_tensor(rng.normal(size=(30, 37)))  # near pairs, where bounds are tight
+    sizes = torch.as_tensor(rng.integers(1, 9, size=60)).double()
+    return Scanner(Geometry(rows, sizes), (FLOAT64,), Margins.of(37, 3.0), 12, 1 << 20, Workers(rows.device))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner) -> None:
+    precision = ALL[name]
+    scanner.precisions = (precision, FLOAT64)
+    scanner.points = Points.of(scanner.geometry.centroids, scanner.center, precision)
+    rows = torch.arange(60)
+    with MatmulPrecision(precision):
+        lists, _ = scanner._listed(rows, scanner._propose(rows, precision), precision)
+    centroids, sizes = scanner.geometry.centroids, scanner.geometry.sizes
+    for i in range(60):
+        listed = set(lists.index[i].tolist())
+        assert i not in listed
+        for j in range(60):
+            if i != j:
+                true = true_height(centroids[i], centroids[j], float(sizes[i]), float(sizes[j]))
+                low = lists.low[i][lists.index[i] == j] if j in listed else lists.outside[i : i + 1]
+                assert Fraction(float(low[0])) <= true
+    assert (lists.low[:, 1] > 0).all()
+
+
+def test_distances_are_symmetric_and_within_eta(scanner: Scanner) -> None:
+    geometry, margins = scanner.geometry, scanner.margins
+    i, j = torch.arange(30), torch.arange(30) + 30
+    d = geometry.distances(i, j)
+    assert torch.equal(d, geometry.distances(j, i))
+    for e in range(30):
+        true = true_height(geometry.centroids[e], geometry.centroids[e + 30], *geometry.sizes[[e, e + 30]].tolist())
+        assert abs(Fraction(float(d[e])) - true) <= Fraction(margins.eta) * true
+        assert Fraction(float(margins.low(d)[e])) <= true
+
+
+def test_lows_of_unions_never_exceed_the_distance() -> None:
+    """A and B mutually nearest, every other point a C; A's and B's distances themselves are the tightest lows."""
+    rng = np.random.default_rng(1)
+    margins = Margins.of(5, 4.0)
+    for _ in range(200):
+        points = torch.as_tensor(rng.normal(size=(8, 5)))
+        sizes = torch.as_tensor(rng.integers(1, 50, size=8)).double()
+        points[1] = points[0] + 0.05 * torch.as_tensor(rng.normal(size=5))
+        geometry = Geometry(points.clone(), sizes.clone())
+        zero, one, rest = torch.zeros(6).long(), torch.ones(6).long(), torch.arange(2, 8)
+        h, x, y = geometry.distances(zero, one), geometry.distances(zero, rest), geometry.distances(one, rest)
+        if (h > torch.minimum(x, y)).any():
+            continue
+        low = merged_low(x, y, h, sizes[0], sizes[1], sizes[rest], margins.eta)
+        geometry.merge(torch.tensor([0]), torch.tensor([1]))
+        after = geometry.distances(zero, rest)
+        assert (after >= low * (1 - 8 * margins.eta)).all()
+        assert (after >= torch.minimum(x, y) * (1 - 8 * margins.eta)).all()
+        torch.testing.assert_close(after, low, rtol=1e-12, atol=0)
+
+
+def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
+    c = torch.arange(1, 100).double()
+    for x, y in [(2.0, 3.0), (1.0, 1.0), (9.0, 1.2)]:
+        low = merged_low(
+            torch.tensor(x), torch.tensor(y), torch.tensor(1.0), torch.tensor(3.0), torch.tensor(5.0), c, 0.0
+        )
+        assert (low.diff() >= -1e-12).all() or (low.diff() <= 1e-12).all()
+
+
+def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
+    margins, one = Margins.of(4, 1.0), torch.ones(1)
+    assert not margins.certain(one, one, one, 0)
+    assert not margins.certain(torch.zeros(1), torch.zeros(1), one, 0)
+    assert margins.certain(one, one * 1.001, one, 10**4)
+    assert margins.certain(one, one * torch.inf, one, 0)
+
+
+def test_a_low_falls_with_every_doubt() -> None:
+    height, w = torch.tensor(1.0).double(), torch.tensor(1.0).double()
+    none = lower(height, w, 0 * w, 0 * w)
+    assert none == 1
+    assert lower(height, w, 0.1 * w, 0 * w) < none
+    assert lower(height, w, 0 * w, 0.1 * w) == pytest.approx(0.81)
+    assert lower(height, w, 2 * w, 0 * w) == 0
+    assert lower(height, w, 0 * w, 2 * w) == 0
+
+
+@pytest.mark.parametrize("precision", [BFLOAT16, TENSOR_TFLOAT32, TENSOR_BFLOAT16])
+def test_rounded_numbers_fit_their_bits(precision: Precision) -> None:
+    x = torch.randn(4000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    short = precision.round(x).double()
+    fraction = torch.frexp(short).mantissa * 2**precision.bits
+    assert torch.equal(fraction, fraction.round())
+    assert ((short - x).abs() <= 2.0**-precision.bits * x.abs()).all()
+
+
+def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
+    """The claim behind BFLOAT16 on this machine: only summation errs, by less than γ."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (BFLOAT16.round(torch.randn(200, 300, dtype=torch.float64, generator=generator)) for _ in range(2))
+    with MatmulPrecision(BFLOAT16):
+        found = (a @ b.T).double()
+    true = a.double() @ b.double().T
+    assert ((found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)).all()
+
+
+def test_the_halving_sum_adds_every_term_once() -> None:
+    for width in (1, 2, 3, 5, 8, 37, 768):
+        terms = torch.arange(width).double()[None].repeat(3, 1)
+        assert halving_sum(terms).tolist() == [width * (width - 1) / 2] * 3
+
+
+def test_weights_are_symmetric() -> None:
+    a, b = torch.rand(100).double() * 50, torch.rand(100).double() * 50
+    assert torch.equal(weight(a, b), weight(b, a))
+
+
+@pytest.mark.parametrize(("n_columns", "k"), [(5, 3), (64, 3), (100, 5), (1003, 17), (4096, 9)])
+def test_the_two_stage_top_k_is_the_top_k(n_columns: int, k: int) -> None:
+    values = torch.randn(7, n_columns, generator=torch.Generator().manual_seed(1))
+    best, columns = top(values, k, Scratch(torch.device("cpu")))
+    assert torch.equal(best, values.topk(k, 1).values)
+    assert torch.equal(values.gather(1, columns), best)

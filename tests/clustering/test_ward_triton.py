@@ -1,0 +1,56 @@
+"""The fused kernel in Triton's interpreter, in a process of its own: the switch is read when triton is imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CODE = """
+import numpy as np, torch
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import TENSOR_BFLOAT16
+from shoal.clustering.ward.linkage import precisions, ward_linkage
+
+torch.set_num_threads(1)  # the interpreter serves one thread
+device = torch.device("cpu")
+assert precisions(device)[0] is TENSOR_BFLOAT16
+rng = np.random.default_rng(0)
+
+# 1. The kernel's lists are those of a plain product: odd sizes, dead columns, weights, a few rows of many.
+for n, d, n_best in [(300, 70, 4), (131, 5, 16), (1030, 64, 2)]:
+    points = torch.as_tensor(rng.normal(size=(n, d)) / d**0.5).bfloat16()
+    half = points.double().square().sum(1) / 2
+    half[rng.integers(n, size=9)] = torch.inf
+    sizes = torch.as_tensor(rng.integers(1, 6, size=n)).double()
+    rows = torch.as_tensor(rng.permutation(n)[: n // 2])
+    value, index = triton_scan.best_columns(rows, points, half, sizes, n_best)
+    wide = points.double()
+    expected = (wide[rows] @ wide.T - half.nan_to_num(posinf=0)[rows, None] - half) / (sizes[rows, None] / sizes + 1)
+    expected[torch.arange(len(rows)), rows] = -torch.inf
+    live = torch.isfinite(half[rows])
+    best = expected.topk(n_best, 1).values
+    torch.testing.assert_close(value[live].double(), best[live], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(expected.gather(1, index)[live], best[live], rtol=1e-5, atol=1e-6)
+
+# 2. Trees are the same to the bit with and without it, ties and duplicates included.
+plain = rng.normal(size=(150, 20))
+grid = rng.integers(0, 3, size=(60, 3)).astype(float)
+for rows in (plain, grid, np.concatenate([plain, plain[:40]])):
+    fused = ward_linkage(rows)
+    with triton_scan.wanted(False):
+        assert precisions(device)[0] is not TENSOR_BFLOAT16
+        assert np.array_equal(ward_linkage(rows), fused)
+print("same")
+"""
+
+
+def test_the_fused_kernel_proposes_what_a_product_does_and_changes_no_bit() -> None:
+    pytest.importorskip("triton")
+    source = str(Path(__file__).resolve().parents[2] / "src")
+    path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("same\n")

@@ -1,0 +1,106 @@
+"""Handed-in neighbor lists: used when vouched for, never able to change the tree unless someone vouches falsely."""
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.clustering.ward.linkage import ward_linkage
+from shoal.clustering.ward.rounds import FEW, Rounds
+from shoal.clustering.ward.vouched import Vouched, vouch
+from shoal.errors import UsageError
+
+
+def unit_rows(n: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    centers = torch.randn(max(1, n // 15), 20, generator=generator)
+    rows = centers[torch.randint(len(centers), (n,), generator=generator)] + 0.5 * torch.randn(
+        n, 20, generator=generator
+    )
+    return torch.nn.functional.normalize(rows, dim=1)
+
+
+def exact_lists(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    products = rows.double() @ rows.double().T
+    products.fill_diagonal_(-torch.inf)
+    best = products.topk(k, 1)
+    return best.indices, best.values
+
+
+@pytest.fixture
+def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows each tree's start had to scan."""
+    counts: list[int] = []
+    start = Rounds.start
+    monkeypatch.setitem(FEW, "cpu", 0)  # few clusters are put in a table and need no scan
+
+    def counting(self: Rounds, *args: object) -> None:
+        start(self, *args)
+        counts.append(self.n_scans)
+
+    monkeypatch.setattr(Rounds, "start", counting)
+    return counts
+
+
+@pytest.mark.parametrize("k", [1, 4, 16])
+@pytest.mark.parametrize("copies", [0, 40])
+def test_vouched_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int, scanned: list[int]) -> None:
+    rows = unit_rows(400)
+    rows[400 - copies :] = rows[:copies]
+    expected = ward_linkage(rows)
+    found = ward_linkage(rows, neighbors=vouch(rows, *exact_lists(rows, k)))
+    assert np.array_equal(found, expected)
+    assert scanned[0] == 400 - copies
+    assert scanned[1] < 100 or k == 1
+
+
+def test_lists_of_another_matrix_are_not_used(scanned: list[int]) -> None:
+    rows, other = unit_rows(300), unit_rows(300, seed=1)
+    expected = ward_linkage(rows)
+    neighbors = vouch(other, *exact_lists(other, 8))
+    assert np.array_equal(ward_linkage(rows, neighbors=neighbors), expected)
+    swapped = rows[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
+    assert np.array_equal(ward_linkage(rows, neighbors=vouch(swapped, *exact_lists(swapped, 8))), expected)
+    assert scanned == [300, 300, 300]
+
+
+def test_lists_changed_after_the_fact_are_not_used(scanned: list[int]) -> None:
+    rows = unit_rows(300)
+    indices, similarities = exact_lists(rows, 8)
+    neighbors = vouch(rows, indices, similarities)
+    indices[5, 3] = (indices[5, 3] + 1) % 300
+    assert np.array_equal(ward_linkage(rows, neighbors=neighbors), ward_linkage(rows))
+    assert scanned == [300, 300]
+
+
+def test_bare_row_numbers_are_harmless_even_when_wrong(scanned: list[int]) -> None:
+    rows = unit_rows(200)
+    expected = ward_linkage(rows)
+    wrong = torch.randint(200, (200, 5), generator=torch.Generator().manual_seed(0))
+    assert np.array_equal(ward_linkage(rows, neighbors=wrong), expected)
+    assert np.array_equal(ward_linkage(rows, neighbors=wrong.numpy()), expected)
+    assert scanned == [200, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "message"),
+    [
+        (np.zeros((9, 3), np.int64), r"found shape \(9, 3\), expected \(10, k\)"),
+        (np.zeros(10, np.int64), "found shape"),
+        (np.zeros((10, 10), np.int64), "k from 1 to 9"),
+        (np.zeros((10, 0), np.int64), "k from 1 to 9"),
+        (np.zeros((10, 3)), "expected int64"),
+        (np.full((10, 3), 10), "outside 0 to 9"),
+        (np.full((10, 3), -1), "outside 0 to 9"),
+    ],
+)
+def test_lists_that_cannot_be_neighbors_are_refused(neighbors: np.ndarray, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ward_linkage(unit_rows(10), neighbors=neighbors)
+
+
+def test_only_float64_similarities_can_be_vouched_for() -> None:
+    rows = unit_rows(30)
+    indices, similarities = exact_lists(rows, 4)
+    with pytest.raises(UsageError, match=r"expected \(30, 4\) torch\.float64"):
+        vouch(rows, indices, similarities.float())
+    assert isinstance(vouch(rows, indices, similarities), Vouched)

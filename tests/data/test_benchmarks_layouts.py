@@ -1,0 +1,434 @@
+"""Each benchmark in a small stand-in of its official layout: all classes, a few images of each."""
+
+import copy
+import io
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from shoal.data.benchmarks import BENCHMARKS, load_split, read_benchmark
+from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part
+from shoal.data.benchmarks.zipped import ZipImages
+from shoal.data.pixels import load_pixels
+from shoal.data.splits import known_novel_split
+from shoal.errors import DataError, UnknownName
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What a stand-in holds: image names in official order with official class ids, per part."""
+
+    root: Path
+    names: dict[Part, list[str]]
+    class_ids: dict[Part, list[int]]
+
+
+N_TRAIN, N_TEST = 3, 1  # images per class
+
+
+def names_of(name: str) -> tuple[str, ...]:
+    class_names = load_split(name).class_names
+    assert class_names is not None
+    return class_names
+
+
+def shuffled_ids(n_classes: int, n_each: int, seed: int) -> list[int]:
+    return np.random.default_rng(seed).permutation(np.repeat(np.arange(n_classes), n_each)).tolist()
+
+
+def touch(root: Path, names: list[str]) -> None:
+    for folder in {(root / name).parent for name in names}:
+        folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (root / name).touch()
+
+
+def write_bins(root: Path, files: list[str], class_ids: list[int], label_bytes: Callable[[int], list[int]]) -> None:
+    """Record i has every red byte i, every green byte its class, blue a ramp along each row."""
+    planes = np.zeros((len(class_ids), 3, 32, 32), dtype=np.uint8)
+    planes[:, 0] = np.arange(len(class_ids)).reshape(-1, 1, 1) % 256
+    planes[:, 1] = np.array(class_ids).reshape(-1, 1, 1)
+    planes[:, 2] = np.arange(32)
+    labels = np.array([label_bytes(i) for i in class_ids], dtype=np.uint8)
+    records = np.hstack([labels, planes.reshape(len(class_ids), -1)])
+    root.mkdir(parents=True, exist_ok=True)
+    for file, part in zip(files, np.array_split(records, len(files)), strict=True):
+        part.tofile(root / file)
+
+
+def make_cifar(root: Path, name: str) -> StandIn:
+    is_100 = name == "cifar100"
+    home = root / ("cifar-100-binary" if is_100 else "cifar-10-batches-bin")
+    n_classes = 100 if is_100 else 10
+    label_bytes = (lambda i: [i // 5, i]) if is_100 else (lambda i: [i])  # coarse, then fine
+    train_files = ["train.bin"] if is_100 else [f"data_batch_{i}.bin" for i in range(1, 6)]
+    ids: dict[Part, list[int]] = {"train": shuffled_ids(n_classes, 5, 0), "test": shuffled_ids(n_classes, 2, 1)}
+    write_bins(home, train_files, ids["train"], label_bytes)
+    write_bins(home, ["test.bin" if is_100 else "test_batch.bin"], ids["test"], label_bytes)
+    names: dict[Part, list[str]] = {part: [f"{part}-{i:05d}" for i in range(len(ids[part]))] for part in ids}
+    return StandIn(root, names, ids)
+
+
+def make_cub(root: Path, _: str) -> StandIn:
+    """Ids count over both parts, and inside a class neither names nor parts are in order, as in the original."""
+    home, classes = root / "CUB_200_2011", names_of("cub")
+    ids = np.repeat(np.arange(200), N_TRAIN + N_TEST).tolist()
+    stems = [f"{classes[c]}/Bird_{(7 * i) % 97:04d}_{i}.jpg" for i, c in enumerate(ids)]
+    is_training = [i % 4 != 1 for i in range(len(ids))]
+    touch(home / "images", stems)
+    rows = {
+        "images.txt": stems,
+        "image_class_labels.txt": [c + 1 for c in ids],
+        "train_test_split.txt": [int(flag) for flag in is_training],
+        "classes.txt": classes,
+    }
+    for file, values in rows.items():
+        (home / file).write_text("".join(f"{i + 1} {value}\n" for i, value in enumerate(values)))
+    chosen: dict[Part, list[int]] = {
+        "train": [i for i, flag in enumerate(is_training) if flag],
+        "test": [i for i, flag in enumerate(is_training) if not flag],
+    }
+    return StandIn(
+        root,
+        {part: [f"images/{stems[i]}" for i in chosen[part]] for part in chosen},
+        {part: [ids[i] for i in chosen[part]] for part in chosen},
+    )
+
+
+def annotations(names: list[str], class_ids: list[int] | None) -> np.ndarray:
+    """A devkit table: bounding box, class (absent in the plain test table), file name; MATLAB counts from 1."""
+    fields = [("bbox_x1", object), *([("class", object)] if class_ids else []), ("fname", object)]
+    rows = np.empty((1, len(names)), dtype=fields)
+    rows["bbox_x1"][0] = [np.array([[30]], dtype=np.uint8)] * len(names)
+    rows["fname"][0] = names
+    if class_ids:
+        rows["class"][0] = [np.array([[i + 1]], dtype=np.uint8) for i in class_ids]
+    return rows
+
+
+def make_cars(root: Path, _: str) -> StandIn:
+    ids: dict[Part, list[int]] = {"train": shuffled_ids(196, N_TRAIN, 0), "test": shuffled_ids(196, N_TEST, 1)}
+    files: dict[Part, list[str]] = {part: [f"{i + 1:05d}.jpg" for i in range(len(ids[part]))] for part in ids}
+    (root / "devkit").mkdir(parents=True)
+    savemat(root / "devkit/cars_meta.mat", {"class_names": np.array(names_of("cars"), dtype=object).reshape(1, -1)})
+    savemat(root / "devkit/cars_train_annos.mat", {"annotations": annotations(files["train"], ids["train"])})
+    savemat(root / "devkit/cars_test_annos.mat", {"annotations": annotations(files["test"], None)})
+    savemat(root / "devkit/cars_test_annos_withlabels.mat", {"annotations": annotations(files["test"], ids["test"])})
+    names: dict[Part, list[str]] = {part: [f"cars_{part}/{file}" for file in files[part]] for part in files}
+    touch(root, names["train"] + names["test"])
+    return StandIn(root, names, ids)
+
+
+def make_aircraft(root: Path, _: str) -> StandIn:
+    """variants.txt is in another order than the sorted names, and images_variant_train.txt is half of trainval."""
+    home, classes = root / "fgvc-aircraft-2013b", names_of("aircraft")
+    ids: dict[Part, list[int]] = {"train": shuffled_ids(100, N_TRAIN, 0), "test": shuffled_ids(100, N_TEST, 1)}
+    numbers = np.random.default_rng(2).permutation(100 * (N_TRAIN + N_TEST)) + 34309
+    of_part: dict[Part, list[str]] = {
+        "train": [f"{i:07d}" for i in numbers[: len(ids["train"])]],
+        "test": [f"{i:07d}" for i in numbers[len(ids["train"]) :]],
+    }
+    names: dict[Part, list[str]] = {part: [f"data/images/{i}.jpg" for i in of_part[part]] for part in of_part}
+    touch(home, names["train"] + names["test"])
+    for file, part, end in (("trainval", "train", None), ("train", "train", 150), ("test", "test", None)):
+        lines = [f"{i} {classes[c]}\n" for i, c in zip(of_part[part], ids[part], strict=True)][:end]
+        (home / f"data/images_variant_{file}.txt").write_text("".join(lines))
+    (home / "data/variants.txt").write_text("\n".join(reversed(classes)))
+    return StandIn(root, names, ids)
+
+
+def make_folders(
+    root: Path, classes: list[str], folders: dict[Part, str], suffix: str, n_each: tuple[int, int]
+) -> StandIn:
+    names, ids = {}, {}
+    for (part, folder), n in zip(folders.items(), n_each, strict=True):
+        names[part] = [f"{folder}/{c}/{c}_{i}{suffix}" for c in classes for i in range(n)]
+        ids[part] = np.repeat(np.arange(len(classes)), n).tolist()
+        touch(root, names[part])
+    return StandIn(root, names, ids)
+
+
+def make_herbarium(root: Path, _: str) -> StandIn:
+    classes = sorted(str(i) for i in range(683))  # text order: 0, 1, 10, 100, …
+    return make_folders(root, classes, {"train": "small-train", "test": "small-validation"}, ".jpg", (2, 1))
+
+
+def make_imagenet(root: Path, _: str) -> StandIn:
+    return make_folders(root, list(names_of("imagenet100")), {"train": "train", "test": "val"}, ".JPEG", (N_TRAIN, 1))
+
+
+MAKERS = {
+    "cifar10": make_cifar,
+    "cifar100": make_cifar,
+    "imagenet100": make_imagenet,
+    "cub": make_cub,
+    "cars": make_cars,
+    "aircraft": make_aircraft,
+    "herbarium19": make_herbarium,
+}
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StandIn]:
+    """Made once and only read."""
+    return {name: make(tmp_path_factory.mktemp(name), name) for name, make in MAKERS.items()}
+
+
+def test_there_is_a_stand_in_for_every_benchmark() -> None:
+    assert set(MAKERS) == set(BENCHMARKS)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_image_is_read_with_its_class_known_classes_first(
+    stand_ins: dict[str, StandIn], name: str, part: Part
+) -> None:
+    made, split = stand_ins[name], load_split(name)
+    found = read_benchmark(name, made.root, part=part)
+    expected = dict(zip(made.names[part], split.places[made.class_ids[part]].tolist(), strict=True))
+    assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
+    assert found.collection.names == found.truth.names == tuple(sorted(expected))
+    assert found.truth.n_known == len(split.known)
+    assert len(found.truth.classes) == found.n_clusters == split.n_classes
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_labeled_images_are_the_draw_over_the_official_order(stand_ins: dict[str, StandIn], name: str) -> None:
+    made, split = stand_ins[name], load_split(name)
+    drawn = known_novel_split(np.array(made.class_ids["train"]), split.known, 0.5, seed=0)
+    expected = {image for image, label in zip(made.names["train"], drawn, strict=True) if label != -1}
+    collection = read_benchmark(name, made.root).collection
+    labeled = {image for image, is_labeled in zip(collection.names, collection.is_labeled, strict=True) if is_labeled}
+    assert labeled == expected
+    n_known_images = int(np.isin(made.class_ids["train"], split.known).sum())
+    assert collection.n_labeled == n_known_images // 2
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_labels_are_the_truth_where_given_and_minus_one_elsewhere(stand_ins: dict[str, StandIn], name: str) -> None:
+    found = read_benchmark(name, stand_ins[name].root)
+    labels, is_labeled = found.collection.labels, found.collection.is_labeled
+    assert (labels[is_labeled] == found.truth.labels[is_labeled]).all()
+    assert found.truth.is_known[is_labeled].all()
+    assert (labels[~is_labeled] == -1).all()
+    assert found.collection.classes == found.truth.classes[: found.truth.n_known]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_test_part_carries_no_label_at_all(stand_ins: dict[str, StandIn], name: str) -> None:
+    """The released code chooses its model by labels of the test part; here there are none to choose by."""
+    found = read_benchmark(name, stand_ins[name].root, part="test")
+    assert found.collection.n_labeled == 0
+    train = read_benchmark(name, stand_ins[name].root)
+    assert not set(found.collection.names) & set(train.collection.names)
+
+
+def test_another_seed_draws_other_images_of_the_same_number(stand_ins: dict[str, StandIn]) -> None:
+    first, second = (read_benchmark("cub", stand_ins["cub"].root, seed=seed).collection for seed in (0, 1))
+    assert first.n_labeled == second.n_labeled
+    assert (first.is_labeled != second.is_labeled).any()
+
+
+def test_a_count_that_is_not_the_published_one_is_a_note(stand_ins: dict[str, StandIn]) -> None:
+    notes = read_benchmark("cub", stand_ins["cub"].root).collection.notes
+    assert notes == ("600 images, but the published train part has 5,994: results cannot be compared",)
+
+
+def test_the_root_may_be_the_official_folder_itself(stand_ins: dict[str, StandIn]) -> None:
+    root = stand_ins["cub"].root
+    outside, inside = read_benchmark("cub", root), read_benchmark("cub", root / "CUB_200_2011")
+    assert outside.collection.names == inside.collection.names
+    assert (outside.collection.labels == inside.collection.labels).all()
+
+
+def test_cifar_pixels_are_red_green_blue_row_by_row(stand_ins: dict[str, StandIn]) -> None:
+    made = stand_ins["cifar100"]
+    images = read_benchmark("cifar100", made.root).collection.images
+    assert isinstance(images, np.ndarray)
+    assert (images.shape, images.dtype) == ((500, 32, 32, 3), np.uint8)
+    assert (images[7, ..., 0] == 7).all()
+    assert (images[7, ..., 1] == made.class_ids["train"][7]).all()
+    assert (images[7, 5, :, 2] == np.arange(32)).all()
+
+
+def test_a_cut_off_cifar_file_is_refused(tmp_path: Path) -> None:
+    made = make_cifar(tmp_path, "cifar10")
+    file = made.root / "cifar-10-batches-bin" / "data_batch_3.bin"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"data_batch_3\.bin: found 30,729 bytes, expected a whole number of records"):
+        read_benchmark("cifar10", tmp_path)
+
+
+def test_cifar_pickles_are_never_opened_and_the_error_says_why(tmp_path: Path) -> None:
+    (tmp_path / "cifar-100-python").mkdir()
+    (tmp_path / "cifar-100-python" / "train").write_bytes(b"cos\nsystem\n(S'touch opened'\ntR.")
+    with pytest.raises(DataError, match=r"missing: train\.bin .*cifar-100-python is there, but holds pickles"):
+        read_benchmark("cifar100", tmp_path)
+    assert not (tmp_path / "opened").exists()
+
+
+def test_cars_without_test_labels_name_the_file_that_has_them(tmp_path: Path) -> None:
+    """The devkit's own cars_test_annos.mat has no classes."""
+    made = make_cars(tmp_path, "cars")
+    with_labels = tmp_path / "devkit" / "cars_test_annos_withlabels.mat"
+    with_labels.unlink()
+    with pytest.raises(DataError, match=r"missing: devkit/cars_test_annos_withlabels\.mat"):
+        read_benchmark("cars", tmp_path, part="test")
+    (tmp_path / "devkit" / "cars_test_annos.mat").rename(with_labels)
+    with pytest.raises(DataError, match=r"has no field 'class'"):
+        read_benchmark("cars", tmp_path, part="test")
+    assert len(read_benchmark("cars", tmp_path).collection) == len(made.names["train"])
+
+
+def test_cars_test_labels_beside_the_devkit_are_found_too(tmp_path: Path) -> None:
+    made = make_cars(tmp_path, "cars")
+    file = tmp_path / "devkit" / "cars_test_annos_withlabels.mat"
+    file.rename(tmp_path / file.name)
+    assert len(read_benchmark("cars", tmp_path, part="test").collection) == len(made.names["test"])
+
+
+def test_cars_in_class_folders_are_matched_by_name_because_folders_sort_otherwise(tmp_path: Path) -> None:
+    classes = names_of("cars")
+    folders = [name.replace("/", "-") for name in classes]  # Ram C/V … cannot be a folder
+    made = make_folders(tmp_path, folders, {"train": "train", "test": "test"}, ".jpg", (2, 1))
+    found = read_benchmark("cars", tmp_path)
+    expected = dict(zip(made.names["train"], load_split("cars").places[made.class_ids["train"]].tolist(), strict=True))
+    assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
+    assert ORDER_IS_LOST in found.collection.notes
+
+
+def test_another_edition_of_the_classes_is_refused(tmp_path: Path) -> None:
+    make_cub(tmp_path, "cub")
+    file = tmp_path / "CUB_200_2011" / "classes.txt"
+    file.write_text(file.read_text().replace("071.Long_tailed_Jaeger", "071.Jaeger"))
+    with pytest.raises(DataError, match=r"not the 200 of the published split \(071\.Jaeger\)"):
+        read_benchmark("cub", tmp_path)
+
+
+def test_listed_images_that_are_absent_are_an_error_not_another_split(tmp_path: Path) -> None:
+    made = make_cub(tmp_path, "cub")
+    for name in made.names["train"][:2]:
+        (tmp_path / "CUB_200_2011" / name).unlink()
+    with pytest.raises(DataError, match=rf"2 listed file\(s\) .*{made.names['train'][0]}.*datasets verify cub"):
+        read_benchmark("cub", tmp_path)
+    assert len(read_benchmark("cub", tmp_path, part="test").collection) == len(made.names["test"])
+
+
+def test_a_herbarium_without_all_classes_is_refused_because_ids_would_shift(tmp_path: Path) -> None:
+    make_folders(tmp_path, ["1", "2"], {"train": "small-train", "test": "small-validation"}, ".jpg", (2, 1))
+    with pytest.raises(DataError, match="found 2 class folders, expected 683"):
+        read_benchmark("herbarium19", tmp_path)
+
+
+def test_the_other_900_synsets_may_lie_beside_the_100(stand_ins: dict[str, StandIn], tmp_path: Path) -> None:
+    made = make_imagenet(tmp_path, "imagenet100")
+    touch(tmp_path, ["train/n00000001/a.JPEG", "train/n99999999/a.JPEG", "val/n00000001/a.JPEG"])
+    alone, beside = (read_benchmark("imagenet100", root) for root in (stand_ins["imagenet100"].root, tmp_path))
+    assert beside.collection.names == alone.collection.names
+    assert (beside.truth.labels == alone.truth.labels).all()
+    assert (beside.truth.labels == made.class_ids["train"]).all()  # relabeled 0 to 99, the first 50 known
+
+
+def test_among_1000_synsets_the_100_stand_at_the_published_places(tmp_path: Path) -> None:
+    """Made-up synsets fill the places between; with one more before the first, every place is wrong by one."""
+    synsets = names_of("imagenet100")
+    ids = np.sort(np.random.RandomState(0).choice(1000, 100, replace=False)).tolist()
+    made_up = [f"n00{i:06d}" for i in range(ids[0])]
+    for synset, here, following in zip(synsets, ids, [*ids[1:], 1000], strict=True):
+        made_up += [f"{synset}_{i:03d}" for i in range(following - here - 1)]
+    touch(tmp_path, [f"train/{synset}/a.JPEG" for synset in [*synsets, *made_up]])
+    assert len(read_benchmark("imagenet100", tmp_path).collection) == 100
+    (tmp_path / "train" / made_up[-1]).rename(tmp_path / "train" / "n00999999")
+    with pytest.raises(DataError, match="not the synsets of ILSVRC 2012"):
+        read_benchmark("imagenet100", tmp_path)
+
+
+def test_a_missing_class_folder_is_named(tmp_path: Path) -> None:
+    make_imagenet(tmp_path, "imagenet100")
+    for file in (tmp_path / "train/n01443537").iterdir():
+        file.unlink()
+    with pytest.raises(DataError, match=r"1 listed file\(s\) or classes of ImageNet-100 .*train/n01443537/"):
+        read_benchmark("imagenet100", tmp_path)
+
+
+def write_zip(file: Path, members: list[str]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for i, member in enumerate(members):
+            buffer = io.BytesIO()
+            Image.new("RGB", (4, 4), (i % 256, i // 256, 0)).save(buffer, "PNG")
+            archive.writestr(member, buffer.getvalue())
+
+
+def test_a_zip_is_read_in_place_in_the_order_of_its_members(tmp_path: Path) -> None:
+    """CUB's archive keeps the official order, in which the names of a class are not sorted."""
+    split, classes = load_split("cub"), names_of("cub")
+    members = [f"train/{c}/{c}_{i}.png" for c in classes for i in (2, 0, 1)]
+    write_zip(tmp_path / "cub200-train.zip", members)
+    found = read_benchmark("cub", tmp_path)
+    ids = np.repeat(np.arange(200), 3)
+    drawn = known_novel_split(ids, split.known, 0.5)
+    expected = dict(zip(members, drawn.tolist(), strict=True))
+    assert dict(zip(found.collection.names, found.collection.labels.tolist(), strict=True)) == expected
+    for i in (0, 1, 599):  # each image is the one of its name
+        number = members.index(found.collection.names[i])
+        assert found.collection.source(i).getpixel((0, 0)) == (number % 256, number // 256, 0)
+
+
+def test_a_zip_unpacked_beside_itself_gives_files_in_the_order_of_the_archive(tmp_path: Path) -> None:
+    """The same labeled images as in place; without the archive its order is lost, and so is that draw."""
+    file = tmp_path / "cub200-train.zip"
+    write_zip(file, [f"train/{c}/{c}_{i}.png" for c in names_of("cub") for i in (2, 0, 1)])
+    in_place = read_benchmark("cub", tmp_path).collection
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(tmp_path)
+    unpacked = read_benchmark("cub", tmp_path).collection
+    assert (in_place.root, unpacked.root) == (None, tmp_path)
+    assert unpacked.names == in_place.names
+    assert (unpacked.labels == in_place.labels).all()
+    file.unlink()
+    alone = read_benchmark("cub", tmp_path).collection
+    assert ORDER_IS_LOST in alone.notes
+    assert alone.names == in_place.names
+    assert (alone.labels != in_place.labels).any()
+
+
+def test_threads_read_a_zip_together(tmp_path: Path) -> None:
+    members = [f"train/{c}/{c}.png" for c in names_of("cub")]
+    write_zip(tmp_path / "cub200-train.zip", members)
+    collection = read_benchmark("cub", tmp_path).collection
+    pixels = load_pixels(collection, size=4, cache=tmp_path / "cache", n_workers=8)
+    assert not pixels.skipped
+    assert pixels[:][:, 0, 0, 0].tolist() == [members.index(name) for name in collection.names]
+
+
+def test_a_forked_or_copied_reader_opens_the_zip_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that share one open file share its position, and would read each other's bytes."""
+    write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in names_of("cub")])
+    images = read_benchmark("cub", tmp_path).collection.images
+    assert isinstance(images, ZipImages)
+    before = images.archive._here()
+    assert images.archive._here() is before
+    copied = copy.deepcopy(images)
+    assert copied.archive._here() is not before
+    monkeypatch.setattr("shoal.data.benchmarks.zipped.os.getpid", lambda: -1)
+    assert images.archive._here() is not before
+    assert images[7].getpixel((0, 0)) == copied[7].getpixel((0, 0)) == (7, 0, 0)
+
+
+def test_a_broken_zip_is_bad_data(tmp_path: Path) -> None:
+    (tmp_path / "cub200-train.zip").write_bytes(b"not a zip")
+    with pytest.raises(DataError, match=r"cub200-train\.zip: cannot be read as a zip archive"):
+        read_benchmark("cub", tmp_path)
+
+
+def test_an_empty_folder_and_a_wrong_part_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"missing: images\.txt.*`shoal datasets prepare cub .*` says where to get it"):
+        read_benchmark("cub", tmp_path)
+    with pytest.raises(UnknownName, match="no part 'tst'; did you mean 'test'"):
+        read_benchmark("cub", tmp_path, part="tst")  # type: ignore[arg-type]

@@ -1,0 +1,203 @@
+"""Verifying and preparing: what is there, what is missing, and unpacking without harm."""
+
+import io
+import json
+import tarfile
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.data.benchmarks import BENCHMARKS, load_split, prepare, read_benchmark, verify
+from shoal.data.benchmarks.archives import unpack
+from shoal.data.readers import read_collection
+from shoal.errors import DataError
+
+
+def write_tar(file: Path, members: dict[str, bytes]) -> Path:
+    mode = "w:gz" if file.suffix in (".gz", ".tgz") else "w"
+    with tarfile.open(file, mode) as archive:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return file
+
+
+def write_zip(file: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return file
+
+
+def cub_members(n_train: int, n_test: int) -> dict[str, bytes]:
+    """CUB's official tree with as many images as asked for, spread over the 200 classes."""
+    classes = load_split("cub").class_names
+    assert classes is not None
+    rows: dict[str, list[object]] = {"images": [], "image_class_labels": [], "train_test_split": []}
+    for i in range(n_train + n_test):
+        rows["images"].append(f"{classes[i % 200]}/bird_{i}.jpg")
+        rows["image_class_labels"].append(i % 200 + 1)
+        rows["train_test_split"].append(int(i < n_train))
+    files = {**rows, "classes": list(classes)}
+    lists = {
+        f"CUB_200_2011/{name}.txt": "".join(f"{i + 1} {value}\n" for i, value in enumerate(values)).encode()
+        for name, values in files.items()
+    }
+    return lists | {f"CUB_200_2011/images/{name}": b"" for name in rows["images"]}
+
+
+def files_under(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def cub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A downloaded CUB of two training images and one test image per class, and a catalog that expects just that."""
+    small = replace(BENCHMARKS["cub"], n_images=400, n_test=200, n_labeled=100, n_unlabeled=300)
+    monkeypatch.setitem(BENCHMARKS, "cub", small)
+    write_tar(tmp_path / "CUB_200_2011.tgz", cub_members(400, 200))
+    return tmp_path
+
+
+def test_a_downloaded_archive_is_unpacked_indexed_and_complete(cub: Path) -> None:
+    found = prepare("cub", cub)
+    assert found.unpacked == ("CUB_200_2011.tgz: unpacked CUB_200_2011",)
+    assert found.index == ("cub-train.csv: written, 400 images, 100 labeled in 100 categories, 300 unlabeled",)
+    assert found.to_fetch == ()
+    assert found.verification.is_complete
+    assert [count.found for count in found.verification.parts[0].counts] == [400, 200, 100, 300]
+    assert files_under(cub) == set(cub_members(400, 200)) | {"CUB_200_2011.tgz", "cub-train.csv"}
+
+
+def test_preparing_again_changes_nothing(cub: Path) -> None:
+    prepare("cub", cub)
+    before = {path: path.stat().st_mtime_ns for path in cub.rglob("*")}
+    again = prepare("cub", cub)
+    assert again.unpacked == ("CUB_200_2011.tgz: CUB_200_2011 is there already and stays as it is",)
+    assert again.index == ("cub-train.csv: already there",)
+    assert {path: path.stat().st_mtime_ns for path in cub.rglob("*")} == before
+
+
+def test_the_index_is_a_table_that_reads_back_as_the_same_collection(cub: Path) -> None:
+    prepare("cub", cub)
+    benchmark = read_benchmark("cub", cub).collection
+    table = read_collection(cub / "cub-train.csv", classes=benchmark.classes)
+    assert [str(table.source(i)) for i in range(len(table))] == [str(benchmark.source(i)) for i in range(len(table))]
+    assert table.labels.tolist() == benchmark.labels.tolist()
+
+
+def test_an_index_of_somebody_else_is_not_overwritten(cub: Path) -> None:
+    (cub / "cub-train.csv").write_text("mine")
+    assert prepare("cub", cub).index == ("cub-train.csv: there already with other content; not overwritten",)
+    assert (cub / "cub-train.csv").read_text() == "mine"
+
+
+def test_missing_files_are_listed_one_by_one(tmp_path: Path) -> None:
+    unpack(write_tar(tmp_path / "CUB_200_2011.tgz", cub_members(400, 200)), tmp_path)
+    (tmp_path / "CUB_200_2011/images.txt").rename(tmp_path / "elsewhere.txt")
+    found = verify("cub", tmp_path)
+    assert found.parts[0].missing == ("images.txt",)
+    assert "classes.txt" in found.parts[0].present
+    (tmp_path / "elsewhere.txt").rename(tmp_path / "CUB_200_2011/images.txt")
+    lost = next((tmp_path / "CUB_200_2011/images").rglob("bird_3.jpg"))
+    lost.unlink()
+    found = verify("cub", tmp_path)
+    assert found.parts[0].missing == (f"images/{lost.parent.name}/bird_3.jpg",)
+    assert found.parts[1].missing == ()
+    assert not found.is_complete
+    assert f"MISSING  images/{lost.parent.name}/bird_3.jpg" in found.describe()
+
+
+def test_a_wrong_count_is_said_in_words_and_is_not_complete(tmp_path: Path) -> None:
+    unpack(write_tar(tmp_path / "CUB_200_2011.tgz", cub_members(400, 200)), tmp_path)
+    found = verify("cub", tmp_path)
+    assert not found.is_complete
+    assert "DIFFERS  images 400 (published 5,994)" in found.describe()
+    assert "ok       classes 200 (published 200)" in found.describe()
+    counts = found.to_dict()["parts"][0]["counts"]
+    assert counts[0] == {"what": "images", "found": 400, "published": 5_994, "within": 0, "is_right": False}
+    json.dumps(found.to_dict())
+
+
+def test_many_missing_images_are_summed_up_in_words_and_listed_in_full_as_data(tmp_path: Path) -> None:
+    members = {name: content for name, content in cub_members(400, 200).items() if not name.endswith(".jpg")}
+    unpack(write_tar(tmp_path / "CUB_200_2011.tgz", members | {"CUB_200_2011/images/x": b""}), tmp_path)
+    found = verify("cub", tmp_path)
+    assert "… and 380 more" in found.describe()
+    assert len(found.to_dict()["parts"][0]["missing"]) == 400
+
+
+def test_a_part_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    (tmp_path / "cub200-train.zip").write_bytes(b"no zip")
+    found = verify("cub", tmp_path)
+    assert "cannot be read as a zip archive" in found.parts[0].problem
+    assert "BAD " in found.describe()
+
+
+def test_an_empty_folder_is_told_what_to_fetch_and_nothing_is_written(tmp_path: Path) -> None:
+    found = prepare("cars", tmp_path)
+    assert found.to_fetch[0] == "to fetch: car_devkit.tgz, cars_train.tgz, cars_test.tgz"
+    assert "non-commercial research only" in found.to_fetch[1]
+    assert "cars_test_annos_withlabels.mat" in found.to_fetch[2]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_imagenet_tar_of_tars_yields_only_the_100_synsets(tmp_path: Path) -> None:
+    inner = {}
+    for synset in ("n01443537", "n99999999"):
+        write_tar(tmp_path / f"{synset}.tar", {f"{synset}_1.JPEG": b"", f"{synset}_2.JPEG": b""})
+        inner[f"{synset}.tar"] = (tmp_path / f"{synset}.tar").read_bytes()
+        (tmp_path / f"{synset}.tar").unlink()
+    write_tar(tmp_path / "ILSVRC2012_img_train.tar", inner)
+    found = prepare("imagenet100", tmp_path)
+    assert found.unpacked == ("ILSVRC2012_img_train.tar: unpacked train",)
+    kept = {"train/n01443537/n01443537_1.JPEG", "train/n01443537/n01443537_2.JPEG"}
+    assert files_under(tmp_path) == kept | {"ILSVRC2012_img_train.tar"}
+    assert len(found.verification.parts[0].missing) == 99
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/out.txt", "a/../../out.txt", "C:/out.txt", "a\\..\\out.txt"])
+def test_a_zip_that_leads_out_of_the_folder_is_refused_whole(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    write_zip(root / "bad.zip", {"fine.txt": b"1", name: b"2"})
+    with pytest.raises(DataError, match="leads out of the folder or is a link"):
+        unpack(root / "bad.zip", root)
+    assert files_under(tmp_path) == {"root/bad.zip"}
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("link")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(DataError, match="is a link"):
+        unpack(tmp_path / "bad.zip", tmp_path)
+
+
+def test_a_tar_that_leads_out_of_the_folder_is_refused_whole(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    write_tar(root / "bad.tar.gz", {"fine.txt": b"1", "../out.txt": b"2"})
+    with pytest.raises(DataError, match=r"cannot be unpacked .* nothing was changed"):
+        unpack(root / "bad.tar.gz", root)
+    assert files_under(tmp_path) == {"root/bad.tar.gz"}
+
+
+def test_a_cut_off_archive_leaves_nothing_behind(tmp_path: Path) -> None:
+    file = write_tar(tmp_path / "CUB_200_2011.tgz", cub_members(400, 200))
+    file.write_bytes(file.read_bytes()[:2_000])
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        prepare("cub", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["CUB_200_2011.tgz"]
+
+
+def test_what_is_there_is_never_overwritten_by_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "kept.txt").write_text("old")
+    archive = write_zip(tmp_path / "some.zip", {"kept.txt": b"from the archive", "added.txt": b"added"})
+    assert unpack(archive, tmp_path) == ("added.txt",)
+    assert (tmp_path / "kept.txt").read_text() == "old"
+    assert files_under(tmp_path) == {"kept.txt", "added.txt", "some.zip"}

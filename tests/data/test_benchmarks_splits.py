@@ -1,0 +1,157 @@
+"""The published splits: which classes are known, and which of their images are labeled."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.data.benchmarks import BENCHMARKS, get_facts, load_split
+from shoal.data.benchmarks.split import parse_split
+from shoal.data.splits import known_novel_split
+from shoal.errors import DataError, UnknownName
+
+# The published counts: images, classes K, known classes, labeled and unlabeled images; the last two may be rounded.
+PUBLISHED = {
+    "cifar10": (50_000, 10, 5, "12,500", "37,500"),
+    "cifar100": (50_000, 100, 80, "20,000", "30,000"),
+    "imagenet100": (127_115, 100, 50, "31.9k", "95.3k"),
+    "cub": (5_994, 200, 100, "1,498", "4,496"),
+    "cars": (8_144, 196, 98, "2,024", "6,120"),
+    "aircraft": (6_667, 100, 50, "1.7k", "5.0k"),
+    "herbarium19": (34_225, 683, 341, "8.9k", "25.4k"),
+}
+
+
+def split_file(name: str) -> bytes:
+    return (files("shoal.data.benchmarks") / "splits" / f"{name}.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_catalog_holds_the_published_counts(name: str) -> None:
+    facts = get_facts(name)
+    n_images, n_classes, n_known, labeled, unlabeled = PUBLISHED[name]
+    assert (facts.n_images, facts.n_classes, facts.n_known) == (n_images, n_classes, n_known)
+    for count, published in ((facts.n_labeled, labeled), (facts.n_unlabeled, unlabeled)):
+        assert (f"{count / 1000:.1f}k" if published.endswith("k") else f"{count:,}") == published
+    if labeled.endswith("k"):
+        assert facts.labeled_within == 50
+    else:
+        assert facts.n_labeled + facts.n_unlabeled == n_images
+
+
+def test_every_benchmark_has_a_split_and_every_split_a_benchmark() -> None:
+    folder = files("shoal.data.benchmarks") / "splits"
+    stored = {entry.name.removesuffix(".json") for entry in folder.iterdir() if entry.name.endswith(".json")}
+    assert stored == set(BENCHMARKS) == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_each_class_is_either_known_or_novel_and_has_the_place_of_its_turn(name: str) -> None:
+    split = load_split(name)
+    assert sorted(split.known + split.novel) == list(range(split.n_classes))
+    assert split.places[list(split.known)].tolist() == list(range(len(split.known)))
+    assert split.places[list(split.novel)].tolist() == list(range(len(split.known), split.n_classes))
+    assert (split.labeled_share, split.seed) == (0.5, 0)
+
+
+def test_a_changed_split_is_refused() -> None:
+    raw = split_file("cub").replace(b'"id": 150,', b'"id": 151,', 1)
+    with pytest.raises(DataError, match=r"cub\.json: found SHA-256 .* expected fe58691969b2.*install shoal again"):
+        parse_split("cub", raw, expected_sha256=load_split("cub").sha256)
+
+
+def test_known_classes_keep_the_order_of_the_split_list_not_of_their_ids() -> None:
+    """One method of the field sorts them; labels, and so checkpoints, would not be comparable."""
+    split = load_split("cub")
+    assert split.known[:3] == (150, 70, 34)
+    assert split.places[150] == 0
+    assert split.class_names is not None
+    assert split.class_names[150] == "151.Black_capped_Vireo"
+
+
+def test_novel_classes_follow_from_hard_to_easy() -> None:
+    difficulties = [entry["difficulty"] for entry in json.loads(split_file("cub"))["novel"]]
+    assert difficulties == ["hard"] * 34 + ["medium"] * 34 + ["easy"] * 32
+
+
+def test_the_imagenet_synsets_are_the_sorted_draw_of_100_in_1000() -> None:
+    """Other papers use other ImageNet-100 lists; this one is reproducible from the seed."""
+    entries = json.loads(split_file("imagenet100"))
+    both = entries["known"] + entries["novel"]
+    drawn = np.sort(np.random.RandomState(0).choice(1000, 100, replace=False))
+    assert [entry["imagenet_id"] for entry in both] == drawn.tolist()
+    assert [entry["id"] for entry in both] == list(range(100))
+    synsets = [entry["name"] for entry in both]
+    assert synsets == sorted(synsets)
+
+
+def test_the_known_herbarium_classes_are_the_draw_of_341_in_683() -> None:
+    drawn = np.random.RandomState(0).choice(683, 341, replace=False)
+    assert load_split("herbarium19").known == tuple(drawn.tolist())
+
+
+def test_the_cars_classes_are_not_alphabetical() -> None:
+    names = load_split("cars").class_names
+    assert names is not None
+    assert names[:2] == ("AM General Hummer SUV 2000", "Acura RL Sedan 2012")
+    assert list(names) != sorted(names)
+
+
+def test_the_aircraft_classes_are_in_the_order_of_numpy_unique() -> None:
+    names = load_split("aircraft").class_names
+    assert names is not None
+    assert list(names) == np.unique(np.array(names)).tolist()
+
+
+def test_the_labeled_draw_is_the_global_legacy_stream_of_the_released_code() -> None:
+    """The released code seeds numpy globally with 0 and chooses half of the known images at once."""
+    true_labels = np.random.default_rng(3).integers(0, 6, 500)
+    known_images = np.flatnonzero(np.isin(true_labels, [4, 1]))
+    np.random.seed(0)  # noqa: NPY002
+    chosen = np.random.choice(range(len(known_images)), replace=False, size=int(0.5 * len(known_images)))  # noqa: NPY002
+    labels = known_novel_split(true_labels, [4, 1], 0.5, seed=0)
+    assert np.flatnonzero(labels != -1).tolist() == sorted(known_images[chosen].tolist())
+
+
+def test_the_labeled_draw_is_one_for_all_classes_not_one_per_class() -> None:
+    """A stratified draw would label 50 of each 100; one draw over both labels 100 in all, unevenly."""
+    labels = known_novel_split(np.repeat([0, 1, 2], 100), [0, 1], 0.5, seed=0)
+    sizes = np.bincount(labels[labels != -1])
+    assert sizes.sum() == 100
+    assert sizes[0] != sizes[1]
+
+
+def test_an_odd_number_of_known_images_is_rounded_down() -> None:
+    assert (known_novel_split(np.zeros(7, dtype=int), [0], 0.5) != -1).sum() == 3
+
+
+def test_an_unknown_benchmark_is_named_with_the_nearest_ones() -> None:
+    with pytest.raises(UnknownName, match=r"no benchmark 'cub200'; did you mean 'cub'"):
+        get_facts("cub200")
+
+
+FACT_FILES = {
+    "cub": "cub200.json",
+    "cars": "stanford_cars.json",
+    "aircraft": "fgvc_aircraft.json",
+    "herbarium19": "herbarium_19.json",
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", FACT_FILES)
+def test_the_splits_agree_with_the_independent_copies_beside_the_images(name: str, data_dir: Path) -> None:
+    facts = json.loads((data_dir / "splits" / FACT_FILES[name]).read_text(encoding="utf-8"))
+    novel = (
+        facts["novel"] if isinstance(facts["novel"], list) else [i for part in facts["novel"].values() for i in part]
+    )
+    split = load_split(name)
+    assert (list(split.known), list(split.novel)) == (facts["known"], novel)
+
+
+@pytest.mark.data
+def test_the_cars_names_agree_with_the_devkit(data_dir: Path) -> None:
+    facts = json.loads((data_dir / "splits" / "stanford_cars_class_names.json").read_text(encoding="utf-8"))
+    assert load_split("cars").class_names == tuple(facts["class_names"])
