@@ -20,7 +20,7 @@ def main() -> None:
     labels = names[collection.labels]  # -1 is the last of them
     with tempfile.TemporaryDirectory() as place:
         run = shoal.discover(
-            images[:300], labels=list(labels[:300]), out=Path(place) / "run", train=False, input_size=32, pixel_size=32
+            images[:300], labels=list(labels[:300]), out=Path(place) / "run", train=False, input_size=40, pixel_size=40
         )
         assigner = run.assigner(device="cpu")  # loads the model once; call it as often as images come
         for first in (300, 350):

@@ -12,14 +12,14 @@ from sklearn.datasets import load_digits
 
 import shoal
 
-FEW = {"input_size": 32, "pixel_size": 32, "train": False}  # no training: an answer in seconds
+FEW = {"input_size": 40, "pixel_size": 40, "train": False}  # no training: an answer in seconds
 
 
 def write_photos(folder: Path) -> None:
     digits = load_digits(n_class=5)
     folder.mkdir()
     rows = ["path,label"]
-    for i, (image, digit) in enumerate(zip(digits.images[:150], digits.target[:150], strict=True)):
+    for i, (image, digit) in enumerate(zip(digits.images[:100], digits.target[:100], strict=True)):
         Image.fromarray((image * 15.9).astype("uint8")).save(folder / f"{i:03d}.png")
         if digit < 3 and i % 2 == 0:
             rows.append(f"{i:03d}.png,{digit}")

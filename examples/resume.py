@@ -25,8 +25,8 @@ def interrupt_training(what):
 
 
 def main() -> None:
-    collection = digits()[0].subset(range(200))  # a few digits, a small network input: seconds, not minutes
-    settings = choose_settings(recipe="digits", epochs=2, n_clusters=10, pixel_size=32, input_size=32)
+    collection = digits()[0].subset(range(60))  # a few digits, a small network input: seconds, not minutes
+    settings = choose_settings(recipe="digits", epochs=2, n_clusters=10, pixel_size=40, input_size=40)
     with tempfile.TemporaryDirectory() as place:
         whole, _ = discover_images(collection, Path(place) / "whole", settings, device="cpu")
         try:

@@ -46,6 +46,9 @@ SNAPSHOTS = "best-*.safetensors"
 LEFTOVERS = (".*.tmp", "tokens.npy.*")
 """What a killed run leaves behind: files half written, and the trunk's tokens."""
 
+DECIMALS = 6
+"""Decimals of a number in a table."""
+
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
 
@@ -289,7 +292,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.6f}"
+        return "" if np.isnan(value) else f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"  # never -0
     return json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else str(value)
 
 

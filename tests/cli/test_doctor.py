@@ -1,4 +1,5 @@
 import json
+import sys
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def test_a_torchvision_made_for_another_torch_is_detected_and_explained(
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)  # an encoder loaded by another test bars it
     run = CliRunner().invoke(app, ["doctor"])
     assert run.exit_code == 4
     assert "BAD  torchvision" in run.stdout

@@ -292,3 +292,10 @@ def test_cpu_and_gpu_agree() -> None:
     assert torch.equal(on_gpu.embeddings.cpu(), on_cpu.embeddings)
     assert np.array_equal(on_gpu.labels, on_cpu.labels)
     assert on_gpu.accuracies == on_cpu.accuracies
+
+
+def test_a_memory_mapped_file_is_read_without_a_warning_and_not_written(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(20, 4)))
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert torch.equal(unit_points(mapped), unit_points(np.array(mapped)))

@@ -28,25 +28,28 @@ def discovered(photos, out: Path, **changes) -> Run:
     return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu")[0]
 
 
-@pytest.fixture(params=["trained", "bottleneck", "frozen"])
-def run(request, photos, tmp_path: Path) -> Run:
+BOTTLENECK = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
+
+
+@pytest.mark.parametrize("kind", ["trained", "bottleneck", "frozen"])
+def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, kind: str) -> None:
     cms = choose_settings(config=photos.config).cms
-    head = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
-    changes = {"trained": {}, "bottleneck": {"cms": replace(cms, head=head)}, "frozen": {"train": False}}
-    return discovered(photos, tmp_path / "run", **changes[request.param])
+    changes = {"trained": {}, "bottleneck": {"cms": replace(cms, head=BOTTLENECK)}, "frozen": {"train": False}}
+    run = discovered(photos, tmp_path / "run", **changes[kind])
+    again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
+    assert again.shape[1] == {"trained": 12, "bottleneck": 8, "frozen": 16}[kind]
+    assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
 
 
-def test_the_runs_own_images_are_embedded_as_they_were_and_keep_their_categories(run: Run, photos) -> None:
-    """The tail saw tokens in half precision while training, so embeddings agree to a thousandth, not to the bit."""
-    assigner = Assigner(run, device="cpu")
-    collection = read_collection(photos.folder, False)
-    again = assigner.networks.embed(load_pixels(collection, 16)).numpy()
-    assert np.allclose((again * run.array("embeddings")).sum(axis=1), 1, atol=1e-3)
-    rows, skipped = assigner.assign_images(collection)
+@pytest.mark.parametrize("train", [True, False], ids=["trained", "frozen"])
+def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train: bool) -> None:
+    """All but the share beyond the threshold: of 60 images at most the one that lies farthest out."""
+    run = discovered(photos, tmp_path / "run", train=train)
+    rows, skipped = Assigner(run, device="cpu").assign_images(read_collection(photos.folder, False))
     assert skipped == ()
-    same = [new.category_id == old.category_id for new, old in zip(rows, run.assignments, strict=True)]
-    assert np.mean(same) > 0.95
-    assert {row.category_id for row in rows} <= set(range(5))
+    changed = [new for new, old in zip(rows, run.assignments, strict=True) if new.category_id != old.category_id]
+    assert len(changed) <= 1
+    assert {row.category_id for row in changed} <= {-1}
 
 
 def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(photos, tmp_path: Path, monkeypatch) -> None:

@@ -140,7 +140,8 @@ def unit_points(
 ) -> Tensor:
     """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor."""
     if not isinstance(x, Tensor):
-        x = torch.from_numpy(np.ascontiguousarray(as_embeddings(x, name=name, min_rows=min_rows)))
+        # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
+        x = torch.from_numpy(np.require(as_embeddings(x, name=name, min_rows=min_rows), requirements=["C", "W"]))
     rows = x.detach().to(device) if x.dtype in (torch.float32, torch.float64) else x.detach().to(device).float()
     if rows.ndim != 2 or len(rows) < min_rows or rows.shape[1] < 1:
         raise DataError(f"{name}: found shape {tuple(rows.shape)}, expected (N, D) with at least {min_rows} row(s)")

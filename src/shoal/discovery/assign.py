@@ -30,12 +30,16 @@ from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.cms import build
-from shoal.runs import Assignment, Run
+from shoal.runs import DECIMALS, Assignment, Run
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_modules, read_checkpoint
+from shoal.training.tokens import cache_tokens
 
 OUTLIER_SHARE = 0.01
 """Share of the run's own images that lie beyond the threshold."""
+
+IMAGES_AT_ONCE = 1024
+"""Images whose tokens are held at a time."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,8 +52,13 @@ class Networks:
     """(D, R) where the run's embeddings are compact."""
 
     def embed(self, pixels: Images) -> Tensor:
-        """Unit embeddings (M, D) as the run made them."""
-        return F.normalize(compact(embed(pixels, self.encoder, head=self.head), self.basis), dim=1)
+        """Unit embeddings (M, D) as the run made them: a trained one kept its trunk's tokens in half precision."""
+        if self.head is None:
+            return embed(pixels, self.encoder)
+        starts = range(0, len(pixels), IMAGES_AT_ONCE)
+        tokens = (cache_tokens(pixels[start : start + IMAGES_AT_ONCE], self.encoder) for start in starts)
+        embeddings = torch.cat([part.embed(self.encoder, self.head) for part in tokens])
+        return F.normalize(compact(embeddings, self.basis), dim=1)
 
 
 class Assigner:
@@ -109,7 +118,9 @@ class Assigner:
         voted, members = place_newcomers(
             new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors
         )
-        found = np.where(members.outlier_score > self.threshold, UNLABELED, voted)
+        # The threshold comes from assignments.csv, so it is known to the decimals that are written there.
+        is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
+        found = np.where(is_new, UNLABELED, voted)
         return [self._row(name, i, int(found[i]), int(voted[i]), members) for i, name in enumerate(names)]
 
     def _row(self, name: str, i: int, category: int, voted: int, members: Membership) -> Assignment:

@@ -152,7 +152,7 @@ def test_images_that_moved_are_found_where_the_user_says(run: Run, tmp_path: Pat
 
 
 def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="did you mean 'hf'|known: csv"):
+    with pytest.raises(UnknownName, match="no format 'huggingface'; known: csv, fiftyone"):
         export_run(run, "huggingface", tmp_path / "out")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("")
