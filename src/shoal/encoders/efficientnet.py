@@ -1,0 +1,112 @@
+"""An EfficientNet-lite taken apart, its batch norms folded into the convolutions before them.
+
+With frozen statistics a batch norm is a scale and an offset per channel, so scaling the kernel instead of the feature
+map gives the same function and the same gradients, to rounding. With channels last this is three times faster on a CPU.
+B images, C channels, H x W places, D entries of a feature.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.encoders.vision import Parts
+
+
+def split_efficientnet(network: Any) -> Parts:
+    """Take an EfficientNet-lite of efficientnet_lite_pytorch apart; its classifier is dropped.
+
+    Parameters stay the network's own, so gradients and names of the weights do too.
+    """
+    return Parts(
+        stem=Stem(network),
+        blocks=[MobileBlock(block) for block in network._blocks],
+        finish=PooledMap(network),
+        is_finish_trained=True,
+        feature_dim=network._conv_head.out_channels,
+    )
+
+
+class FoldedConv(nn.Module):
+    """A convolution, the frozen batch norm after it, and ReLU6 where there is one."""
+
+    def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, *, has_activation: bool) -> None:
+        super().__init__()
+        self.conv, self.norm, self.has_activation = conv, norm, has_activation
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Turn a feature map (B, C, H, W) into another, halved where the stride is 2."""
+        weight, bias = self._folded()
+        features, padding = _pad(features, weight.shape[-1], int(self.conv.stride[0]))
+        stride, dilation, groups = self.conv.stride, self.conv.dilation, self.conv.groups
+        out = F.conv2d(features, weight, bias, stride, padding, dilation, groups)
+        # In place where nothing will ask for the value before: the trunk.
+        return F.relu6(out, inplace=not torch.is_grad_enabled()) if self.has_activation else out
+
+    def _folded(self) -> tuple[Tensor, Tensor]:
+        norm = self.norm
+        assert norm.running_var is not None
+        assert norm.running_mean is not None
+        scale = norm.weight * (norm.running_var + norm.eps).rsqrt()  # (C,)
+        weight = self.conv.weight * scale.view(-1, 1, 1, 1)
+        return weight.contiguous(memory_format=torch.channels_last), norm.bias - norm.running_mean * scale
+
+
+class Stem(nn.Module):
+    """The first convolution."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.conv = FoldedConv(network._conv_stem, network._bn0, has_activation=True)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Turn images (B, 3, S, S) into a feature map (B, C, S/2, S/2)."""
+        features: Tensor = self.conv(images.contiguous(memory_format=torch.channels_last))
+        return features
+
+
+class MobileBlock(nn.Module):
+    """An inverted bottleneck: widen, filter each channel, narrow; plus its input where the shapes agree."""
+
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        assert not block.has_se, "a lite network has no squeeze-and-excitation"
+        arguments = block._block_args
+        layers = [
+            FoldedConv(block._depthwise_conv, block._bn1, has_activation=True),
+            FoldedConv(block._project_conv, block._bn2, has_activation=False),
+        ]
+        if arguments.expand_ratio != 1:
+            layers.insert(0, FoldedConv(block._expand_conv, block._bn0, has_activation=True))
+        self.layers = nn.Sequential(*layers)
+        # The network compares its stride, a list in a stage's first block, with 1: those blocks never have a skip.
+        same_size = arguments.stride == 1 and arguments.input_filters == arguments.output_filters
+        self.has_skip = bool(block.id_skip and same_size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Turn a feature map (B, C, H, W) into another."""
+        out: Tensor = self.layers(features)
+        return out + features if self.has_skip else out
+
+
+class PooledMap(nn.Module):
+    """The head convolution and the mean over places."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.conv = FoldedConv(network._conv_head, network._bn1, has_activation=True)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Turn a feature map (B, C, H, W) into features (B, D)."""
+        pooled: Tensor = self.conv(features).mean(dim=(2, 3))
+        return pooled
+
+
+def _pad(features: Tensor, kernel: int, stride: int) -> tuple[Tensor, int]:
+    """TensorFlow's SAME padding: as even as possible, the odd pixel behind; what is left for the convolution to add."""
+    side = features.shape[-1]
+    total = max((-(-side // stride) - 1) * stride + kernel - side, 0)
+    if total % 2 == 0:
+        return features, total // 2
+    return F.pad(features, [total // 2, total - total // 2] * 2), 0

@@ -1,0 +1,123 @@
+"""Pixels to embeddings: the encoder run over a whole collection, in batches, on its device.
+
+N images of S x S pixels, I the encoder's input size, D the dimension of an embedding.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.device import autocast_dtype
+from shoal.distributed import gather_rows, shard
+from shoal.encoders.vision import Encoder
+from shoal.errors import DataError, ShoalError, UsageError
+
+CROP_RATIO = 0.875
+"""The share of an image's side that is kept: 224 of 256 pixels."""
+
+Progress = Callable[[int, int], None]
+"""Called with how many images are done and how many there are."""
+
+
+def embed(
+    pixels: NDArray[np.uint8] | Tensor,
+    encoder: Encoder,
+    *,
+    head: nn.Module | None = None,
+    batch_size: int = 128,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the encoder's device.
+
+    Without a head the embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
+    disk), cut to their centre and scaled on the device. Several processes share the rows; each gets all of them. The
+    batch size changes the result by rounding only.
+    """
+    check_pixels(pixels)
+    if batch_size < 1:
+        raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
+    rows = shard(len(pixels))
+    parts = [torch.empty(0, _dim(encoder, head), device=encoder.device)]
+    for start in range(rows.start, rows.stop, batch_size):
+        stop = min(start + batch_size, rows.stop)
+        with explain_out_of_memory("batch_size", batch_size):
+            parts.append(_embed_batch(to_device(pixels[start:stop], encoder.device), encoder, head))
+        if progress is not None:
+            progress(stop - rows.start, rows.stop - rows.start)
+    return gather_rows(torch.cat(parts))
+
+
+def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
+    """Cut uint8 images (B, S, S, 3) to their centre, scale them to the encoder's input and normalize: (B, 3, I, I)."""
+    side = pixels.shape[1]
+    crop = crop_size(side)
+    start = (side - crop) // 2
+    cut = pixels[:, start : start + crop, start : start + crop]  # (B, C, C, 3)
+    return encoder.normalize(resize(to_float(cut), encoder.input_format.size))
+
+
+def crop_size(side: int) -> int:
+    """The side of the crop taken from images of `side` pixels."""
+    return max(1, round(side * CROP_RATIO))
+
+
+def to_float(pixels: Tensor) -> Tensor:
+    """Turn uint8 images (B, H, W, 3) into float images in [0, 1], (B, 3, H, W)."""
+    return pixels.permute(0, 3, 1, 2).float() / 255
+
+
+def resize(images: Tensor, size: int) -> Tensor:
+    """Scale float images (B, 3, H, W) to (B, 3, size, size), bicubic, without aliasing."""
+    if images.shape[-2:] == (size, size):
+        return images
+    return F.interpolate(images, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
+
+
+def to_device(pixels: NDArray[np.uint8] | Tensor, device: torch.device) -> Tensor:
+    """Bring a batch of images to `device`, without a copy where it is there already."""
+    if isinstance(pixels, Tensor):
+        return pixels.to(device, non_blocking=True)
+    # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
+    return torch.from_numpy(np.require(pixels, requirements=["C", "W"])).to(device, non_blocking=True)
+
+
+def autocast(device: torch.device) -> Any:
+    """The context in which networks run: bfloat16 on CUDA, plain float32 on the CPU."""
+    dtype = autocast_dtype(device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def check_pixels(pixels: NDArray[np.uint8] | Tensor) -> None:
+    """Refuse anything but uint8 images (N, S, S, 3)."""
+    shape = tuple(pixels.shape)
+    is_bytes = pixels.dtype in (np.uint8, torch.uint8)
+    if not is_bytes or len(shape) != 4 or shape[3] != 3 or shape[1] != shape[2] or shape[1] < 1:
+        raise DataError(f"pixels: found shape {shape} and dtype {pixels.dtype}, expected (N, S, S, 3) and uint8")
+
+
+@contextmanager
+def explain_out_of_memory(setting: str, value: object) -> Iterator[None]:
+    """Turn CUDA's out-of-memory error into one that names the setting to lower."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ShoalError(
+            f"out of GPU memory with {setting} = {value}; lower {setting}, or use a smaller encoder or input size"
+        ) from error
+
+
+def _embed_batch(pixels: Tensor, encoder: Encoder, head: nn.Module | None) -> Tensor:
+    with torch.inference_mode(), autocast(encoder.device):
+        features = encoder(center_images(pixels, encoder))
+        embeddings = features if head is None else head(features)
+        return F.normalize(embeddings.float(), dim=1)
+
+
+def _dim(encoder: Encoder, head: Any) -> int:
+    return encoder.feature_dim if head is None else int(head.settings.dim)

@@ -1,0 +1,102 @@
+"""The projection head: features of the encoder in, embeddings on the unit sphere out.
+
+N rows, C entries of a feature, D of an embedding, R of the bottleneck.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeadSettings:
+    """Which of the two heads, and how wide."""
+
+    kind: Literal["paper", "bottleneck"] = "paper"
+    """'paper': three linear + GELU pairs and a linear output (section 5.1). 'bottleneck': the released code's head, two
+    pairs, a linear layer down to the bottleneck, and a weight-normed output, so embeddings have its rank only."""
+    width: int = 2048
+    """Width of the hidden layers."""
+    dim: int = 768
+    """Dimension of the embedding."""
+    bottleneck: int = 256
+    """Rank of the embeddings of the bottleneck head."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "dim", "bottleneck"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"head.{name}: found {getattr(self, name)}, expected at least 1")
+        if self.kind == "bottleneck" and self.bottleneck > self.dim:
+            raise UsageError(
+                f"head.bottleneck: found {self.bottleneck}, wider than the embedding ({self.dim}); lower it"
+            )
+
+
+class Head(nn.Module):
+    """A projection head; every embedding equals `compact embedding @ basis.T`, and `basis` has orthonormal columns.
+
+    Searches and trees may therefore run on the compact embeddings: all dot products and distances are the same. The
+    paper's head has full rank, so its compact embedding is the embedding.
+    """
+
+    def __init__(self, feature_dim: int, settings: HeadSettings | None = None) -> None:
+        super().__init__()
+        self.settings = settings = settings or HeadSettings()
+        is_paper = settings.kind == "paper"
+        widths = [feature_dim] + [settings.width] * (3 if is_paper else 2)
+        layers: list[nn.Module] = []
+        for n_in, n_out in pairwise(widths):
+            layers += [nn.Linear(n_in, n_out), nn.GELU()]
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], settings.dim if is_paper else settings.bottleneck))
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                # The released code draws from N(0, 0.02²) whatever the width. The paper's head keeps the scale of its
+                # features instead: where outputs are short, the gradient through their normalization is huge, and the
+                # first step throws all embeddings onto one point.
+                std = (2 / layer.in_features) ** 0.5 if is_paper else 0.02
+                nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+                nn.init.zeros_(layer.bias)
+        self.output: nn.Parameter | None = None
+        if not is_paper:
+            self.output = nn.Parameter(torch.empty(settings.dim, settings.bottleneck))
+            nn.init.kaiming_uniform_(self.output, a=5**0.5)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Project features (N, C) to unit embeddings (N, D), in float32 whatever the precision of the layers."""
+        hidden = self.layers(features).float()  # (N, D) or (N, R)
+        if self.output is None:
+            return F.normalize(hidden, dim=1)
+        with torch.autocast(features.device.type, enabled=False):
+            hidden = F.normalize(hidden, dim=1)
+            return F.normalize(F.linear(hidden, self._unit_output()), dim=1)  # (N, D)
+
+    def basis(self) -> Tensor | None:
+        """The orthonormal columns (D, R) in whose span all embeddings lie; None where they have full rank.
+
+        With W the output weight and Q R = W its QR decomposition, W h = Q (R h): Q is the basis, R h the compact
+        embedding, and R' R = W' W, so R is the Cholesky factor of W' W up to the signs of its rows.
+        """
+        if self.output is None:
+            return None
+        basis: Tensor = torch.linalg.qr(self._unit_output().detach().double())[0].float()
+        return basis
+
+    def _unit_output(self) -> Tensor:
+        assert self.output is not None
+        return F.normalize(self.output, dim=1)  # each row has length 1: weight norm with its gain fixed at 1
+
+
+def compact(embeddings: Tensor, basis: Tensor | None) -> Tensor:
+    """Express embeddings (N, D) in the basis, (N, R); the same tensor where there is none."""
+    return embeddings if basis is None else embeddings @ basis
+
+
+def expand(compact_embeddings: Tensor, basis: Tensor | None) -> Tensor:
+    """Undo `compact`."""
+    return compact_embeddings if basis is None else compact_embeddings @ basis.T

@@ -1,0 +1,114 @@
+"""Weight files: found, read without running any of their code, and renamed where their authors' names differ."""
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from shoal.errors import MissingError
+
+Weights = dict[str, Tensor]
+
+DINO_NAMES = {
+    "cls_token": "embeddings.cls_token",
+    "pos_embed": "embeddings.position_embeddings",
+    "patch_embed.proj": "embeddings.patch_embeddings.projection",
+    "norm": "layernorm",
+    "norm1": "layernorm_before",
+    "norm2": "layernorm_after",
+    "attn.proj": "attention.output.dense",
+    "mlp.fc1": "intermediate.dense",
+    "mlp.fc2": "output.dense",
+}
+"""Names in DINO's own files, and in files of transformers' ViT; blocks.N is encoder.layer.N, qkv is split in three."""
+
+WRAPPERS = ("teacher", "state_dict", "model")
+PREFIXES = ("module.", "backbone.")
+
+
+def weights_folder() -> Path:
+    """Where weights given by the user are looked for: $SHOAL_WEIGHTS, else ~/.cache/shoal/weights."""
+    return Path(os.environ.get("SHOAL_WEIGHTS") or Path.home() / ".cache" / "shoal" / "weights").expanduser()
+
+
+def package_weights(package: str) -> Path | None:
+    """The weights file inside an installed package; None when the package or the file is not there."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    files = sorted(Path(spec.submodule_search_locations[0]).glob("models/*.pth"))
+    return files[0] if files else None
+
+
+def read_weights(file: Path | str) -> Weights:
+    """Read the tensors of a .safetensors, .pth, .pt or .bin file; a file that wants to run code is refused.
+
+    Wrappers of training checkpoints (`{"teacher": …}`) and prefixes (`module.`, `backbone.`) are taken off.
+    """
+    path = Path(file)
+    if not path.is_file():
+        raise MissingError(f"{path}: no such file; give the path of a weights file")
+    try:
+        if path.suffix == ".safetensors":
+            found: Any = load_file(path)
+        else:
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        Exception
+    ) as error:  # torch and safetensors raise a dozen kinds for a file that is cut short or is no weights
+        raise MissingError(f"{path}: {_why_unreadable(error)}") from error
+    return _unwrap(found, path)
+
+
+def is_dino(weights: Mapping[str, Tensor]) -> bool:
+    """Whether these are the weights of a ViT under DINO's own names."""
+    return {"cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"} <= set(weights)
+
+
+def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
+    """Turn DINO's names into those of transformers' ViT files; a projection head in the file is left out."""
+    renamed: Weights = {}
+    for name, value in weights.items():
+        if name.startswith("head."):
+            continue
+        block = re.fullmatch(r"blocks\.(\d+)\.(.+)\.(weight|bias)", name)
+        if block is None:
+            stem, kind = (name, "") if name in DINO_NAMES else name.rsplit(".", 1)
+            renamed[".".join(filter(None, (DINO_NAMES.get(stem, stem), kind)))] = value
+            continue
+        number, part, kind = block.groups()
+        place = f"encoder.layer.{number}"
+        if part == "attn.qkv":
+            for role, third in zip(("query", "key", "value"), value.chunk(3), strict=True):
+                renamed[f"{place}.attention.attention.{role}.{kind}"] = third.clone()
+        else:
+            renamed[f"{place}.{DINO_NAMES.get(part, part)}.{kind}"] = value
+    return renamed
+
+
+def _why_unreadable(error: Exception) -> str:
+    text = str(error)
+    if "weights_only" in text or "Unsupported global" in text or "WeightsUnpickler" in text:
+        return (
+            "refused, because it holds objects other than tensors, and opening them could run code; "
+            "get the weights as .safetensors, or from their authors"
+        )
+    return f"cannot be read as weights ({' '.join(text.split())[:120]}); it may be cut short: download it again"
+
+
+def _unwrap(found: Any, path: Path) -> Weights:
+    for wrapper in WRAPPERS:
+        if isinstance(found, Mapping) and isinstance(found.get(wrapper), Mapping):
+            found = found[wrapper]
+    if not isinstance(found, Mapping) or not found or not all(isinstance(value, Tensor) for value in found.values()):
+        raise MissingError(f"{path}: found {type(found).__name__}, expected named tensors; give a file of weights")
+    weights = {str(name): value for name, value in found.items()}
+    for prefix in PREFIXES:
+        weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    return weights

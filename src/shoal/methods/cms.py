@@ -1,0 +1,155 @@
+"""Contrastive mean-shift learning (CMS, CVPR 2024), the method of this package.
+
+Training: each view's embedding v is moved one mean-shift step toward its neighbors in the bank, z; the contrastive
+loss of z over all images and the supervised loss of v over the labeled ones train the tail and the head (section 4.2).
+K and the snapshot are chosen on the validation images (4.3). Inference: shift until the labeled accuracy stops rising,
+cut Ward's tree at K (4.4, Algorithm 1).
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
+from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.embed import Progress
+from shoal.encoders.head import Head, HeadSettings, compact
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.methods.method import Discovery, Task, to_numpy
+from shoal.settings import to_dict
+from shoal.training.loop import train
+from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.training.objective import Batch, Objective
+from shoal.training.trainer import TrainingData, TrainSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CmsSettings:
+    """Everything that can be set; `recipes/` holds the paper's values for its benchmarks."""
+
+    encoder: str = DEFAULT_ENCODER
+    n_tail_blocks: int | None = None
+    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
+    input_size: int | None = None
+    """Side of the images the encoder sees; None: what it was made for."""
+    head: HeadSettings = field(default_factory=HeadSettings)
+    training: TrainSettings = field(default_factory=TrainSettings)
+    loss: LossSettings = field(default_factory=LossSettings)
+    inference: InferenceSettings = field(default_factory=InferenceSettings)
+    """Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in both."""
+    estimate_on: Literal["validation", "collection"] = "validation"
+    """Whose labels estimate K: those set aside from the loss, as in the paper, or all, on the final embeddings."""
+
+    def __post_init__(self) -> None:
+        shift = self.inference.shift
+        if self.loss.detach_norm and (shift.kernel, shift.aggregation) != ("knn", "mean"):
+            raise UsageError("loss.detach_norm goes with the plain mean of the k nearest only; turn one of them off")
+        if self.training.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
+            raise UsageError("training.bank 'views' goes with the k nearest only; use bank 'images'")
+
+
+class MeanShiftObjective(Objective):
+    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z)."""
+
+    def __init__(self, loss: LossSettings, shift: ShiftSettings, dim: int) -> None:
+        super().__init__()
+        self.loss, self.shift = loss, shift
+        self.attention = NeighborAttention(dim) if shift.aggregation == "attention" else None
+
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        """The objective and its two parts."""
+        assert batch.bank is not None
+        neighbors = batch.bank.neighbors(batch.embeddings, batch.images, self.shift, batch.generator)
+        own = batch.bank.shift(
+            batch.embeddings, neighbors, self.shift, attention=self.attention, detach_norm=self.loss.detach_norm
+        )
+        shifted = batch.gather(own)  # (2B, D)
+        is_reference = self.loss.denominator == "reference"
+        unsupervised = contrastive_loss(shifted, self.loss.temperature, with_positive=not is_reference)
+        seen = shifted if self.loss.supervised_input == "shifted" else batch.gather(batch.embeddings)
+        supervised = supervised_loss(seen, batch.labels, self.loss.supervised_temperature, with_positives=is_reference)
+        weight = self.loss.supervised_weight
+        total = weight * supervised + (1 - weight) * unsupervised
+        return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
+
+    def identity(self) -> dict[str, Any]:
+        """The settings of loss and shift."""
+        return {"method": "cms", "loss": to_dict(self.loss), "shift": to_dict(self.shift)}
+
+
+def cms(
+    task: Task,
+    settings: CmsSettings,
+    *,
+    device: torch.device,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Discovery:
+    """Train on a task and cluster its images.
+
+    K is the given one, else the one estimated on the validation images with the best snapshot, else, where no images
+    were set aside, the one estimated on the labeled images of the final tree. Without any label (K given) there is no
+    supervised loss and nothing to choose a snapshot by: the last one is kept.
+    """
+    encoder, head, objective = build(settings)
+    trained = train(
+        TrainingData(pixels=task.pixels, labels=task.labels, validation=task.validation),
+        encoder.to(device),
+        head.to(device),
+        objective.to(device),
+        settings.training,
+        n_clusters=task.n_clusters,
+        rule=settings.inference.rule,
+        folder=folder,
+        resume=resume,
+        progress=progress,
+    )
+    # Learned attention was trained on full embeddings; everything else is the same, and cheaper, on compact ones.
+    basis = head.basis() if objective.attention is None else None
+    embeddings = compact(trained.embeddings, basis)
+    found = infer(
+        embeddings,
+        task.labels,
+        _final_n_clusters(trained.validation.n_clusters, task, settings.estimate_on),
+        settings.inference,
+        attention=objective.attention,
+        generator=torch.Generator().manual_seed(settings.training.seed),
+        device=device,
+    )
+    return Discovery(
+        clusters=found.labels,
+        n_clusters=found.n_clusters,
+        embeddings=to_numpy(embeddings),
+        shifted=to_numpy(found.embeddings),
+        linkage=found.tree.linkage,
+        accuracies=found.accuracies,
+        n_shifts=found.n_shifts,
+        metrics=trained.metrics,
+        epoch=trained.epoch,
+    )
+
+
+def build(settings: CmsSettings) -> tuple[Encoder, Head, MeanShiftObjective]:
+    """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
+    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.training.seed)
+        head = Head(encoder.feature_dim, settings.head)
+        return encoder, head, MeanShiftObjective(settings.loss, settings.inference.shift, settings.head.dim)
+
+
+def _final_n_clusters(estimate: int | None, task: Task, estimate_on: str) -> int | None:
+    """The K given, else the one from the validation images, else None: inference estimates it on all of them."""
+    if task.n_clusters is not None:
+        return task.n_clusters
+    if estimate is None or estimate_on == "collection":
+        return None
+    # The validation images may have missed a class that has no image among them.
+    return max(estimate, len(np.unique(task.labels[task.is_labeled])))

@@ -1,0 +1,81 @@
+"""The bank V: an embedding of every image, renewed at the start of each epoch, in which neighbors are looked up.
+
+N bank rows, B views, D columns of an embedding, R of its compact form.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
+from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.encoders.head import compact, expand
+from shoal.training.losses import detached_shift
+
+BankKind = Literal["images", "views"]
+"""'images': one row per image, un-augmented. 'views': the released code's, both random views of every image."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bank:
+    """Detached embeddings in compact form; searches and means in it are those of the full embeddings, exactly."""
+
+    rows: Tensor
+    """(N, R), or (2N, R) for views: view 1 of all images, then view 2."""
+    basis: Tensor | None
+    """(D, R) from compact to full embeddings; None where they are the same."""
+    kind: BankKind = "images"
+
+    def neighbors(
+        self,
+        views: Tensor,
+        images: Tensor,
+        settings: ShiftSettings,
+        generator: torch.Generator | None = None,
+    ) -> Neighbors:
+        """The neighbors of `views` (B, D), each a view of the image `images` (B,), its own image left out.
+
+        In a bank of views the nearest row is dropped instead, whatever it is, as the released code does.
+        """
+        queries = compact(views.detach(), self.basis)  # (B, R)
+        if self.kind == "views":
+            found = k_nearest(queries, self.rows, settings.n_neighbors + 1, exact=False)
+            return Neighbors(found.indices[:, 1:], found.similarities[:, 1:])
+        return find_neighbors(queries, self.rows, settings, exclude=images, exact=False, generator=generator)
+
+    def shift(
+        self,
+        views: Tensor,
+        neighbors: Neighbors,
+        settings: ShiftSettings,
+        *,
+        attention: NeighborAttention | None = None,
+        detach_norm: bool = False,
+    ) -> Tensor:
+        """Move `views` (B, D) one step toward their neighbors; gradients flow through the views only."""
+        used = neighbors.indices[:, : settings.list_length(len(self.rows))]
+        near = expand(self.rows[used].flatten(0, 1), self.basis)  # (B*k, D)
+        if detach_norm:
+            return detached_shift(views, near.view(*used.shape, -1).mean(dim=1), settings.alpha)
+        places = torch.arange(used.numel(), device=used.device).view(used.shape)
+        return shift(
+            views, near, Neighbors(places, neighbors.similarities[:, : used.shape[1]]), settings, attention=attention
+        )
+
+
+def collapse_statistics(rows: Tensor) -> dict[str, float]:
+    """Two numbers that show a bank collapsing: the mean cosine of two rows (1: all alike), and the effective rank.
+
+    The effective rank is (Σ λ)² / Σ λ² over the eigenvalues λ of the covariance: how many directions are in use. It
+    needs no eigenvalue: these are the squared trace and the squared entries.
+    """
+    rows = rows.float()
+    n_rows = len(rows)
+    total = rows.sum(dim=0)
+    cosine = (total @ total - n_rows) / max(n_rows * (n_rows - 1), 1)
+    centered = rows - total / n_rows
+    covariance = centered.T @ centered  # (R, R)
+    rank = covariance.trace().square() / covariance.square().sum().clamp_min(1e-30)
+    return {"bank_cosine": float(cosine), "bank_rank": float(rank)}

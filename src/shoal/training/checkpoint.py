@@ -1,0 +1,180 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, in safetensors files.
+
+    checkpoint.safetensors   weights, momentum, epoch, metrics so far and which snapshot is the best
+    best-<epoch>.safetensors the weights of that snapshot; older ones are removed once the checkpoint names a newer
+    metrics.jsonl            a row per epoch
+
+Batches, views and random neighbors are functions of seed and epoch, so no generator's state needs to be kept. A file
+is written whole or not at all: killed at any moment, there is the last epoch's checkpoint or the one before.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from shoal.distributed import barrier, is_main
+from shoal.errors import DataError, UsageError
+from shoal.files import atomic_file, make_folder, write_text
+from shoal.training.validation import Validation
+
+FORMAT = "shoal-1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """Named tensors and a little JSON beside them."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any] = field(default_factory=dict)
+
+
+def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint whole."""
+    tensors = {name: value.detach().contiguous().cpu() for name, value in checkpoint.tensors.items()}
+    with atomic_file(file) as out:
+        out.write(save(tensors, metadata={"format": FORMAT, "about": json.dumps(checkpoint.about)}))
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Read a checkpoint, tensors on the CPU."""
+    try:
+        with safe_open(file, framework="pt") as found:
+            about = found.metadata() or {}
+            tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  (no mapping)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{file}: cannot be read as a checkpoint ({error}); delete it and start again") from error
+    if about.get("format") != FORMAT:
+        raise DataError(f"{file}: not a checkpoint of this version of Shoal; delete it and start again")
+    return Checkpoint(tensors=tensors, about=json.loads(about["about"]))
+
+
+def module_tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """The weights of several modules under 'name/weight'."""
+    return {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+
+
+def load_modules(modules: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
+    """Put weights back into modules; a name or shape that does not fit is an error, and nothing is left at random."""
+    for name, module in modules.items():
+        own = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+        try:
+            module.load_state_dict(own)
+        except RuntimeError as error:
+            raise DataError(
+                f"{where}: the weights of the {name} do not fit; was it made with another encoder?"
+            ) from error
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The momentum of an SGD optimizer, by the position of its parameter."""
+    state = optimizer.state_dict()["state"]
+    return {f"momentum/{i}": s["momentum_buffer"] for i, s in state.items() if s.get("momentum_buffer") is not None}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put the momentum back; the learning rate is set by the schedule."""
+    parameters = [value for group in optimizer.param_groups for value in group["params"]]
+    for position, parameter in enumerate(parameters):
+        found = tensors.get(f"momentum/{position}")
+        if found is not None:
+            optimizer.state[parameter]["momentum_buffer"] = found.to(parameter.device)
+
+
+class Journal:
+    """What has happened in a run so far, in memory and, with a folder, on the disk. Only the main process writes."""
+
+    def __init__(self, folder: Path | None, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> None:
+        self.folder, self.modules, self.optimizer = folder, modules, optimizer
+        self.identity: dict[str, Any] = {}
+        self.metrics: list[dict[str, Any]] = []
+        self.best: Validation | None = None
+        self.best_epoch = 0
+        self._snapshot: dict[str, Tensor] = {}
+
+    def begin(self, identity: Mapping[str, Any]) -> int:
+        """Start from the beginning; the epoch to do first, counted from 0."""
+        self.identity = dict(identity)
+        if self.folder is not None and is_main():
+            make_folder(self.folder)
+            for old in [self.folder / "checkpoint.safetensors", *self.folder.glob("best-*.safetensors")]:
+                old.unlink(missing_ok=True)
+        barrier()
+        return 0
+
+    def resume(self, identity: Mapping[str, Any]) -> int:
+        """Go on from the last checkpoint, or from the beginning where there is none."""
+        if self.folder is None or not (self.folder / "checkpoint.safetensors").is_file():
+            return self.begin(identity)
+        file = self.folder / "checkpoint.safetensors"
+        found = read_checkpoint(file)
+        check_identity(dict(identity), found.about["identity"], file)
+        self.identity, self.metrics = dict(identity), found.about["metrics"]
+        self.best = Validation(**found.about["best"])
+        self.best_epoch = found.about["best_epoch"]
+        load_modules(self.modules, found.tensors, str(file))
+        load_optimizer(self.optimizer, found.tensors)
+        self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
+        return int(found.about["epoch"])
+
+    def write(self, epoch: int, validation: Validation, row: Mapping[str, Any]) -> None:
+        """Record an epoch, counted from 1: its row of metrics, its snapshot if it is the best, and the checkpoint."""
+        self.metrics.append({name: _json_number(value) for name, value in row.items()})
+        is_better = validation.is_better_than(self.best)
+        if is_better:
+            self.best, self.best_epoch = validation, epoch
+            self._snapshot = {name: value.detach().clone() for name, value in module_tensors(self.modules).items()}
+        if self.folder is None or not is_main():
+            return
+        assert self.best is not None
+        best = {"best": self.best.to_dict(), "best_epoch": self.best_epoch}
+        if is_better:
+            write_checkpoint(self._best_file(epoch), Checkpoint(tensors=self._snapshot, about=best))
+        tensors = module_tensors(self.modules) | optimizer_tensors(self.optimizer)
+        about = {"epoch": epoch, "metrics": self.metrics, "identity": self.identity, **best}
+        write_checkpoint(self.folder / "checkpoint.safetensors", Checkpoint(tensors=tensors, about=about))
+        write_text(self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics))
+        for old in self.folder.glob("best-*.safetensors"):
+            if old != self._best_file(self.best_epoch):
+                old.unlink()
+
+    def restore_best(self) -> Validation:
+        """Put the weights of the best snapshot back into the networks."""
+        assert self.best is not None
+        load_modules(self.modules, self._snapshot, "the best snapshot")
+        return self.best
+
+    def _best_file(self, epoch: int) -> Path:
+        assert self.folder is not None
+        return self.folder / f"best-{epoch}.safetensors"
+
+
+def check_identity(ours: Mapping[str, Any], theirs: Mapping[str, Any], file: Path) -> None:
+    """Refuse to resume a run that was made with other settings or other data, and list the differences."""
+    a, b = _flat(json.loads(json.dumps(ours))), _flat(theirs)
+    different = [
+        f"{name}: {a.get(name)!r}, was {b.get(name)!r}" for name in sorted(a | b) if a.get(name) != b.get(name)
+    ]
+    if different:
+        raise UsageError(
+            f"{file}: cannot be resumed, because the run was made with other settings: {'; '.join(different)}; "
+            "use those, or start a new run"
+        )
+
+
+def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in found.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _json_number(value: Any) -> Any:
+    """NaN is no JSON: a value that is not there is null."""
+    return None if isinstance(value, float) and value != value else value

@@ -1,0 +1,89 @@
+"""The training loop: epoch after epoch, train, validate, record, and keep the best snapshot.
+
+A method brings its objective; everything else is here and in `trainer.py`.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from shoal.distributed import is_main
+from shoal.encoders.embed import Progress
+from shoal.encoders.head import Head
+from shoal.encoders.vision import Encoder
+from shoal.files import make_folder
+from shoal.training.checkpoint import Journal
+from shoal.training.objective import Objective
+from shoal.training.sampling import check_batch_size
+from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+from shoal.training.validation import Validation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """The outcome of a run; the networks hold the weights of the best snapshot."""
+
+    epoch: int
+    """The epoch of that snapshot, counted from 1."""
+    validation: Validation
+    embeddings: Tensor
+    """(N, D) of all images, from that snapshot, on the device."""
+    metrics: list[dict[str, Any]]
+    """A row per epoch."""
+
+
+def train(
+    data: TrainingData,
+    encoder: Encoder,
+    head: Head,
+    objective: Objective,
+    settings: TrainSettings,
+    *,
+    n_clusters: int | None = None,
+    rule: str | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    on_epoch: Callable[[dict[str, Any]], None] | None = None,
+) -> Trained:
+    """Train tail, head and objective on the device they are on; leave them at the best snapshot.
+
+    The best is the one with the highest validation accuracy, the earliest on ties; without validation labels it is the
+    last. `n_clusters` fixes K, else it is estimated by `rule` (the default of `estimate_n_clusters` when None).
+
+    With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and tokens that do
+    not fit into memory while the run lasts. `resume` goes on from what is there; a run made with other settings or data
+    is refused. `on_epoch` is told each row of metrics, `progress` how many steps of the whole run are done.
+    """
+    check_batch_size(settings.batch_size, len(data.training))
+    if folder is not None:
+        make_folder(folder)
+    trainer = Trainer(data, encoder, head, objective, settings)
+    journal = Journal(folder, {"tail": encoder.tail, "head": head, "objective": objective}, trainer.optimizer)
+    identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
+    start = journal.resume(identity) if resume else journal.begin(identity)
+    trainer.prepare(folder and folder / "tokens.npy")
+    n_steps = len(data.training) // settings.batch_size
+    for epoch in range(start, settings.epochs):
+        began = time.perf_counter()
+        row = trainer.run_epoch(epoch, _counting(progress, epoch * n_steps, settings.epochs * n_steps))
+        validation = trainer.validate(n_clusters, rule)
+        row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
+        journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
+        if on_epoch is not None and is_main():
+            on_epoch(journal.metrics[-1])
+    validation = journal.restore_best()
+    trainer.forget_embeddings()
+    embeddings = trainer.embed_all()
+    trainer.tokens.remove()
+    return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
+
+
+def _counting(progress: Progress | None, done: int, total: int) -> Progress | None:
+    if progress is None or not is_main():
+        return None
+    return lambda step, _: progress(done + step, total)

@@ -1,0 +1,118 @@
+"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of the un-augmented images.
+
+The trunk is frozen, so the bank and the validation images need only the tail after the first pass.
+N images, T the shape of one image's tokens, D the dimension of an embedding.
+"""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import Ints
+from shoal.device import free_memory
+from shoal.distributed import gather_rows, rank, shard
+from shoal.encoders.embed import Progress, autocast, center_images, check_pixels, explain_out_of_memory, to_device
+from shoal.encoders.head import Head
+from shoal.encoders.vision import Encoder
+
+Pixels = NDArray[np.uint8] | Tensor
+
+SHARE_OF_MEMORY = 0.45
+"""The share of the free memory of the device that pixels, and then tokens, may each take."""
+
+
+class TokenCache:
+    """The trunk's tokens of N un-augmented images, this process's share; `embed` runs tail and head over them."""
+
+    def __init__(self, tokens: Tensor | NDArray[np.float16], batch_size: int) -> None:
+        self.tokens, self.batch_size = tokens, batch_size
+
+    @property
+    def is_resident(self) -> bool:
+        """Whether the tokens are in the device's memory; else they are in a file."""
+        return isinstance(self.tokens, Tensor)
+
+    def remove(self) -> None:
+        """Delete the file, where there is one."""
+        if isinstance(self.tokens, np.memmap) and self.tokens.filename is not None:
+            Path(self.tokens.filename).unlink(missing_ok=True)
+
+    def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
+        """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
+        parts = [torch.empty(0, head.settings.dim if head is not None else encoder.feature_dim, device=encoder.device)]
+        for start in range(0, len(self.tokens), self.batch_size):
+            batch = self.tokens[start : start + self.batch_size]
+            batch = batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(encoder.device)
+            with torch.inference_mode(), autocast(encoder.device):
+                features = encoder.tail(batch.float())
+                parts.append(F.normalize((features if head is None else head(features)).float(), dim=1))
+        return gather_rows(torch.cat(parts))
+
+
+def cache_tokens(
+    pixels: Pixels,
+    encoder: Encoder,
+    *,
+    images: Ints | None = None,
+    batch_size: int = 128,
+    file: Path | None = None,
+    memory: int | None = None,
+    progress: Progress | None = None,
+) -> TokenCache:
+    """Run the trunk over the centre crops of some `images` (all of them when None) and keep its tokens, in float16.
+
+    They stay on the device where they fit into `memory` bytes (a share of what is free unless given), and go to a
+    memory-mapped `file` where they do not. Several processes keep a share each.
+    """
+    check_pixels(pixels)
+    images = np.arange(len(pixels)) if images is None else images
+    mine = images[shard(len(images))]
+    shape = (len(mine), *_tokens(pixels[:1], encoder).shape[1:])
+    budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
+    kept: Tensor | NDArray[np.float16]
+    if 2 * math.prod(shape) <= budget or file is None:
+        with explain_out_of_memory("images", len(images)):
+            kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
+    else:
+        place = file.with_name(f"{file.name}.{rank()}")
+        kept = np.lib.format.open_memmap(place, mode="w+", dtype=np.float16, shape=shape)
+    for start in range(0, shape[0], batch_size):
+        stop = min(start + batch_size, shape[0])
+        with explain_out_of_memory("batch_size", batch_size):
+            tokens = _tokens(pixels[mine[start:stop]], encoder)
+        if isinstance(kept, Tensor):
+            kept[start:stop] = tokens
+        else:
+            kept[start:stop] = tokens.cpu().numpy()
+        if progress is not None:
+            progress(stop, shape[0])
+    return TokenCache(kept, batch_size)
+
+
+def resident(pixels: Pixels, device: torch.device, memory: int | None = None) -> Pixels:
+    """Bring all pixels to the device where they fit, so that no step waits for the host; else leave them."""
+    check_pixels(pixels)
+    budget = free_memory(device) * SHARE_OF_MEMORY if memory is None else memory
+    return to_device(pixels, device) if math.prod(pixels.shape) <= budget else pixels
+
+
+def take(pixels: Pixels, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The images to cut views from, and each view's row among them: all of them, or a copy of just those."""
+    if isinstance(pixels, Tensor):
+        return pixels, rows
+    unique, inverse = torch.unique(rows.cpu(), return_inverse=True)
+    return to_device(pixels[unique.numpy()], device), inverse.to(device)
+
+
+@torch.inference_mode()
+def _tokens(pixels: Pixels, encoder: Encoder) -> Tensor:
+    """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
+    with autocast(encoder.device):
+        tokens: Tensor = encoder.trunk(center_images(to_device(pixels, encoder.device), encoder))
+    limit = torch.finfo(torch.float16).max
+    return tokens.clamp(-limit, limit).half()

@@ -1,0 +1,36 @@
+"""Sums of an epoch's losses."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from shoal.errors import ShoalError
+
+
+class Totals:
+    """Sums of an epoch's losses, on the device: nothing is read before the epoch's end, so no step waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.n_steps = 0
+        self.first_bad = torch.tensor(math.inf, device=device)
+
+    def add(self, step: int, losses: dict[str, Tensor]) -> None:
+        """Add a step's values; the first step with a loss that is no number is remembered."""
+        self.n_steps += 1
+        self.first_bad = torch.where(losses["loss"].isfinite(), self.first_bad, self.first_bad.clamp_max(step))
+        for name, value in losses.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    def means(self) -> dict[str, float]:
+        """The mean of each value over the steps."""
+        return {name: float(value) / self.n_steps for name, value in self.sums.items()}
+
+    def check_finite(self, epoch: int, lr: float) -> None:
+        """Stop a run whose loss was infinite or no number."""
+        if bool(self.first_bad.isfinite()):
+            raise ShoalError(
+                f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss is not a finite number (lr {lr:.4g}); "
+                "lower lr, raise the temperature, or check the images; --resume starts again from the epoch before"
+            )

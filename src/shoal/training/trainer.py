@@ -1,0 +1,277 @@
+"""The trainer: the networks, the images, and what is kept of them between epochs.
+
+Several processes share a batch: each runs its images through the networks, embeddings are gathered, every process
+computes the whole loss and backs it through its own images, and gradients are added up, so the result is that of one
+process, to rounding.
+
+N images, n of them for training, B of a batch, b this process's share of it, T steps of an epoch.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shoal.arrays import Ints, as_labels
+from shoal.distributed import mean_over_processes, shard, world_size
+from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
+from shoal.encoders.head import Head, compact
+from shoal.encoders.vision import Encoder
+from shoal.errors import DataError, UsageError
+from shoal.settings import to_dict
+from shoal.training.bank import Bank, BankKind, collapse_statistics
+from shoal.training.objective import Batch, Objective
+from shoal.training.sampling import balanced_batches, epoch_generator
+from shoal.training.tokens import Pixels, cache_tokens, resident, take
+from shoal.training.totals import Totals
+from shoal.training.validation import Validation, validate
+from shoal.training.views import ViewSettings, draw_views, make_views
+
+BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE = range(4)
+"""What an epoch draws random numbers for; each has a generator of its own."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSettings:
+    """How long, how fast and on which batches; the defaults are the paper's for fine-grained images."""
+
+    epochs: int = 200
+    batch_size: int = 128
+    lr: float = 0.05
+    """Learning rate at the start; it falls along a cosine, epoch by epoch."""
+    min_lr: float = 0.005
+    """Where it ends, as a share of `lr`."""
+    momentum: float = 0.9
+    weight_decay: float = 5.0e-05
+    max_gradient: float | None = None
+    """Longer gradients are cut to this length; None, as in the paper, cuts none."""
+    bank: BankKind = "images"
+    """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
+    views: ViewSettings = field(default_factory=ViewSettings)
+    compile: bool = False
+    """Let torch.compile rewrite the trunk: a minute once, less time per step on a GPU."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise UsageError(f"epochs: found {self.epochs}, expected at least 1")
+        if not 0 < self.lr < 100:
+            raise UsageError(f"lr: found {self.lr}, expected a number above 0, say 0.01")
+        if not 0 <= self.min_lr <= 1:
+            raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
+        if self.max_gradient is not None and not self.max_gradient > 0:
+            raise UsageError(f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none")
+        if not 0 <= self.momentum < 1 or self.weight_decay < 0:
+            raise UsageError(
+                f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected [0, 1) and ≥ 0"
+            )
+
+    def lr_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return self.lr * (self.min_lr + (1 - self.min_lr) * wave)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
+
+    pixels: Pixels
+    labels: Ints
+    validation: Ints | None = None
+    """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
+
+    def __post_init__(self) -> None:
+        as_labels(self.labels, len(self.pixels), name="labels")
+        found = self.validation
+        if found is not None and (
+            len(np.unique(found)) < len(found) or not np.isin(found, np.arange(len(self.labels))).all()
+        ):
+            raise DataError(f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split")
+
+    @property
+    def training(self) -> Ints:
+        """The rows the loss sees."""
+        rows = np.arange(len(self.labels))
+        return rows if self.validation is None else np.setdiff1d(rows, self.validation)
+
+
+class Trainer:
+    """The networks, the images and what is kept of them between epochs."""
+
+    def __init__(
+        self,
+        data: TrainingData,
+        encoder: Encoder,
+        head: Head,
+        objective: Objective,
+        settings: TrainSettings,
+    ) -> None:
+        self.data, self.settings = data, settings
+        self.encoder, self.head, self.objective = encoder, head, objective
+        self.device = encoder.device
+        self.parameters = [
+            value for module in (encoder.tail, head, objective) for value in module.parameters() if value.requires_grad
+        ]
+        self.optimizer = torch.optim.SGD(
+            self.parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+        self.trunk: nn.Module = torch.compile(encoder.trunk) if settings.compile else encoder.trunk  # type: ignore[assignment]
+        self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
+        self.labels = torch.from_numpy(data.labels[data.training]).to(self.device)  # (n,)
+        self._embeddings: Tensor | None = None
+
+    def prepare(self, token_file: Path | None = None) -> None:
+        """Bring the pixels to the device and run the trunk over them, once; comes before anything below."""
+        self.pixels = resident(self.data.pixels, self.device)
+        size = 2 * self.settings.batch_size
+        self.tokens = cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a run to be resumed."""
+        data, encoder = self.data, self.encoder
+        return {
+            "training": to_dict(self.settings),
+            "head": to_dict(self.head.settings),
+            "objective": self.objective.identity(),
+            "encoder": {
+                "name": encoder.name,
+                "n_tail_blocks": encoder.n_tail_blocks,
+                "input_size": encoder.input_format.size,
+            },
+            "data": {
+                "images": _digest(data.pixels),
+                "labels": _digest(data.labels),
+                "validation": None if data.validation is None else _digest(data.validation),
+            },
+        }
+
+    def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
+        """Renew the bank and train on every batch once; the row of metrics says how it went."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr_at(epoch)
+        row: dict[str, Any] = {"epoch": epoch + 1, "lr": self.settings.lr_at(epoch)}
+        bank = self.renew_bank(epoch) if self.objective.uses_bank else None
+        if bank is not None:
+            row |= collapse_statistics(bank.rows)
+        batches, draws = self._draw(epoch)
+        generator = epoch_generator(self.settings.seed, epoch, OBJECTIVE)
+        totals = Totals(self.device)
+        for step, (rows, look) in enumerate(zip(batches, draws, strict=True)):
+            with explain_out_of_memory("batch_size", self.settings.batch_size):
+                totals.add(step, self._step(rows, look, bank, epoch, generator))
+            if progress is not None:
+                progress(step + 1, len(batches))
+        totals.check_finite(epoch + 1, self.settings.lr_at(epoch))
+        return row | totals.means()
+
+    def renew_bank(self, epoch: int) -> Bank:
+        """Embed every image (or two random views of each) with the networks as they are now."""
+        basis = self.head.basis()
+        is_plain = self.settings.bank == "images"
+        embeddings = self.embed_all()[self.training] if is_plain else self._embed_random_views(epoch)
+        return Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=self.settings.bank)
+
+    def embed_all(self) -> Tensor:
+        """(N, D) embeddings of all images with the networks as they are now; computed once between two epochs."""
+        if self._embeddings is None:
+            self._embeddings = self.tokens.embed(self.encoder, self.head)
+        return self._embeddings
+
+    def forget_embeddings(self) -> None:
+        """Say that the networks have changed."""
+        self._embeddings = None
+
+    def validate(self, n_clusters: int | None = None, rule: str | None = None) -> Validation:
+        """Score the networks as they are now on the validation images."""
+        rows = self.data.validation
+        if rows is None:
+            return Validation(accuracy=float("nan"), n_clusters=n_clusters)
+        embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], self.head.basis())
+        return validate(embeddings, self.data.labels[rows], n_clusters=n_clusters, rule=rule)
+
+    def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, 2B, 7)."""
+        size, seed = self.settings.batch_size, self.settings.seed
+        batches = balanced_batches(self.data.labels[self.data.training], size, epoch_generator(seed, epoch, BATCHES))
+        draws = draw_views(2 * batches.numel(), epoch_generator(seed, epoch, VIEWS)).view(len(batches), 2 * size, -1)
+        return batches.to(self.device), draws.to(self.device)
+
+    def _step(
+        self, rows: Tensor, draws: Tensor, bank: Bank | None, epoch: int, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        mine = shard(len(rows))
+        images = rows[mine].repeat(2)  # (2b,)
+        draws = torch.cat([half[mine] for half in draws.chunk(2)])  # (2b, 7)
+        tokens = self._trunk_tokens(images, draws)
+        with autocast(self.device):
+            features = self.encoder.tail(tokens)  # (2b, C)
+            embeddings = self.head(features)  # (2b, D)
+        losses = self.objective(
+            Batch(
+                images=images,
+                features=features,
+                embeddings=embeddings,
+                labels=self.labels[rows].repeat(2),
+                bank=bank,
+                epoch=epoch,
+                generator=generator,
+            )
+        )
+        self.optimizer.zero_grad(set_to_none=True)
+        losses["loss"].backward()
+        gradients = [value.grad for value in self.parameters if value.grad is not None]
+        _add_over_processes(gradients)
+        losses["gradient"] = _length(gradients)
+        if self.settings.max_gradient is not None:
+            factor = (self.settings.max_gradient / losses["gradient"]).clamp_max(1)
+            torch._foreach_mul_(gradients, factor)
+        self.optimizer.step()
+        self.forget_embeddings()
+        return {name: value.detach() for name, value in losses.items()}
+
+    @torch.no_grad()
+    def _trunk_tokens(self, images: Tensor, draws: Tensor) -> Tensor:
+        source, places = take(self.pixels, self.training[images], self.device)
+        views = make_views(source, places, draws, self.encoder, self.settings.views)
+        with autocast(self.device):
+            tokens: Tensor = self.trunk(views)
+        return tokens
+
+    @torch.no_grad()
+    def _embed_random_views(self, epoch: int) -> Tensor:
+        """(2N, D), view 1 of every image, then view 2; each process does all of them (the released code's variant)."""
+        n_images, size = len(self.labels), 2 * self.settings.batch_size
+        draws = draw_views(2 * n_images, epoch_generator(self.settings.seed, epoch, BANK_VIEWS)).to(self.device)
+        images = torch.arange(n_images, device=self.device).repeat(2)
+        parts = []
+        for rows, look in zip(torch.split(images, size), torch.split(draws, size), strict=True):
+            with autocast(self.device):
+                parts.append(self.head(self.encoder.tail(self._trunk_tokens(rows, look))))
+        return torch.cat(parts)
+
+
+def _length(gradients: list[Tensor]) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return length
+
+
+def _add_over_processes(gradients: list[Tensor]) -> None:
+    """Add up gradients over all processes, in place, in one message."""
+    if world_size() == 1:
+        return
+    flat = mean_over_processes(torch.cat([g.flatten() for g in gradients])) * world_size()
+    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def _digest(array: Any) -> str:
+    """A short fingerprint of an array: of all labels, but only of evenly spaced images."""
+    rows = array[:: max(1, len(array) // 256)] if array.ndim > 1 else array
+    content = (rows.cpu().numpy() if isinstance(rows, Tensor) else rows).tobytes()
+    return hashlib.sha256(f"{tuple(array.shape)}".encode() + content).hexdigest()[:16]

@@ -1,0 +1,52 @@
+"""How good a snapshot is, by the labels a user has: Ward's tree of the validation images, cut at every K.
+
+Nothing here sees a hidden label: unlabeled images carry -1 and only give the tree its shape.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Validation:
+    """What the validation images say about one snapshot."""
+
+    accuracy: float
+    """Share of labeled validation images whose cluster is matched to their class: the highest over all K, or at
+    K where it was given; NaN without labels."""
+    n_clusters: int | None
+    """The estimated (or given) number of clusters; None when there is nothing to estimate it from."""
+
+    def is_better_than(self, other: "Validation | None") -> bool:
+        """Whether this snapshot is to be kept rather than an earlier one; without labels the last one is."""
+        return other is None or bool(np.isnan(self.accuracy)) or self.accuracy > other.accuracy
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None, rule: str | None = None) -> Validation:
+    """Score embeddings (N, D) of the validation images against their labels (N,), -1 for unlabeled.
+
+    With `n_clusters` the tree is cut there; else the number is estimated by `rule` (the default of
+    `estimate_n_clusters` when None). Without any label there is nothing to score.
+    """
+    is_labeled = labels != UNLABELED
+    if not is_labeled.any():
+        return Validation(accuracy=float("nan"), n_clusters=n_clusters)
+    tree = Tree(ward_linkage(embeddings, device=embeddings.device))
+    if n_clusters is not None:
+        clusters = tree.cut(min(n_clusters, tree.n_leaves))
+        return Validation(accuracy=matched_accuracy(labels[is_labeled], clusters[is_labeled]), n_clusters=n_clusters)
+    estimate = estimate_n_clusters(tree, labels) if rule is None else estimate_n_clusters(tree, labels, rule=rule)
+    return Validation(accuracy=float(estimate.curve.accuracy.max()), n_clusters=int(estimate.n_clusters))

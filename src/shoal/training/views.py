@@ -1,0 +1,104 @@
+"""Random views of images: crop, flip and colour jitter, a whole batch at once, on the device that holds the pixels.
+
+What a view looks like is drawn apart from making it: all draws of an epoch are one small table from one CPU generator,
+so that views are the same on every device, with any number of processes, and after a resume.
+B views, S the side of a stored image, C of the crop, I of the encoder's input.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.encoders.embed import crop_size, resize, to_float
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+
+N_DRAWS = 7
+"""Uniform numbers a view needs: top, left, flip, brightness, contrast, saturation, hue."""
+
+LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in a pixel's brightness."""
+
+TO_YIQ = torch.tensor([LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312)])
+"""RGB to brightness and two colour axes; hue is the angle in the plane of these two."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViewSettings:
+    """How far apart two views of one image may be."""
+
+    flip: float = 0.5
+    """Chance of a left-right flip."""
+    jitter: float = 0.2
+    """Brightness, contrast and saturation are each multiplied by a number in [1 - jitter, 1 + jitter]; 0, as the
+    released code effectively has it, leaves colours alone."""
+    hue: float = 0.0
+    """Largest rotation of the hue, in turns, at most 0.5."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.flip <= 1:
+            raise UsageError(f"views.flip: found {self.flip}, expected a chance in [0, 1]")
+        if not 0 <= self.jitter < 1:
+            raise UsageError(f"views.jitter: found {self.jitter}, expected a number in [0, 1)")
+        if not 0 <= self.hue <= 0.5:
+            raise UsageError(f"views.hue: found {self.hue}, expected turns in [0, 0.5]")
+
+
+def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
+    """Draw what `n_views` views will look like, (n_views, 7) uniform numbers in [0, 1)."""
+    return torch.rand(n_views, N_DRAWS, generator=generator)
+
+
+def make_views(pixels: Tensor, rows: Tensor, draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
+    """Cut, flip, colour and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
+
+    The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or down, so images
+    of any size will do. The cut is one gather; nothing is copied but the views themselves.
+    """
+    cut = _cut(pixels, rows, draws, settings.flip)  # (B, C, C, 3) uint8
+    images = resize(to_float(cut), encoder.input_format.size)  # (B, 3, I, I)
+    if settings.jitter > 0 or settings.hue > 0:
+        images = jitter(images, draws[:, 3:], settings)
+    return encoder.normalize(images)
+
+
+def jitter(images: Tensor, draws: Tensor, settings: ViewSettings) -> Tensor:
+    """Change brightness, contrast, saturation and hue of images (B, 3, H, W) in [0, 1] by `draws` (B, 4).
+
+    All four are linear in the colours, so one 3 x 3 matrix and one offset per image do them together.
+    """
+    spread = settings.jitter * (2 * draws[:, :3] - 1)
+    brightness, contrast, saturation = (1 + spread).T[..., None, None]  # (B, 1, 1) each
+    luma = images.new_tensor(LUMA)
+    gray = luma.expand(3, 3)  # every channel becomes the brightness
+    identity = torch.eye(3, device=images.device)
+    colour = saturation * identity + (1 - saturation) * gray  # (B, 3, 3)
+    if settings.hue > 0:
+        colour = _hue_rotation((2 * draws[:, 3] - 1) * settings.hue) @ colour
+    matrix = brightness * contrast * colour
+    mean = brightness[:, 0] * (images.mean(dim=(2, 3)) @ luma)[:, None]  # (B, 1), what contrast turns around
+    offset = (1 - contrast[:, 0]) * mean  # (B, 1)
+    flat = torch.baddbmm(offset[:, :, None], matrix, images.flatten(2))  # (B, 3, H*W)
+    return flat.view_as(images).clamp(0, 1)
+
+
+def _cut(pixels: Tensor, rows: Tensor, draws: Tensor, flip: float) -> Tensor:
+    side = pixels.shape[1]
+    crop = crop_size(side)
+    steps = torch.arange(crop, device=pixels.device)
+    top = (draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
+    left = (draws[:, 1] * (side - crop + 1)).long()[:, None]
+    across = left + torch.where((draws[:, 2] < flip)[:, None], steps.flip(0), steps)  # (B, C)
+    return pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]
+
+
+def _hue_rotation(turns: Tensor) -> Tensor:
+    """(B, 3, 3) matrices that turn colours about the gray axis, brightness kept."""
+    angle = 2 * math.pi * turns
+    cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros_like(angle), torch.ones_like(angle)
+    turn = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], dim=1).view(-1, 3, 3)
+    to_yiq = TO_YIQ.to(turns.device)
+    rotation: Tensor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
+    return rotation

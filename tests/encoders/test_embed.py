@@ -1,0 +1,143 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, explain_out_of_memory
+from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.vision import Encoder, InputFormat, Parts
+from shoal.errors import DataError, ShoalError, UsageError
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+
+class Mean(nn.Module):
+    def forward(self, images):
+        return images.mean(dim=(2, 3))
+
+
+def tiny_encoder(size=8):
+    torch.manual_seed(0)
+    parts = Parts(
+        stem=nn.Conv2d(3, 7, 3, padding=1),
+        blocks=[nn.ReLU(), nn.Conv2d(7, 7, 3)],
+        finish=Mean(),
+        is_finish_trained=False,
+        feature_dim=7,
+    )
+    return Encoder("tiny", parts, InputFormat(size=size, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 256, size=(23, 16, 16, 3), dtype=np.uint8)
+
+
+def test_embeddings_are_the_normalized_features_of_centre_crops(pixels):
+    encoder = tiny_encoder(size=14)
+    cut = torch.from_numpy(pixels[:, 1:15, 1:15]).permute(0, 3, 1, 2) / 255  # 14 of 16 pixels, no scaling needed
+    with torch.no_grad():
+        expected = F.normalize(encoder((cut - 0.5) / 0.25), dim=1)
+    torch.testing.assert_close(embed(pixels, encoder), expected)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 23, 100])
+def test_embeddings_do_not_depend_on_batch_size(pixels, batch_size):
+    encoder = tiny_encoder()
+    whole = embed(pixels, encoder, batch_size=23)
+    torch.testing.assert_close(embed(pixels, encoder, batch_size=batch_size), whole, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_images_are_scaled_to_the_encoders_input(pixels, size):
+    encoder = tiny_encoder(size=size)
+    images = center_images(torch.from_numpy(pixels), encoder)
+    assert images.shape == (23, 3, size, size)
+    assert images.min() >= -2
+    assert images.max() <= 2
+
+
+def test_a_plain_image_stays_plain_when_scaled():
+    pixels = torch.full((1, 20, 20, 3), 51, dtype=torch.uint8)  # 51 / 255 = 0.2
+    torch.testing.assert_close(center_images(pixels, tiny_encoder(32)), torch.full((1, 3, 32, 32), (0.2 - 0.5) / 0.25))
+
+
+def test_the_crop_keeps_seven_eighths():
+    assert [crop_size(side) for side in (256, 32, 1)] == [224, 28, 1]
+
+
+def test_the_head_is_applied_and_its_embeddings_are_unit_rows(pixels):
+    encoder, head = tiny_encoder(), Head(7, HeadSettings(width=16, dim=5))
+    embeddings = embed(pixels, encoder, head=head)
+    assert embeddings.shape == (23, 5)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(23))
+    assert not embeddings.requires_grad
+
+
+def test_a_memory_map_and_a_tensor_give_what_an_array_gives(tmp_path, pixels):
+    encoder, file = tiny_encoder(), tmp_path / "pixels.npy"
+    np.save(file, pixels)
+    expected = embed(pixels, encoder)
+    assert torch.equal(embed(np.load(file, mmap_mode="r"), encoder), expected)
+    assert torch.equal(embed(torch.from_numpy(pixels), encoder), expected)
+
+
+def test_progress_counts_up_to_all_images(pixels):
+    seen = []
+    embed(pixels, tiny_encoder(), batch_size=10, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(10, 23), (20, 23), (23, 23)]
+
+
+def test_no_images_give_no_embeddings():
+    assert embed(np.zeros((0, 16, 16, 3), np.uint8), tiny_encoder()).shape == (0, 7)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [np.zeros((2, 8, 8, 3), np.float32), np.zeros((2, 8, 9, 3), np.uint8), np.zeros((8, 8, 3), np.uint8)],
+    ids=["float", "not square", "one image"],
+)
+def test_anything_but_square_bytes_is_refused(bad):
+    with pytest.raises(DataError, match=r"expected \(N, S, S, 3\) and uint8"):
+        check_pixels(bad)
+
+
+def test_a_batch_of_nothing_is_refused(pixels):
+    with pytest.raises(UsageError, match="batch_size: found 0"):
+        embed(pixels, tiny_encoder(), batch_size=0)
+
+
+def test_out_of_memory_names_the_setting_to_lower():
+    message = "out of GPU memory with batch_size = 128; lower batch_size"
+    with pytest.raises(ShoalError, match=message), explain_out_of_memory("batch_size", 128):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+TWO = """
+import sys, numpy as np, torch
+sys.path.insert(0, {tests!r})
+from test_embed import tiny_encoder
+from shoal.distributed import processes, is_main
+from shoal.encoders.embed import embed
+torch.set_num_threads(1)
+with processes(torch.device("cpu")):
+    pixels = np.random.default_rng(0).integers(0, 256, size=(23, 16, 16, 3), dtype=np.uint8)
+    found = embed(pixels, tiny_encoder(), batch_size=4)
+    if is_main():
+        np.save({out!r}, found.numpy())
+"""
+
+
+def test_two_processes_share_the_rows_and_agree_with_one(tmp_path, pixels):
+    out = tmp_path / "found.npy"
+    code = TWO.format(tests=str(Path(__file__).parent), out=str(out))
+    env = dict(os.environ, PYTHONPATH=str(SOURCE), MASTER_ADDR="127.0.0.1", MASTER_PORT="29713", WORLD_SIZE="2")
+    running = [subprocess.Popen([sys.executable, "-c", code], env=dict(env, RANK=str(rank))) for rank in (0, 1)]
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    np.testing.assert_allclose(np.load(out), embed(pixels, tiny_encoder()).numpy(), rtol=1e-5, atol=1e-6)

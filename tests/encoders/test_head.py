@@ -1,0 +1,106 @@
+import pytest
+import torch
+from torch import nn
+
+from shoal.encoders.head import Head, HeadSettings, compact, expand
+from shoal.errors import UsageError
+
+
+@pytest.fixture
+def bottleneck():
+    torch.manual_seed(0)
+    return Head(20, HeadSettings(kind="bottleneck", width=32, dim=24, bottleneck=6))
+
+
+@pytest.fixture
+def features():
+    return torch.randn(15, 20, generator=torch.Generator().manual_seed(1))
+
+
+def shapes(head):
+    return [tuple(layer.weight.shape) for layer in head.layers if isinstance(layer, nn.Linear)]
+
+
+def test_the_papers_head_has_three_wide_layers_and_768_outputs():
+    head = Head(768)
+    assert shapes(head) == [(2048, 768), (2048, 2048), (2048, 2048), (768, 2048)]
+    assert [type(layer) for layer in head.layers[1::2]] == [nn.GELU] * 3
+    assert head.output is None
+
+
+def test_the_released_head_has_two_wide_layers_and_a_bottleneck_of_256():
+    head = Head(768, HeadSettings(kind="bottleneck"))
+    assert shapes(head) == [(2048, 768), (2048, 2048), (256, 2048)]
+    assert head.output.shape == (768, 256)
+    n_weights = sum(value.numel() for value in head.parameters())
+    assert round(n_weights / 1e6, 2) == 6.49  # the count measured for the released code
+
+
+@pytest.mark.parametrize("kind", ["paper", "bottleneck"])
+def test_embeddings_are_unit_rows(features, kind):
+    head = Head(20, HeadSettings(kind=kind, width=32, dim=24, bottleneck=6))
+    embeddings = head(features)
+    assert embeddings.shape == (15, 24)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(15))
+
+
+@pytest.mark.parametrize("width", [16, 1024])
+def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width):
+    """Short outputs would make the first gradient, which is divided by their length, as large as they are short."""
+    torch.manual_seed(0)
+    head, features = Head(64, HeadSettings(width=width, dim=64)), torch.randn(50, 64)
+    ratio = head.layers(features).norm(dim=1).mean() / features.norm(dim=1).mean()
+    assert 0.1 < ratio < 3
+
+
+def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck, features):
+    layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 24, bias=False))
+    layer.parametrizations.weight.original0.data.fill_(1)
+    layer.parametrizations.weight.original1.data.copy_(bottleneck.output)
+    hidden = nn.functional.normalize(bottleneck.layers(features), dim=1)
+    torch.testing.assert_close(bottleneck(features), nn.functional.normalize(layer(hidden), dim=1))
+
+
+def test_compact_embeddings_have_the_same_dot_products(bottleneck, features):
+    embeddings, basis = bottleneck(features).detach(), bottleneck.basis()
+    short = compact(embeddings, basis)
+    assert short.shape == (15, 6)
+    torch.testing.assert_close(short @ short.T, embeddings @ embeddings.T, rtol=0, atol=1e-6)
+    torch.testing.assert_close(expand(short, basis), embeddings, rtol=0, atol=1e-6)
+
+
+def test_compact_embeddings_are_the_cholesky_isometry(bottleneck, features):
+    """With R'R = W'W, the rows R h / |R h| have the distances of W h / |W h|: the trick done with Cholesky."""
+    with torch.no_grad():
+        weight = nn.functional.normalize(bottleneck.output, dim=1).double()
+        factor = torch.linalg.cholesky(weight.T @ weight).T
+        hidden = nn.functional.normalize(bottleneck.layers(features), dim=1).double()
+        by_cholesky = nn.functional.normalize(hidden @ factor.T, dim=1)
+        short = compact(bottleneck(features), bottleneck.basis()).double()
+    torch.testing.assert_close(torch.cdist(short, short), torch.cdist(by_cholesky, by_cholesky), rtol=0, atol=1e-5)
+
+
+def test_the_papers_head_is_its_own_compact_form(features):
+    head = Head(20, HeadSettings(width=32, dim=24))
+    embeddings = head(features)
+    assert head.basis() is None
+    assert compact(embeddings, None) is embeddings
+    assert expand(embeddings, None) is embeddings
+
+
+def test_a_shift_may_be_done_in_compact_form(bottleneck, features):
+    embeddings, basis = bottleneck(features).detach(), bottleneck.basis()
+    neighbors = torch.tensor([[1, 2], [3, 4]])
+    centers = expand(compact(embeddings, basis)[neighbors].mean(dim=1), basis)
+    torch.testing.assert_close(centers, embeddings[neighbors].mean(dim=1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("field", ["width", "dim", "bottleneck"])
+def test_a_layer_without_width_is_refused(field):
+    with pytest.raises(UsageError, match=f"head.{field}: found 0"):
+        HeadSettings(**{field: 0})
+
+
+def test_a_bottleneck_wider_than_the_embedding_is_refused():
+    with pytest.raises(UsageError, match="wider than the embedding"):
+        HeadSettings(kind="bottleneck", dim=100)

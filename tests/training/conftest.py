@@ -1,0 +1,76 @@
+"""A tiny encoder and a toy collection: flat colours with noise, 4 classes, the first 2 known."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.vision import Encoder, InputFormat, Parts
+from shoal.methods.cms import MeanShiftObjective
+from shoal.training.losses import LossSettings
+from shoal.training.trainer import TrainingData, TrainSettings
+
+COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
+
+
+class Mean(nn.Module):
+    def forward(self, images):
+        return images.mean(dim=(2, 3))
+
+
+def make_encoder(size=14):
+    torch.manual_seed(0)
+    parts = Parts(
+        stem=nn.Conv2d(3, 12, 3, stride=2),
+        blocks=[nn.ReLU(), nn.Conv2d(12, 16, 3), nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3))],
+        finish=Mean(),
+        is_finish_trained=False,
+        feature_dim=16,
+    )
+    return Encoder("tiny", parts, InputFormat(size=size, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
+
+
+def make_truth(n_images=48):
+    return np.arange(n_images) % 4
+
+
+def make_data(n_images=48, *, with_validation=True, labeled=True):
+    rng = np.random.default_rng(0)
+    truth = make_truth(n_images)
+    pixels = COLOURS[truth][:, None, None] + rng.integers(-40, 41, size=(n_images, 16, 16, 3))
+    labels = np.where((truth < 2) & (rng.random(n_images) < 0.6), truth, -1) if labeled else np.full(n_images, -1)
+    validation = np.arange(n_images)[::3] if with_validation else None
+    return TrainingData(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=validation)
+
+
+def make_networks(kind="paper", shift=None, **loss):
+    encoder = make_encoder()
+    head = Head(16, HeadSettings(kind=kind, width=24, dim=10, bottleneck=6))
+    return encoder, head, MeanShiftObjective(LossSettings(**loss), shift or ShiftSettings(n_neighbors=3), 10)
+
+
+def make_settings(**changes):
+    return TrainSettings(**{"epochs": 3, "batch_size": 8, "lr": 0.05, **changes})
+
+
+@pytest.fixture
+def toy():
+    class Toy:
+        encoder = staticmethod(make_encoder)
+        data = staticmethod(make_data)
+        networks = staticmethod(make_networks)
+        settings = staticmethod(make_settings)
+        truth = staticmethod(make_truth)
+
+    return Toy
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Small networks are all overhead: on a busy machine two threads wait for each other at every layer."""
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)

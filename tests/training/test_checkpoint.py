@@ -1,0 +1,164 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from shoal.errors import DataError, UsageError
+from shoal.training import checkpoint as module
+from shoal.training.checkpoint import Checkpoint, Journal, check_identity, read_checkpoint, write_checkpoint
+from shoal.training.validation import Validation
+
+IDENTITY = {"training": {"lr": 0.1, "epochs": 3}, "data": {"images": "abc"}}
+
+
+def make_journal(folder, seed=0):
+    torch.manual_seed(seed)
+    network = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    return Journal(folder, {"tail": network}, optimizer), network, optimizer
+
+
+def step(network, optimizer, seed=0):
+    optimizer.zero_grad()
+    network(torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))).square().sum().backward()
+    optimizer.step()
+
+
+def scored(accuracy, n_clusters=4):
+    return Validation(accuracy=accuracy, n_clusters=n_clusters)
+
+
+def test_tensors_and_json_come_back_as_they_were(tmp_path):
+    tensors = {"a": torch.randn(3, 2), "b": torch.arange(4), "c": torch.ones(2, 3).T.half()}
+    write_checkpoint(tmp_path / "c.safetensors", Checkpoint(tensors=tensors, about={"epoch": 3, "x": [1, None]}))
+    found = read_checkpoint(tmp_path / "c.safetensors")
+    assert found.about == {"epoch": 3, "x": [1, None]}
+    assert all(torch.equal(found.tensors[name], value) for name, value in tensors.items())
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
+def test_a_file_cut_short_is_refused(tmp_path, share):
+    file = tmp_path / "c.safetensors"
+    write_checkpoint(file, Checkpoint(tensors={"a": torch.ones(100)}, about={}))
+    content = file.read_bytes()
+    file.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(DataError, match="cannot be read as a checkpoint"):
+        read_checkpoint(file)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.ones(1)}, tmp_path / "c.safetensors")
+    with pytest.raises(DataError, match="not a checkpoint of this version"):
+        read_checkpoint(tmp_path / "c.safetensors")
+
+
+def test_weights_momentum_metrics_and_the_best_snapshot_are_resumed(tmp_path):
+    journal, network, optimizer = make_journal(tmp_path)
+    assert journal.begin(IDENTITY) == 0
+    step(network, optimizer)
+    best = network.weight.detach().clone()
+    journal.write(1, scored(0.9), {"epoch": 1})
+    step(network, optimizer)
+    journal.write(2, scored(0.5), {"epoch": 2})
+    resumed, other, its_optimizer = make_journal(tmp_path, seed=5)
+    assert resumed.resume(IDENTITY) == 2
+    assert torch.equal(other.weight, network.weight)
+    assert resumed.metrics == [{"epoch": 1}, {"epoch": 2}]
+    step(network, optimizer)
+    step(other, its_optimizer)
+    assert torch.equal(other.weight, network.weight), "the momentum must be the same too"
+    assert resumed.restore_best() == scored(0.9)
+    assert torch.equal(other.weight, best)
+    assert resumed.best_epoch == 1
+
+
+def test_only_the_best_snapshot_is_kept(tmp_path):
+    journal, _, _ = make_journal(tmp_path)
+    journal.begin(IDENTITY)
+    for epoch, accuracy in enumerate([0.1, 0.3, 0.2, 0.4], start=1):
+        journal.write(epoch, scored(accuracy), {"epoch": epoch})
+    assert [file.name for file in sorted(tmp_path.glob("best-*"))] == ["best-4.safetensors"]
+
+
+@pytest.mark.parametrize("dies_at", ["best-3.safetensors", "checkpoint.safetensors", "metrics.jsonl"])
+def test_killed_between_any_two_files_the_run_goes_on_from_a_whole_state(tmp_path, monkeypatch, dies_at):
+    """Epoch 3 is the best so far; whichever of its files is not written any more, epoch 2 or 3 is resumed whole."""
+    journal, _, _ = make_journal(tmp_path)
+    journal.begin(IDENTITY)
+    for epoch in (1, 2):
+        journal.write(epoch, scored(0.1 * epoch), {"epoch": epoch})
+
+    class Killed(Exception):
+        pass
+
+    original = module.atomic_file
+
+    def dying(path: Path):
+        if path.name == dies_at:
+            raise Killed
+        return original(path)
+
+    monkeypatch.setattr(module, "atomic_file", dying)
+    monkeypatch.setattr(module, "write_text", lambda path, text: dying(path))
+    with pytest.raises(Killed):
+        journal.write(3, scored(0.9), {"epoch": 3})
+    resumed, _, _ = make_journal(tmp_path)
+    done = resumed.resume(IDENTITY)
+    assert done == (3 if dies_at == "metrics.jsonl" else 2)
+    assert len(resumed.metrics) == done
+    assert resumed.restore_best().accuracy == pytest.approx(0.9 if done == 3 else 0.2)
+
+
+def test_metrics_are_valid_json_even_where_a_value_is_missing(tmp_path):
+    journal, _, _ = make_journal(tmp_path)
+    journal.begin(IDENTITY)
+    journal.write(1, scored(float("nan")), {"epoch": 1, "validation_accuracy": float("nan")})
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"epoch": 1, "validation_accuracy": None}
+
+
+def test_a_run_without_a_folder_writes_nothing_and_still_knows_its_best():
+    journal, network, optimizer = make_journal(None)
+    journal.begin(IDENTITY)
+    journal.write(1, scored(0.5), {})
+    best = network.weight.detach().clone()
+    step(network, optimizer)
+    journal.write(2, scored(0.4), {})
+    journal.restore_best()
+    assert torch.equal(network.weight, best)
+
+
+def test_resuming_where_there_is_nothing_begins_from_the_start(tmp_path):
+    assert make_journal(tmp_path)[0].resume(IDENTITY) == 0
+
+
+def test_starting_anew_forgets_an_older_run(tmp_path):
+    journal, _, _ = make_journal(tmp_path)
+    journal.begin(IDENTITY)
+    journal.write(1, scored(0.5), {})
+    make_journal(tmp_path)[0].begin(IDENTITY)
+    assert make_journal(tmp_path)[0].resume(IDENTITY) == 0
+
+
+def test_a_run_made_with_other_settings_is_refused_and_every_difference_listed():
+    other = {"training": {"lr": 0.2, "epochs": 3}, "data": {"images": "xyz"}, "rule": "plateau"}
+    with pytest.raises(UsageError) as caught:
+        check_identity(IDENTITY, other, Path("c.safetensors"))
+    message = str(caught.value)
+    assert "training.lr: 0.1, was 0.2" in message
+    assert "data.images: 'abc', was 'xyz'" in message
+    assert "rule: None, was 'plateau'" in message
+    assert "epochs" not in message
+
+
+def test_weights_of_another_network_are_refused(tmp_path):
+    journal, _, _ = make_journal(tmp_path)
+    journal.begin(IDENTITY)
+    journal.write(1, scored(0.5), {})
+    network = nn.Linear(4, 2)
+    other = Journal(tmp_path, {"tail": network}, torch.optim.SGD(network.parameters(), lr=0.1))
+    with pytest.raises(DataError, match="the weights of the tail do not fit"):
+        other.resume(IDENTITY)

@@ -1,0 +1,296 @@
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.errors import ShoalError, UsageError
+from shoal.training.loop import train
+from shoal.training.objective import Objective
+from shoal.training.trainer import TrainingData
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
+
+
+def weights(networks):
+    return [value.detach().clone() for network in networks for value in network.parameters()]
+
+
+def same(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def numbers(trained):
+    return [{name: row[name] for name in KEEP} for row in trained.metrics]
+
+
+def test_training_lowers_the_loss_and_changes_only_tail_and_head(toy):
+    networks, data = toy.networks(), toy.data()
+    trunk = weights([networks[0].trunk])
+    trained = train(data, *networks, toy.settings(epochs=8))
+    losses = [row["loss"] for row in trained.metrics]
+    assert losses[-1] < losses[0] - 0.1
+    assert same(trunk, weights([networks[0].trunk]))
+    assert trained.embeddings.shape == (48, 10)
+    assert [row["epoch"] for row in trained.metrics] == list(range(1, 9))
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(toy):
+    runs = []
+    for seed in (0, 0, 1):
+        networks = toy.networks()
+        torch.rand(7)  # the global generator plays no part
+        train(toy.data(), *networks, toy.settings(seed=seed))
+        runs.append(weights(networks))
+    assert same(runs[0], runs[1])
+    assert not same(runs[0], runs[2])
+
+
+def test_the_best_snapshot_is_left_in_the_networks(toy):
+    """Cut the run after its best epoch: the weights are those that the longer run goes back to."""
+    longer = toy.networks()
+    trained = train(toy.data(), *longer, toy.settings(epochs=6, min_lr=1.0))
+    shorter = toy.networks()
+    again = train(toy.data(), *shorter, replace(toy.settings(epochs=trained.epoch, min_lr=1.0)))
+    assert again.epoch == trained.epoch
+    assert same(weights(longer), weights(shorter))
+    assert torch.equal(trained.embeddings, again.embeddings)
+    best = max(row["validation_accuracy"] for row in trained.metrics)
+    assert trained.validation.accuracy == best
+    assert trained.metrics[trained.epoch - 1]["validation_accuracy"] == best
+
+
+@pytest.mark.parametrize("kind", ["paper", "bottleneck"])
+@pytest.mark.parametrize("dies_after", [1, 5, 9, 12])
+def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path, dies_after, kind):
+    whole = toy.networks(kind)
+    expected = train(toy.data(), *whole, toy.settings(), folder=tmp_path / "whole")
+
+    class Killed(Exception):
+        pass
+
+    def die(done, total):
+        if done == dies_after:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(toy.data(), *toy.networks(kind), toy.settings(), folder=tmp_path / "killed", progress=die)
+    resumed = toy.networks(kind)
+    found = train(toy.data(), *resumed, toy.settings(), folder=tmp_path / "killed", resume=True)
+    assert same(weights(whole), weights(resumed))
+    assert torch.equal(found.embeddings, expected.embeddings)
+    assert numbers(found) == numbers(expected)
+    rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["epoch"] for row in rows] == [1, 2, 3]
+
+
+def test_a_finished_run_resumed_does_nothing_and_gives_the_same(toy, tmp_path):
+    networks = toy.networks()
+    expected = train(toy.data(), *networks, toy.settings(), folder=tmp_path)
+    again = toy.networks()
+    steps = []
+    found = train(toy.data(), *again, toy.settings(), folder=tmp_path, resume=True, progress=lambda *s: steps.append(s))
+    assert not steps
+    assert torch.equal(found.embeddings, expected.embeddings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"lr": 0.01}, "training.lr: 0.01, was 0.05"), ({"seed": 3}, "training.seed: 3, was 0")],
+)
+def test_resuming_with_other_settings_is_refused(toy, tmp_path, changes, named):
+    train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path)
+    with pytest.raises(UsageError, match=named):
+        train(toy.data(), *toy.networks(), toy.settings(epochs=1, **changes), folder=tmp_path, resume=True)
+
+
+def test_resuming_with_other_images_or_another_temperature_is_refused(toy, tmp_path):
+    train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path)
+    data = toy.data()
+    other = TrainingData(pixels=255 - data.pixels, labels=data.labels, validation=data.validation)
+    with pytest.raises(UsageError, match=r"data\.images"):
+        train(other, *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
+    with pytest.raises(UsageError, match=r"objective\.loss\.temperature: 0\.5, was 0\.25"):
+        train(toy.data(), *toy.networks(temperature=0.5), toy.settings(epochs=1), folder=tmp_path, resume=True)
+
+
+class Broken(Objective):
+    uses_bank = False
+
+    def forward(self, batch):
+        loss = batch.embeddings.sum()
+        return {"loss": loss * (float("nan") if batch.epoch == 1 else 1)}
+
+    def identity(self):
+        return {}
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_says_what_to_try(toy):
+    encoder, head, _ = toy.networks()
+    with pytest.raises(ShoalError, match=r"epoch 2, step 1: the loss is not a finite number \(lr 0.0.*lower lr"):
+        train(toy.data(), encoder, head, Broken(), toy.settings())
+
+
+def test_without_labels_only_the_shifted_loss_trains_and_the_last_snapshot_is_kept(toy):
+    data = toy.data(labeled=False)
+    trained = train(data, *toy.networks(), toy.settings(), n_clusters=4)
+    assert all(row["loss_supervised"] == 0 for row in trained.metrics)
+    assert all(math.isfinite(row["loss"]) for row in trained.metrics)
+    assert trained.epoch == 3
+    assert trained.validation.n_clusters == 4
+
+
+def test_without_validation_images_the_last_snapshot_is_kept(toy):
+    trained = train(toy.data(with_validation=False), *toy.networks(), toy.settings())
+    assert trained.epoch == 3
+    assert trained.validation.n_clusters is None
+    assert trained.metrics[0]["validation_accuracy"] is None
+
+
+def test_the_loss_never_sees_a_validation_image(toy):
+    """Scrambling the pixels and labels of validation images changes no weight of a run that ends at its last epoch."""
+    data = toy.data()
+    rng, pixels, labels = np.random.default_rng(5), data.pixels.copy(), data.labels.copy()
+    pixels[data.validation] = rng.integers(0, 256, size=pixels[data.validation].shape)
+    labels[data.validation] = rng.permutation(labels[data.validation])
+    found = []
+    for each in (data, TrainingData(pixels=pixels, labels=labels, validation=data.validation)):
+        networks = toy.networks()
+        train(each, *networks, toy.settings(epochs=1))
+        found.append(weights(networks))
+    assert same(*found)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"denominator": "reference", "detach_norm": True},
+        {"supervised_input": "shifted"},
+        {"supervised_weight": 0.0},
+        {"supervised_weight": 1.0},
+    ],
+    ids=str,
+)
+def test_every_variant_of_the_loss_trains(toy, options):
+    trained = train(toy.data(), *toy.networks(**options), toy.settings(epochs=2))
+    assert all(math.isfinite(row["loss"]) for row in trained.metrics)
+
+
+def test_learned_attention_is_trained_too(toy):
+    networks = toy.networks(shift=ShiftSettings(n_neighbors=3, aggregation="attention"))
+    before = weights([networks[2]])
+    train(toy.data(), *networks, toy.settings())
+    assert not same(before, weights([networks[2]]))
+
+
+def test_pixels_left_on_the_host_give_the_same_run(toy, monkeypatch):
+    on_device = toy.networks()
+    train(toy.data(), *on_device, toy.settings(epochs=2))
+    monkeypatch.setattr("shoal.training.trainer.resident", lambda pixels, device: pixels)
+    on_host = toy.networks()
+    train(toy.data(), *on_host, toy.settings(epochs=2))
+    assert same(weights(on_device), weights(on_host))
+
+
+def test_tokens_left_on_the_disk_give_the_same_run_and_are_removed(toy, tmp_path, monkeypatch):
+    in_memory = toy.networks()
+    train(toy.data(), *in_memory, toy.settings(epochs=2))
+    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
+    on_disk = toy.networks()
+    train(toy.data(), *on_disk, toy.settings(epochs=2), folder=tmp_path / "run")
+    assert same(weights(in_memory), weights(on_disk))
+    assert not list((tmp_path / "run").glob("tokens*"))
+
+
+class Hungry(Broken):
+    def forward(self, batch):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_out_of_memory_in_a_step_names_the_batch_size(toy):
+    encoder, head, _ = toy.networks()
+    with pytest.raises(ShoalError, match="out of GPU memory with batch_size = 8; lower batch_size"):
+        train(toy.data(), encoder, head, Hungry(), toy.settings())
+
+
+def test_every_epoch_is_told_with_its_row(toy):
+    told = []
+    trained = train(toy.data(), *toy.networks(), toy.settings(), on_epoch=told.append)
+    assert told == trained.metrics
+
+
+def test_progress_counts_every_step_of_the_run(toy):
+    seen = []
+    train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
+    assert seen == [(i, 12) for i in range(1, 13)]
+
+
+def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
+    """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
+    networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
+    before = weights(networks[:2])
+    settings = toy.settings(epochs=1, batch_size=32, weight_decay=0.0, max_gradient=0.5)
+    trained = train(toy.data(), *networks, settings)
+    moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks[:2]), strict=True)) ** 0.5
+    assert trained.metrics[0]["gradient"] > 100
+    assert moved == pytest.approx(0.05 * 0.5, rel=1e-3)
+
+
+def test_a_batch_larger_than_the_training_images_is_refused(toy):
+    with pytest.raises(UsageError, match="batch_size: found 40, but there are only 32 images"):
+        train(toy.data(), *toy.networks(), toy.settings(batch_size=40))
+
+
+def test_more_neighbors_than_images_are_refused(toy):
+    with pytest.raises(UsageError, match="lower k"):
+        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=32)), toy.settings())
+
+
+TWO = """
+import json, sys, torch
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from conftest import make_data, make_networks, make_settings
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.distributed import processes, is_main
+from shoal.training.loop import train
+torch.set_num_threads(1)
+with processes(torch.device("cpu")):
+    networks = make_networks("bottleneck", ShiftSettings(n_neighbors=3, aggregation="attention"))
+    trained = train(make_data(), *networks, make_settings(batch_size=7), folder=Path({out!r}))
+    if is_main():
+        torch.save([value.detach() for n in networks for value in n.parameters()], {out!r} + "/weights.pt")
+"""
+
+
+def test_two_processes_train_as_one_does(toy, tmp_path):
+    """A batch of 7 does not split evenly, the bank is sharded, and attention learns: all of it as in one process."""
+    code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path))
+    env = dict(os.environ, PYTHONPATH=str(SOURCE), MASTER_ADDR="127.0.0.1", MASTER_PORT="29721", WORLD_SIZE="2")
+    running = [subprocess.Popen([sys.executable, "-c", code], env=dict(env, RANK=str(rank))) for rank in (0, 1)]
+    networks = toy.networks("bottleneck", ShiftSettings(n_neighbors=3, aggregation="attention"))
+    alone = train(toy.data(), *networks, toy.settings(batch_size=7))
+    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    together = [json.loads(row) for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    for one, two in zip(alone.metrics, together, strict=True):
+        assert [two[name] for name in KEEP] == pytest.approx([one[name] for name in KEEP], rel=1e-3)
+        assert two["loss"] == pytest.approx(one["loss"], rel=1e-5)
+    for one, two in zip(weights(networks), torch.load(tmp_path / "weights.pt", weights_only=True), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_training_on_a_gpu_stays_close_to_the_cpu(toy):
+    losses = []
+    for device in ("cpu", "cuda"):
+        networks = [network.to(device) for network in toy.networks()]
+        losses.append([row["loss"] for row in train(toy.data(), *networks, toy.settings()).metrics])
+    assert losses[1] == pytest.approx(losses[0], rel=0.05)

@@ -1,0 +1,131 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from shoal.errors import UsageError
+from shoal.training.losses import LossSettings, contrastive_loss, detached_shift, supervised_loss
+
+
+@pytest.fixture
+def views():
+    return F.normalize(torch.randn(12, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64), dim=1)
+
+
+LABELS = torch.tensor([0, 0, 1, -1, 2, -1]).repeat(2)
+
+
+def slow_contrastive(z, temperature, with_positive):
+    """Equation 6 as it is written, a row at a time."""
+    n, total = len(z), 0.0
+    for i in range(n):
+        partner = (i + n // 2) % n
+        others = [j for j in range(n) if j != i and (with_positive or j != partner)]
+        below = sum(math.exp(float(z[i] @ z[j]) / temperature) for j in others)
+        total -= math.log(math.exp(float(z[i] @ z[partner]) / temperature) / below)
+    return total / n
+
+
+def slow_supervised(v, labels, temperature, with_positives):
+    """Equation 7 as it is written, over labeled rows only."""
+    labeled = [i for i in range(len(v)) if labels[i] >= 0]
+    total = 0.0
+    for i in labeled:
+        positives = [j for j in labeled if j != i and labels[j] == labels[i]]
+        others = [j for j in labeled if j != i and (with_positives or labels[j] != labels[i])]
+        below = sum(math.exp(float(v[i] @ v[j]) / temperature) for j in others)
+        total -= sum(math.log(math.exp(float(v[i] @ v[p]) / temperature) / below) for p in positives) / len(positives)
+    return total / len(labeled)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 0.25, 1.0])
+@pytest.mark.parametrize("with_positive", [True, False])
+def test_the_contrastive_loss_is_equation_6(views, temperature, with_positive):
+    found = contrastive_loss(views, temperature, with_positive=with_positive)
+    assert float(found) == pytest.approx(slow_contrastive(views, temperature, with_positive))
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+@pytest.mark.parametrize("with_positives", [True, False])
+def test_the_supervised_loss_is_equation_7(views, temperature, with_positives):
+    found = supervised_loss(views, LABELS, temperature, with_positives=with_positives)
+    assert float(found) == pytest.approx(slow_supervised(views, LABELS, temperature, with_positives))
+
+
+def test_two_orthogonal_images_with_equal_views_have_the_loss_one_can_compute_by_hand():
+    """Rows a, b, a, b: the positive has cosine 1, the two others 0, so -log(e / (e + 2)) at temperature 1."""
+    a, b = torch.eye(2)
+    assert float(contrastive_loss(torch.stack([a, b, a, b]), 1.0)) == pytest.approx(math.log(1 + 2 / math.e))
+
+
+def test_a_batch_without_labeled_images_has_no_supervised_loss_and_a_zero_gradient(views):
+    views = views.clone().requires_grad_()
+    loss = supervised_loss(views, torch.full((12,), -1), 0.07)
+    loss.backward()
+    assert loss.item() == 0
+    assert not views.grad.any()
+
+
+def test_unlabeled_rows_change_neither_loss_nor_gradient_of_the_others(views):
+    first, second = (views.clone().requires_grad_() for _ in range(2))
+    with torch.no_grad():
+        second[3] = -second[3]
+        second[11] = second[0]
+    losses = [supervised_loss(v, LABELS, 0.1) for v in (first, second)]
+    for loss in losses:
+        loss.backward()
+    assert torch.equal(losses[0], losses[1])
+    assert torch.equal(first.grad[LABELS >= 0], second.grad[LABELS >= 0])
+    assert not second.grad[LABELS < 0].any()
+
+
+def test_a_batch_of_one_class_has_a_finite_loss_and_gradient(views):
+    views = views.clone().requires_grad_()
+    loss = supervised_loss(views, torch.zeros(12, dtype=torch.int64), 0.07)
+    loss.backward()
+    assert loss.isfinite()
+    assert views.grad.isfinite().all()
+
+
+def test_a_class_with_a_single_row_has_no_positive_and_adds_nothing(views):
+    labels = torch.tensor([5] + [0] * 4 + [-1] * 7)
+    expected = sum(slow_row(views, labels, i) for i in range(1, 5)) / 5
+    assert float(supervised_loss(views, labels, 0.5)) == pytest.approx(expected)
+
+
+def slow_row(v, labels, i):
+    positives = [j for j in range(len(v)) if j != i and labels[j] == labels[i]]
+    others = [j for j in range(len(v)) if labels[j] >= 0 and labels[j] != labels[i]]
+    below = math.log(sum(math.exp(float(v[i] @ v[j]) / 0.5) for j in others))
+    return sum(below - float(v[i] @ v[p]) / 0.5 for p in positives) / len(positives)
+
+
+def test_gradients_of_both_losses_are_those_of_finite_differences(views):
+    views = views.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: contrastive_loss(v, 0.3), (views,))
+    assert torch.autograd.gradcheck(lambda v: supervised_loss(v, LABELS, 0.3), (views,))
+
+
+def test_very_small_temperatures_stay_finite(views):
+    assert contrastive_loss(views.float(), 0.001).isfinite()
+    assert supervised_loss(views.float(), LABELS, 0.001).isfinite()
+
+
+def test_a_detached_shift_has_the_value_of_the_plain_one_and_no_gradient_through_its_length(views):
+    points, centers = views[:6].clone().requires_grad_(), views[6:]
+    plain = F.normalize(0.5 * points + 0.5 * centers, dim=1)
+    found = detached_shift(points, centers, 0.5)
+    torch.testing.assert_close(found, plain)
+    direction = torch.ones_like(points)
+    (gradient,) = torch.autograd.grad((found * direction).sum(), points)
+    length = (0.5 * points + 0.5 * centers).norm(dim=1, keepdim=True)
+    torch.testing.assert_close(gradient, 0.5 * direction / length.detach())
+
+
+@pytest.mark.parametrize(
+    "bad", [{"temperature": 0}, {"supervised_temperature": -1}, {"supervised_weight": 1.5}, {"temperature": 11}]
+)
+def test_settings_out_of_range_are_refused(bad):
+    with pytest.raises(UsageError, match=f"loss.{next(iter(bad))}: found"):
+        LossSettings(**bad)

@@ -1,0 +1,79 @@
+import numpy as np
+import torch
+
+from shoal.encoders.embed import embed
+from shoal.encoders.head import Head, HeadSettings
+from shoal.training.tokens import cache_tokens, resident, take
+
+
+def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    head = Head(16, HeadSettings(width=24, dim=10))
+    expected = embed(pixels, encoder, head=head)
+    found = cache_tokens(pixels, encoder, batch_size=7).embed(encoder, head)
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are kept in half precision
+    assert found.dtype == torch.float32
+    assert not found.is_inference(), "whoever is given them may use them in place"
+
+
+def test_tokens_follow_the_tail_when_it_is_trained(toy):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    tokens = cache_tokens(pixels, encoder)
+    before = tokens.embed(encoder, None)
+    with torch.no_grad():
+        for value in encoder.tail.parameters():
+            value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
+    torch.testing.assert_close(tokens.embed(encoder, None), embed(pixels, encoder), rtol=0, atol=2e-3)
+    assert not torch.allclose(tokens.embed(encoder, None), before, atol=0.1)
+
+
+def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, tmp_path):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    on_device = cache_tokens(pixels, encoder)
+    on_disk = cache_tokens(pixels, encoder, file=tmp_path / "tokens.npy", memory=100)
+    assert on_device.is_resident
+    assert not on_disk.is_resident
+    assert (tmp_path / "tokens.npy.0").is_file()
+    assert torch.equal(on_disk.embed(encoder, None), on_device.embed(encoder, None))
+    on_disk.remove()
+    on_device.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_tokens_of_some_images_are_theirs_in_the_order_asked_for(toy):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    some = np.array([5, 2, 40])
+    whole = cache_tokens(pixels, encoder).embed(encoder, None)
+    torch.testing.assert_close(cache_tokens(pixels, encoder, images=some).embed(encoder, None), whole[some])
+
+
+def test_numbers_beyond_half_precision_are_cut_and_stay_finite(toy):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    with torch.no_grad():
+        encoder.trunk[0].weight.mul_(1e7)
+    assert cache_tokens(pixels, encoder).tokens.isfinite().all()
+
+
+def test_the_batch_size_does_not_matter(toy):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    whole = cache_tokens(pixels, encoder, batch_size=48).embed(encoder, None)
+    torch.testing.assert_close(cache_tokens(pixels, encoder, batch_size=5).embed(encoder, None), whole)
+
+
+def test_progress_counts_the_images(toy):
+    seen = []
+    cache_tokens(toy.data().pixels, toy.encoder(), batch_size=20, progress=lambda *counts: seen.append(counts))
+    assert seen == [(20, 48), (40, 48), (48, 48)]
+
+
+def test_pixels_that_fit_are_brought_to_the_device_and_others_are_left(toy):
+    pixels, cpu = toy.data().pixels, torch.device("cpu")
+    assert torch.equal(resident(pixels, cpu), torch.from_numpy(pixels))
+    assert resident(pixels, cpu, memory=10) is pixels
+
+
+def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):
+    pixels, rows, cpu = toy.data().pixels, torch.tensor([3, 9, 3]), torch.device("cpu")
+    for held in (pixels, torch.from_numpy(pixels)):
+        source, places = take(held, rows, cpu)
+        assert torch.equal(source[places], torch.from_numpy(pixels[rows.numpy()]))

@@ -1,0 +1,24 @@
+import pytest
+import torch
+
+from shoal.errors import ShoalError
+from shoal.training.totals import Totals
+
+CPU = torch.device("cpu")
+
+
+def test_means_are_over_the_steps():
+    totals = Totals(CPU)
+    for step, loss in enumerate([1.0, 2.0, 6.0]):
+        totals.add(step, {"loss": torch.tensor(loss), "gradient": torch.tensor(1.0)})
+    assert totals.means() == {"loss": 3.0, "gradient": 1.0}
+    totals.check_finite(epoch=1, lr=0.1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_the_first_step_with_a_loss_that_is_no_number_is_named(bad):
+    totals = Totals(CPU)
+    for step, loss in enumerate([1.0, bad, 2.0, bad]):
+        totals.add(step, {"loss": torch.tensor(loss)})
+    with pytest.raises(ShoalError, match=r"epoch 7, step 2: the loss is not a finite number \(lr 0\.05\); lower lr"):
+        totals.check_finite(epoch=7, lr=0.05)

@@ -1,0 +1,64 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.errors import DataError, UsageError
+from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+
+
+def test_embeddings_are_computed_once_between_two_epochs(toy):
+    trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
+    trainer.prepare()
+    first = trainer.embed_all()
+    assert trainer.embed_all() is first
+    trainer.run_epoch(0)
+    assert not torch.equal(trainer.embed_all(), first)
+
+
+def test_the_bank_holds_the_training_images_in_their_order(toy):
+    trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
+    trainer.prepare()
+    training = torch.from_numpy(toy.data().training)
+    assert torch.equal(trainer.renew_bank(0).rows, trainer.embed_all()[training])
+
+
+def test_changing_one_label_changes_the_identity_of_a_run(toy):
+    data = toy.data()
+    labels = data.labels.copy()
+    labels[np.flatnonzero(labels == 0)[0]] = 1
+    other = TrainingData(pixels=data.pixels, labels=labels, validation=data.validation)
+    first, second = (Trainer(each, *toy.networks(), toy.settings()).identity() for each in (data, other))
+    assert first["data"]["labels"] != second["data"]["labels"]
+    assert {**first, "data": None} == {**second, "data": None}
+
+
+def test_a_bank_of_views_has_two_rows_an_image(toy):
+    networks, settings = toy.networks(denominator="reference"), toy.settings(bank="views", epochs=2)
+    trainer = Trainer(toy.data(), *networks, settings)
+    trainer.prepare()
+    assert len(trainer.renew_bank(0).rows) == 2 * 32
+    assert math.isfinite(trainer.run_epoch(0)["loss"])
+
+
+def test_the_learning_rate_falls_along_a_cosine():
+    settings = TrainSettings(epochs=10, lr=0.2, min_lr=0.1)
+    assert settings.lr_at(0) == 0.2
+    assert settings.lr_at(5) == pytest.approx((0.2 + 0.02) / 2)
+    assert settings.lr_at(10) == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"max_gradient": 0}, {"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}]
+)
+def test_settings_out_of_range_are_refused(bad):
+    with pytest.raises(UsageError, match=next(iter(bad))):
+        TrainSettings(**bad)
+
+
+@pytest.mark.parametrize("rows", [[0, 0, 1], [3, 48], [-1]])
+def test_validation_rows_that_do_not_exist_are_refused(toy, rows):
+    data = toy.data()
+    with pytest.raises(DataError, match="validation: expected different rows"):
+        TrainingData(pixels=data.pixels, labels=data.labels, validation=np.array(rows))

@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from shoal.training.validation import Validation, validate
+
+
+@pytest.fixture
+def groups():
+    """Five tight groups of eight; images of the first three are labeled, every other one."""
+    centers = 5 * torch.eye(5)
+    noise = torch.randn(40, 5, generator=torch.Generator().manual_seed(0))
+    truth = np.arange(40) % 5
+    labels = np.where((truth < 3) & (np.arange(40) % 10 < 5), truth, -1)
+    return F.normalize(centers[truth] + 0.1 * noise, dim=1), labels, truth
+
+
+def test_well_separated_groups_are_all_right(groups):
+    embeddings, labels, _ = groups
+    found = validate(embeddings, labels)
+    assert found.accuracy == 1
+    assert 3 <= found.n_clusters <= 40
+
+
+def test_a_given_number_of_clusters_is_kept_and_scored(groups):
+    embeddings, labels, _ = groups
+    assert validate(embeddings, labels, n_clusters=5) == Validation(accuracy=1.0, n_clusters=5)
+    too_few = validate(embeddings, labels, n_clusters=1)
+    assert too_few.accuracy == pytest.approx(1 / 3)
+
+
+def test_without_labels_there_is_nothing_to_score(groups):
+    embeddings, labels, _ = groups
+    found = validate(embeddings, np.full_like(labels, -1), n_clusters=4)
+    assert np.isnan(found.accuracy)
+    assert found.n_clusters == 4
+
+
+def test_the_better_accuracy_is_kept_the_earlier_on_ties_and_the_last_without_labels():
+    low, high, none = (Validation(accuracy=a, n_clusters=3) for a in (0.2, 0.5, float("nan")))
+    assert low.is_better_than(None)
+    assert high.is_better_than(low)
+    assert not low.is_better_than(high)
+    assert not high.is_better_than(high)
+    assert none.is_better_than(none)
