@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import datasets, doctor, report
+from shoal.cli import datasets, doctor, report, reproduce
 from shoal.cli.console import say
 from shoal.errors import ShoalError
 
@@ -45,10 +45,12 @@ app = typer.Typer(
     \b
     shoal report runs/birds    see what a run found
     shoal datasets list        the benchmarks: list, verify, prepare
+    shoal reproduce            the tables of the paper, ours beside them
     shoal doctor               is everything here that shoal needs?
     """,
 )
 app.command("report")(report.report)
+app.command("reproduce")(reproduce.reproduce)
 app.command("doctor")(doctor.doctor)
 app.add_typer(datasets.app, name="datasets")
 
