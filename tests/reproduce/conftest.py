@@ -63,10 +63,10 @@ OPTIONS = Options(
 )
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def tiny():
     """Replace the encoder and the reader of benchmarks; keep what was asked of them."""
-    asked = {"reads": [], "representations": 0}
+    asked = {"reads": []}
 
     def read(name, root, *, part="train", seed=0):
         asked["reads"].append((name, part))

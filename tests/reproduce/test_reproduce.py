@@ -172,9 +172,9 @@ def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, st
 
 
 def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
-    run("2")
+    run("14", out=folder / "inductive")
     assert ("cub", "test") in tiny["reads"]
-    found = [json.loads(file.read_text()) for file in (folder / "cells").glob("*.json")]
+    found = [json.loads(file.read_text()) for file in (folder / "inductive" / "cells").glob("*.json")]
     inductive = [result for result in found if result["cell"]["setup"] == "inductive"]
     assert {result["cell"]["validation_share"] for result in inductive} == {0.1}
     assert all(result["accuracy"]["all"] > 50 for result in inductive)
