@@ -31,7 +31,7 @@ def test_a_table_by_hand():
     assert table.entries["0.5", "cub"][2] == Entry(mean=None, spread=None, n_seeds=0, paper=60.8)
     text = to_markdown(table)
     assert "| 0.25 | 41.0 ± 1.4 (66.8) | 42.0 ± 1.4 (74.9) | 40.0 ± 1.4 (62.8) |" in text
-    assert "| 0.35 | 50.0 (68.2) | 51.0 (76.5) | 49.0 (64) |" in text
+    assert "| 0.35 | 50.0 (68.2) | 51.0 (76.5) | 49.0 (64.0) |" in text
     assert "| 0.5 | – (65.3) | – (74.4) | – (60.8) |" in text
     assert "protocol 'paper'" in text
     assert "encoder efficientnet-lite2, training.epochs 40" in text

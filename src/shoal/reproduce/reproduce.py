@@ -12,7 +12,6 @@ from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.catalog import get_experiment
 from shoal.reproduce.experiment import Experiment, Options, make_cell
-from shoal.reproduce.figures import draw, to_svg
 from shoal.reproduce.runner import Runner
 from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
 
@@ -99,6 +98,8 @@ def _write_figures(
     results: Mapping[str, Mapping[str, Any]],
 ) -> Reproduction:
     """One figure per dataset, of the first seed."""
+    from shoal.reproduce.figures import draw, to_svg
+
     files = []
     for dataset in datasets:
         materials = {}

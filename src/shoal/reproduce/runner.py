@@ -24,6 +24,9 @@ from shoal.reproduce.stage import Stage
 Result = dict[str, Any]
 """What a cell's file holds."""
 
+FIRST_GUESS_S = 60.0
+"""How long the first training on a dataset is taken to last where time is limited."""
+
 
 class Runner:
     """Runs the cells of experiments into a folder; finished ones are read, not run again.
@@ -54,7 +57,7 @@ class Runner:
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
         """Run what is missing of some cells, of one experiment or several: what they share is learned once."""
         wanted = {cell.key: cell for cell in cells}
-        for group in _groups(cell for cell in wanted.values() if not self.file(cell).exists()):
+        for group in groups_of(cell for cell in wanted.values() if not self.file(cell).exists()):
             self._run_group(group)
         return {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
 
@@ -71,7 +74,7 @@ class Runner:
     def _run_group(self, cells: list[Cell]) -> None:
         """Train once, then cluster and score for each cell."""
         first = cells[0]
-        expected = self.longest.get(first.dataset, 0.0)
+        expected = self.longest.get(first.dataset, FIRST_GUESS_S)
         if self.until is not None and time.monotonic() + expected > self.until:
             self.tell(f"left out for want of time: {', '.join(cell.key for cell in cells)}")
             return
@@ -85,7 +88,7 @@ class Runner:
         seconds = time.monotonic() - began
         for cell in cells:
             self._finish(cell, learned, stage, seconds)
-        self.longest[first.dataset] = max(expected, time.monotonic() - began)
+        self.longest[first.dataset] = max(self.longest.get(first.dataset, 0.0), time.monotonic() - began)
 
     def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
         began = time.monotonic()
@@ -173,7 +176,7 @@ def read_result(file: Path) -> Result:
     return found
 
 
-def _groups(cells: Iterable[Cell]) -> list[list[Cell]]:
+def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Cells that share a training, in the order in which they come."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:

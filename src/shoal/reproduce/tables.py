@@ -30,12 +30,12 @@ class Entry:
     n_seeds: int
     paper: float | None
 
-    def text(self, *, with_paper: bool = True, plus_minus: str = "±") -> str:
+    def text(self, *, plus_minus: str = "±", paper_format: str = ".1f") -> str:
         """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
         ours = "–" if self.mean is None else f"{self.mean:.1f}"
         if self.spread is not None:
             ours += f" {plus_minus} {self.spread:.1f}"
-        return f"{ours} ({self.paper:g})" if with_paper and self.paper is not None else ours
+        return ours if self.paper is None else f"{ours} ({self.paper:{paper_format}})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def to_markdown(table: Table) -> str:
     titles = [f"{BENCHMARKS[name].title} {column}" for name in table.datasets for column in table.columns]
     lines = [f"### {table.header}", "", f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
     for row in table.experiment.rows:
-        lines.append(f"| {row.name} | {' | '.join(entry.text() for entry in _row(table, row))} |")
+        lines.append(f"| {row.name} | {' | '.join(_texts(table, row))} |")
     return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
 
 
@@ -126,7 +126,7 @@ def to_latex(table: Table) -> str:
         "\\midrule",
     ]
     for row in table.experiment.rows:
-        values = " & ".join(entry.text(plus_minus="$\\pm$").replace("–", "--") for entry in _row(table, row))
+        values = " & ".join(text.replace("–", "--") for text in _texts(table, row, "$\\pm$"))
         lines.append(f"{_escape(row.name)} & {values} \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
 
@@ -196,8 +196,10 @@ def _values(measure: str, result: Mapping[str, Any]) -> list[float]:
     return [result["recall" if measure == "recall" else "accuracy"][name] for name in names]
 
 
-def _row(table: Table, row: Row) -> list[Entry]:
-    return [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
+def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
+    style = "g" if table.experiment.measure == "n_clusters" else ".1f"  # K is a whole number
+    entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
+    return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]
 
 
 def _escape(text: str) -> str:
