@@ -1,16 +1,29 @@
 import pytest
 
+from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_names
+from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_for, recipe_names
 from shoal.methods.cms import CmsSettings
 from shoal.settings import dump_settings, load_settings
 
-GENERIC, FINE = ["cifar100", "imagenet100"], ["cub", "fgvc-aircraft", "herbarium19", "stanford-cars"]
+GENERIC, FINE = ["cifar10", "cifar100", "imagenet100"], ["cub", "aircraft", "herbarium19", "cars"]
+BENCHMARK_RECIPES = [name + end for name in [*GENERIC, *FINE] for end in ("", "-clip")]
 
 
 def test_every_method_is_found_by_its_name():
     assert DEFAULT_METHOD in METHODS
     assert get_method("cms").settings is CmsSettings
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_default_recipe_that_needs_no_download_and_can_be_seeded(name):
+    settings = load_recipe(method=name)
+    assert isinstance(settings, get_method(name).settings)
+    assert settings.encoder == "efficientnet-lite2"
+    assert settings.input_size is None
+    assert settings.inference.rule == "balance"
+    seeded = settings.with_seed(7)
+    assert getattr(seeded, "training", None) is None or seeded.training.seed == 7
 
 
 def test_an_unknown_method_lists_the_nearest():
@@ -19,16 +32,41 @@ def test_an_unknown_method_lists_the_nearest():
 
 
 def test_there_is_a_recipe_for_each_benchmark_and_a_default():
-    assert recipe_names() == sorted([*GENERIC, *FINE, "default"])
+    assert recipe_names() == sorted([*BENCHMARK_RECIPES, "default"])
+    assert set(BENCHMARKS) == {*GENERIC, *FINE}
+
+
+def test_the_recipe_follows_the_family_of_the_encoder():
+    assert recipe_for("cub", "dino-vitb16") == "cub"
+    assert recipe_for("cub", "clip-vitb16") == "cub-clip"
+    assert recipe_for("cub", "efficientnet-lite2") == recipe_for("cub", "/models/dino") == "default"
+    assert recipe_for("cub", "dino-vitb16", "gcd") == "dino"
+    assert recipe_for("cub", "clip-vitb16", "agglomerative") == "clip"
+
+
+@pytest.mark.parametrize("encoder", ["dino", "clip"])
+def test_the_recipes_of_gcd_hold_its_published_values(encoder):
+    settings = load_recipe(encoder, "gcd")
+    assert settings.encoder == f"{encoder}-vitb16"
+    assert (settings.loss.temperature, settings.loss.supervised_temperature) == (1.0, 0.07)
+    assert settings.loss.supervised_weight == 0.35
+    assert (settings.training.lr, settings.training.lr * settings.training.min_lr) == (0.1, pytest.approx(1e-4))
+    assert (settings.head.dim, settings.n_init) == (65536, 100)
+
+
+def test_the_default_recipe_of_gcd_trains_as_that_of_cms_does():
+    ours, theirs = load_recipe(method="cms"), load_recipe(method="gcd")
+    assert (ours.training, ours.head, ours.n_tail_blocks) == (theirs.training, theirs.head, theirs.n_tail_blocks)
+    assert (theirs.training.lr, theirs.n_tail_blocks, theirs.loss.temperature) == (0.01, 5, 1.0)
 
 
 @pytest.mark.parametrize(
     ("names", "temperature", "lr", "min_lr"), [(GENERIC, 0.3, 0.01, 0.001), (FINE, 0.25, 0.05, 0.005)]
 )
 def test_the_recipes_hold_the_papers_values(names, temperature, lr, min_lr):
-    for name in names:
+    for name in [name + end for name in names for end in ("", "-clip")]:
         settings = load_recipe(name)
-        assert settings.encoder == "dino-vitb16"
+        assert settings.encoder == ("clip-vitb16" if name.endswith("-clip") else "dino-vitb16")
         assert (settings.loss.temperature, settings.training.lr, settings.training.min_lr) == (temperature, lr, min_lr)
         assert (settings.loss.supervised_temperature, settings.loss.supervised_weight) == (0.07, 0.35)
         assert (settings.training.epochs, settings.training.batch_size) == (200, 128)
@@ -42,7 +80,7 @@ def test_the_default_recipe_needs_no_download():
     assert load_recipe().encoder == "efficientnet-lite2"
 
 
-@pytest.mark.parametrize("name", [*GENERIC, *FINE, "default"])
+@pytest.mark.parametrize("name", [*BENCHMARK_RECIPES, "default"])
 def test_a_recipe_survives_being_written_and_read(tmp_path, name):
     file = tmp_path / "config.yaml"
     file.write_text(dump_settings(load_recipe(name)))
@@ -51,8 +89,8 @@ def test_a_recipe_survives_being_written_and_read(tmp_path, name):
 
 
 def test_an_unknown_recipe_lists_the_nearest():
-    with pytest.raises(UnknownName, match="no recipe 'cifar10'; did you mean 'cifar100'"):
-        load_recipe("cifar10")
+    with pytest.raises(UnknownName, match="no recipe 'cub200'; did you mean 'cub'"):
+        load_recipe("cub200")
 
 
 @pytest.mark.parametrize(

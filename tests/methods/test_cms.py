@@ -3,57 +3,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
-from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import cms as module
 from shoal.methods.cms import CmsSettings, build, cms
-from shoal.methods.method import Task
 from shoal.training.losses import LossSettings
 from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
-COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
-
-
-class Mean(nn.Module):
-    def forward(self, images):
-        return images.mean(dim=(2, 3))
-
-
-def tiny_encoder(name, *, n_tail_blocks=None, input_size=None):
-    torch.manual_seed(1)
-    blocks = [nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)), nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3))]
-    parts = Parts(
-        stem=nn.Conv2d(3, 12, 3, stride=2), blocks=blocks, finish=Mean(), is_finish_trained=False, feature_dim=16
-    )
-    return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
 
 
 @pytest.fixture(autouse=True)
-def tiny(monkeypatch):
+def tiny(monkeypatch, tiny_encoder):
     monkeypatch.setattr(module, "load_encoder", tiny_encoder)
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
-
-
-@pytest.fixture
-def truth():
-    return np.arange(100) % 5
-
-
-@pytest.fixture
-def task(truth):
-    rng = np.random.default_rng(0)
-    pixels = COLOURS[truth][:, None, None] + rng.integers(-50, 51, size=(100, 16, 16, 3))
-    labels = np.where((truth < 3) & (rng.random(100) < 0.6), truth, -1)
-    return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=np.arange(0, 100, 3))
 
 
 SETTINGS = CmsSettings(

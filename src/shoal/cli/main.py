@@ -6,7 +6,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shoal.cli import assign, cluster, datasets, demo, discover, doctor, embed, evaluate, export, report
+from shoal.cli import (
+    assign,
+    cluster,
+    datasets,
+    demo,
+    discover,
+    doctor,
+    embed,
+    evaluate,
+    export,
+    report,
+    reproduce,
+)
 from shoal.cli.console import say
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
@@ -53,6 +65,7 @@ app = typer.Typer(
     shoal embed photos/ --out features.npz            embeddings of images, for `shoal cluster` or other programs
     shoal export runs/photos --to hf --out photos-hf  a run for other programs
     shoal datasets list                               the benchmarks: list, verify, prepare
+    shoal reproduce 1 --root cub=DIR                  a table of the paper, ours beside it
     shoal doctor                                      is everything here that shoal needs?
     shoal encoders list                               which encoders there are, and which weights are here
     """,
@@ -65,6 +78,7 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("assign")(assign.assign)
 app.command("embed")(embed.embed)
 app.command("export")(export.export)
+app.command("reproduce")(reproduce.reproduce)
 app.command("doctor")(doctor.doctor)
 app.add_typer(encoders, name="encoders")
 app.add_typer(datasets.app, name="datasets")

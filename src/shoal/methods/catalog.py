@@ -5,24 +5,48 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods.cms import CmsSettings, cms
-from shoal.methods.method import Method
+from shoal.methods import agglomerative, cms, gcd
+from shoal.methods.method import Cluster, Method, Represent
 from shoal.settings import load_settings
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+"""A folder per method, a file per recipe."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodInfo:
-    """A method, its settings and what it is."""
+    """A method, its two halves, its settings and what it is."""
 
     run: Method
+    represent: Represent
+    cluster: Cluster
     settings: type[Any]
+    """A class of `MethodSettings`."""
     about: str
 
 
 METHODS: dict[str, MethodInfo] = {
-    "cms": MethodInfo(run=cms, settings=CmsSettings, about="contrastive mean-shift learning (CVPR 2024)"),
+    "cms": MethodInfo(
+        run=cms.cms,
+        represent=cms.represent,
+        cluster=cms.cluster,
+        settings=cms.CmsSettings,
+        about="contrastive mean-shift learning (CVPR 2024)",
+    ),
+    "gcd": MethodInfo(
+        run=gcd.gcd,
+        represent=gcd.represent,
+        cluster=gcd.cluster,
+        settings=gcd.GcdSettings,
+        about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
+    ),
+    "agglomerative": MethodInfo(
+        run=agglomerative.agglomerative,
+        represent=agglomerative.represent,
+        cluster=agglomerative.cluster,
+        settings=agglomerative.AgglomerativeSettings,
+        about="Ward's tree of the frozen encoder's features, nothing trained",
+    ),
 }
 
 DEFAULT_METHOD = "cms"
@@ -35,15 +59,24 @@ def get_method(name: str) -> MethodInfo:
     return METHODS[name]
 
 
-def recipe_names() -> list[str]:
-    """The recipes that come with Shoal."""
-    return sorted(file.stem for file in RECIPES.glob("*.yaml"))
+def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
+    """The recipes of a method that come with Shoal."""
+    get_method(method)
+    return sorted(file.stem for file in (RECIPES / method).glob("*.yaml"))
 
 
 def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
     """Read the settings of a method from a recipe by name, or from a YAML file by path."""
-    if recipe in recipe_names():
-        return load_settings(get_method(method).settings, RECIPES / f"{recipe}.yaml")
+    if recipe in recipe_names(method):
+        return load_settings(get_method(method).settings, RECIPES / method / f"{recipe}.yaml")
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
-    raise UnknownName("recipe", recipe, recipe_names())
+    raise UnknownName("recipe", recipe, recipe_names(method))
+
+
+def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> str:
+    """The recipe made for a benchmark with an encoder of DINO's or CLIP's kind; for any other encoder the default."""
+    family = next((family for family in ("dino", "clip") if encoder.startswith(family)), None)
+    wanted = {"dino": [benchmark, "dino"], "clip": [f"{benchmark}-clip", "clip"]}.get(family or "", [])
+    names = recipe_names(method)
+    return next((name for name in wanted if name in names), "default")

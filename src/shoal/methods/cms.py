@@ -6,27 +6,27 @@ K and the snapshot are chosen on the validation images (4.3). Inference: shift u
 cut Ward's tree at K (4.4, Algorithm 1).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from shoal.arrays import Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import Progress
+from shoal.encoders.embed import Progress, embed
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, Task, to_numpy
+from shoal.methods.method import Discovery, Representation, Task, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
 from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
-from shoal.training.trainer import TrainingData, TrainSettings
+from shoal.training.trainer import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,6 +52,10 @@ class CmsSettings:
             raise UsageError("loss.detach_norm goes with the plain mean of the k nearest only; turn one of them off")
         if self.training.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
             raise UsageError("training.bank 'views' goes with the k nearest only; use bank 'images'")
+
+    def with_seed(self, seed: int) -> Self:
+        """The same settings with another seed."""
+        return replace(self, training=replace(self.training, seed=seed))
 
 
 class MeanShiftObjective(Objective):
@@ -98,9 +102,23 @@ def cms(
     were set aside, the one estimated on the labeled images of the final tree. Without any label (K given) there is no
     supervised loss and nothing to choose a snapshot by: the last one is kept.
     """
+    learned = represent(task, settings, device=device, folder=folder, resume=resume, progress=progress)
+    return cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
+
+
+def represent(
+    task: Task,
+    settings: CmsSettings,
+    *,
+    device: torch.device,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Representation:
+    """Train tail and head on a task (sections 4.2 and 4.3)."""
     encoder, head, objective = build(settings)
     trained = train(
-        TrainingData(pixels=task.pixels, labels=task.labels, validation=task.validation),
+        task.training_data,
         encoder.to(device),
         head.to(device),
         objective.to(device),
@@ -113,26 +131,39 @@ def cms(
     )
     # Learned attention was trained on full embeddings; everything else is the same, and cheaper, on compact ones.
     basis = head.basis() if objective.attention is None else None
-    embeddings = compact(trained.embeddings, basis)
-    found = infer(
-        embeddings,
-        task.labels,
-        _final_n_clusters(trained.validation.n_clusters, task, settings.estimate_on),
-        settings.inference,
+    return Representation(
+        embeddings=compact(trained.embeddings, basis),
+        embed=lambda pixels: compact(embed(pixels, encoder, head=head), basis),
+        n_clusters=trained.validation.n_clusters,
         attention=objective.attention,
+        metrics=trained.metrics,
+        epoch=trained.epoch,
+    )
+
+
+def cluster(
+    learned: Representation, labels: Ints, settings: CmsSettings, *, n_clusters: int | None, device: torch.device
+) -> Discovery:
+    """Shift until the labeled accuracy stops rising, cut Ward's tree at K (section 4.4, Algorithm 1)."""
+    found = infer(
+        learned.embeddings,
+        labels,
+        n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on),
+        settings.inference,
+        attention=learned.attention,
         generator=torch.Generator().manual_seed(settings.training.seed),
         device=device,
     )
     return Discovery(
         clusters=found.labels,
         n_clusters=found.n_clusters,
-        embeddings=to_numpy(embeddings),
+        embeddings=to_numpy(learned.embeddings),
         shifted=to_numpy(found.embeddings),
         linkage=found.tree.linkage,
         accuracies=found.accuracies,
         n_shifts=found.n_shifts,
-        metrics=trained.metrics,
-        epoch=trained.epoch,
+        metrics=learned.metrics,
+        epoch=learned.epoch,
     )
 
 
@@ -143,13 +174,3 @@ def build(settings: CmsSettings) -> tuple[Encoder, Head, MeanShiftObjective]:
         torch.manual_seed(settings.training.seed)
         head = Head(encoder.feature_dim, settings.head)
         return encoder, head, MeanShiftObjective(settings.loss, settings.inference.shift, settings.head.dim)
-
-
-def _final_n_clusters(estimate: int | None, task: Task, estimate_on: str) -> int | None:
-    """The K given, else the one from the validation images, else None: inference estimates it on all of them."""
-    if task.n_clusters is not None:
-        return task.n_clusters
-    if estimate is None or estimate_on == "collection":
-        return None
-    # The validation images may have missed a class that has no image among them.
-    return max(estimate, len(np.unique(task.labels[task.is_labeled])))

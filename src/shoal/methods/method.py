@@ -1,15 +1,21 @@
 """What every method takes and gives, so that one can stand in for another."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.mean_shift import NeighborAttention
 from shoal.encoders.embed import Images, Progress, check_pixels
 from shoal.errors import DataError, UsageError
+from shoal.training.tokens import TokenCache
+from shoal.training.trainer import TrainingData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +30,8 @@ class Task:
     """Rows set aside from the loss, to choose K and the snapshot."""
     n_clusters: int | None = None
     """K where it is known; None: estimated."""
+    tokens: TokenCache | None = None
+    """The trunk's tokens of these images, where an earlier run with the same encoder has left them."""
 
     def __post_init__(self) -> None:
         check_pixels(self.pixels)
@@ -40,6 +48,29 @@ class Task:
         """(N,) which images carry a label."""
         mask: Bools = self.labels != UNLABELED
         return mask
+
+    @property
+    def training_data(self) -> TrainingData:
+        """What the training loop takes of it."""
+        return TrainingData(pixels=self.pixels, labels=self.labels, validation=self.validation, tokens=self.tokens)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Representation:
+    """What a method has learned, before any image is put into a cluster; several clusterings can share it."""
+
+    embeddings: Tensor
+    """(N, D) of the task's images, unit rows, on the device."""
+    embed: Callable[[Images], Tensor]
+    """The same for other images."""
+    n_clusters: int | None = None
+    """K as the validation images estimate it with the snapshot that was kept; None where there was none to ask."""
+    attention: NeighborAttention | None = None
+    """Learned weights of the neighbors, where the method learns them."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """A row per epoch of training."""
+    epoch: int = 0
+    """The epoch of the snapshot that was kept; 0 where nothing was trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +96,29 @@ class Discovery:
     """The epoch of the snapshot that was kept; 0 where nothing was trained."""
 
 
+class MethodSettings(Protocol):
+    """What the settings of every method have in common."""
+
+    @property
+    def encoder(self) -> str:
+        """The name of the encoder."""
+        ...
+
+    @property
+    def input_size(self) -> int | None:
+        """Side of the images the encoder sees; None: what it was made for."""
+        ...
+
+    @property
+    def inference(self) -> InferenceSettings:
+        """How images are clustered, as far as the method uses it; its `rule` estimates K in all of them."""
+        ...
+
+    def with_seed(self, seed: int) -> Self:
+        """The same settings with another seed."""
+        ...
+
+
 class Method(Protocol):
     """A way from images and some labels to clusters."""
 
@@ -80,6 +134,43 @@ class Method(Protocol):
     ) -> Discovery:
         """Discover the categories of a task. `folder` takes checkpoints and metrics; `resume` goes on from there."""
         ...
+
+
+class Represent(Protocol):
+    """The first half of a method: from images and some labels to embeddings."""
+
+    def __call__(
+        self,
+        task: Task,
+        settings: Any,
+        *,
+        device: torch.device,
+        folder: Path | None = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+    ) -> Representation:
+        """Learn from a task; the arguments are those of `Method`. A K in the task serves to choose the snapshot."""
+        ...
+
+
+class Cluster(Protocol):
+    """The second half: from embeddings and some labels to clusters."""
+
+    def __call__(
+        self, learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
+    ) -> Discovery:
+        """Cluster what was learned, by this method or another; `n_clusters` None: estimated."""
+        ...
+
+
+def n_clusters_to_use(given: int | None, learned: Representation, labels: Ints, estimate_on: str) -> int | None:
+    """The K given, else the one from the validation images, else None: to be estimated on all labels."""
+    if given is not None:
+        return given
+    if learned.n_clusters is None or estimate_on == "collection":
+        return None
+    # The validation images may have missed a class that has no image among them.
+    return max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:

@@ -31,7 +31,7 @@ class Trained:
     """The epoch of that snapshot, counted from 1."""
     validation: Validation
     embeddings: Tensor
-    """(N, D) of all images, from that snapshot, on the device."""
+    """(N, D) of all images, from that snapshot, on the device; the tail's features where the head is discarded."""
     metrics: list[dict[str, Any]]
     """A row per epoch."""
 
@@ -79,7 +79,8 @@ def train(
     validation = journal.restore_best()
     trainer.forget_embeddings()
     embeddings = trainer.embed_all()
-    trainer.tokens.remove()
+    if data.tokens is None:
+        trainer.tokens.remove()
     return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
 
 

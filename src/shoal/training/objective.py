@@ -44,6 +44,8 @@ class Objective(nn.Module):
 
     uses_bank = True
     """Whether the bank is to be renewed before each epoch."""
+    discards_head = False
+    """Whether images are clustered by the tail's features, the head serving the loss alone."""
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Named scalars; 'loss' is minimized, the others are recorded."""

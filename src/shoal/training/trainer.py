@@ -27,7 +27,7 @@ from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, epoch_generator
-from shoal.training.tokens import cache_tokens, resident, take
+from shoal.training.tokens import TokenCache, cache_tokens, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
 from shoal.training.views import ViewSettings, draw_views, make_views
@@ -85,6 +85,8 @@ class TrainingData:
     labels: Ints
     validation: Ints | None = None
     """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
+    tokens: TokenCache | None = None
+    """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
@@ -130,7 +132,7 @@ class Trainer:
         """Bring the pixels to the device and run the trunk over them, once; comes before anything below."""
         self.pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
-        self.tokens = cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
+        self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
@@ -178,9 +180,10 @@ class Trainer:
         return Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=self.settings.bank)
 
     def embed_all(self) -> Tensor:
-        """(N, D) embeddings of all images with the networks as they are now; computed once between two epochs."""
+        """(N, D) what images are clustered by, with the networks as they are now; computed once between two epochs."""
         if self._embeddings is None:
-            self._embeddings = self.tokens.embed(self.encoder, self.head)
+            head = None if self.objective.discards_head else self.head
+            self._embeddings = self.tokens.embed(self.encoder, head)
         return self._embeddings
 
     def forget_embeddings(self) -> None:
@@ -192,7 +195,8 @@ class Trainer:
         rows = self.data.validation
         if rows is None:
             return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-        embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], self.head.basis())
+        basis = None if self.objective.discards_head else self.head.basis()
+        embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], basis)
         return validate(embeddings, self.data.labels[rows], n_clusters=n_clusters, rule=rule)
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,81 @@
+"""`shoal reproduce`: the tables and figures of the paper, ours beside the printed numbers."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from shoal.cli.console import Json, result, say
+from shoal.errors import UsageError
+
+
+def reproduce(
+    table: Annotated[str | None, typer.Argument(help="1 … 15, iterations, retrieval or tsne; none: list them.")] = None,
+    root: Annotated[
+        list[str] | None, typer.Option("--root", help="DATASET=FOLDER, as often as there are datasets.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for cells and tables.")] = Path("reproduction"),
+    encoder: Annotated[str | None, typer.Option(help="Encoder; the paper's if not given.")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds, as in 0,1,2.")] = "0",
+    epochs: Annotated[int | None, typer.Option(help="Epochs of every training; the recipe's if not given.")] = None,
+    input_size: Annotated[int | None, typer.Option("--input-size", help="Side of the images, in pixels.")] = None,
+    validation_share: Annotated[
+        float, typer.Option("--validation-share", help="Share of images set aside to choose snapshot and K.")
+    ] = 0.2,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting for all rows, e.g. training.batch_size=64.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; CUDA when there is one.")] = None,
+    json: Json = False,
+) -> None:
+    """Run a table of the paper, e.g. `shoal reproduce 4 --root cub=data/cub --encoder efficientnet-lite2`.
+
+    Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV. Each finished cell is
+    kept in --out, so an interrupted table goes on where it was.
+    """
+    from shoal.reproduce.catalog import EXPERIMENTS
+
+    if table is None:
+        lines = [f"{name:<11} {experiment.title}" for name, experiment in EXPERIMENTS.items()]
+        end = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
+        titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+        result("\n".join([*lines, "", end]), titles, as_json=json)
+        return
+    from shoal.device import choose_device
+    from shoal.reproduce.experiment import Options
+    from shoal.reproduce.reproduce import reproduce as run
+
+    changes = _settings(change or []) | ({} if epochs is None else {"training.epochs": epochs})
+    found = run(
+        table,
+        dict(_pair(text, "--root", "DATASET=FOLDER") for text in root or []),
+        out,
+        device=choose_device(device),
+        seeds=_seeds(seeds),
+        options=Options(encoder=encoder, input_size=input_size, changes=changes, validation_share=validation_share),
+        tell=say,
+    )
+    files = [str(file) for file in found.files]
+    end = f"\nWritten: {', '.join(files)}" if files else ""
+    result(f"{found.text}{end}", {"numbers": found.records, "files": files}, as_json=json)
+
+
+def _pair(text: str, flag: str, expected: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise UsageError(f"{flag}: found {text!r}, expected {expected}")
+    return name, value
+
+
+def _settings(texts: list[str]) -> dict[str, Any]:
+    import yaml
+
+    pairs = [_pair(text, "--set", "NAME=VALUE") for text in texts]
+    return {name: yaml.safe_load(value) for name, value in pairs}
+
+
+def _seeds(text: str) -> list[int]:
+    words = text.replace(",", " ").split()
+    if not words or not all(word.isdecimal() for word in words):
+        raise UsageError(f"--seeds: found {text!r}, expected whole numbers, as in 0,1,2")
+    return [int(word) for word in words]

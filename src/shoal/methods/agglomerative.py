@@ -1,0 +1,92 @@
+"""Agglomerative clustering of frozen features: Ward's tree of what the encoder knows already, cut at K.
+
+The training-free baseline of the paper's Table 1. Labels serve to estimate K, and for nothing else.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+import torch
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.inference import InferenceSettings, check_n_clusters, unit_points
+from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.embed import Progress, embed
+from shoal.methods.method import Discovery, Representation, Task, to_numpy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgglomerativeSettings:
+    """Which encoder, and how K is estimated."""
+
+    encoder: str = DEFAULT_ENCODER
+    input_size: int | None = None
+    """Side of the images the encoder sees; None: what it was made for."""
+    inference: InferenceSettings = field(default_factory=InferenceSettings)
+    """Only `rule` and `max_clusters` are used: nothing is shifted."""
+
+    def with_seed(self, seed: int) -> Self:
+        """The same settings: nothing here is drawn."""
+        return self
+
+
+def agglomerative(
+    task: Task,
+    settings: AgglomerativeSettings,
+    *,
+    device: torch.device,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Discovery:
+    """Cluster a task by the encoder as it is; K is the given one, or estimated on all labels."""
+    learned = represent(task, settings, device=device, progress=progress)
+    return cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
+
+
+def represent(
+    task: Task,
+    settings: AgglomerativeSettings,
+    *,
+    device: torch.device,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Representation:
+    """Embed the images; there is nothing to train, to keep or to resume."""
+    encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
+    return Representation(
+        embeddings=embed(task.pixels, encoder, progress=progress), embed=lambda pixels: embed(pixels, encoder)
+    )
+
+
+def cluster(
+    learned: Representation,
+    labels: Ints,
+    settings: AgglomerativeSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
+) -> Discovery:
+    """Cut Ward's tree at K."""
+    points = unit_points(learned.embeddings, device=device)
+    tree = Tree(ward_linkage(points, device=device))
+    if n_clusters is None:
+        rule, limit = settings.inference.rule, settings.inference.max_clusters
+        n_clusters = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit).n_clusters
+    clusters = tree.cut(check_n_clusters(n_clusters, labels, len(labels)))
+    is_labeled = labels != UNLABELED
+    return Discovery(
+        clusters=clusters,
+        n_clusters=n_clusters,
+        embeddings=to_numpy(learned.embeddings),
+        linkage=tree.linkage,
+        accuracies=(matched_accuracy(labels[is_labeled], clusters[is_labeled]),),
+        metrics=learned.metrics,
+        epoch=learned.epoch,
+    )

@@ -1,0 +1,201 @@
+"""Every table and figure of the paper's experiments, as data. Rows without a method are quoted from the paper only."""
+
+from shoal.errors import UnknownName
+from shoal.reproduce.experiment import Experiment, Row
+from shoal.reproduce.paper import FOUR, SIX
+
+CLIP = "clip-vitb16"
+THREE = ("cifar100", "imagenet100", "cub")
+TWO = ("imagenet100", "cub")
+
+
+def _quoted(*names: str) -> tuple[Row, ...]:
+    return tuple(Row(name=name, method=None) for name in names)
+
+
+def _inductive(*quoted: str) -> tuple[Row, ...]:
+    return (
+        *_quoted(*quoted),
+        Row(name="CMS, K given", setup="inductive"),
+        Row(name="CMS, K estimated", setup="inductive", n_clusters="estimated"),
+    )
+
+
+MAIN = (
+    Row(name="Agglomerative, K given", method="agglomerative"),
+    *_quoted("RankStats+, K given", "UNO+, K given", "ORCA, K given"),
+    Row(name="GCD, K given", method="gcd"),
+    *_quoted("DCCL, K given", "PromptCAL, K given", "GPC, K given", "SimGCD, K given", "PIM, K given"),
+    Row(name="CMS, K given"),
+    Row(name="Agglomerative, K estimated", method="agglomerative", n_clusters="estimated"),
+    Row(name="GCD, K estimated", method="gcd", n_clusters="estimated"),
+    *_quoted("GPC, K estimated", "PIM, K estimated"),
+    Row(name="CMS, K estimated", n_clusters="estimated"),
+)
+
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        Experiment(name="1", title="Main results", measure="accuracy", datasets=SIX, rows=MAIN),
+        Experiment(
+            name="2",
+            title="Inductive: accuracy on the unseen test part",
+            measure="accuracy",
+            datasets=SIX,
+            rows=_inductive("GCD, K given", "ORCA, K given", "PromptCAL, K given"),
+        ),
+        Experiment(
+            name="3",
+            title="Estimated number of classes (CMS*: snapshot chosen with K given)",
+            measure="n_clusters",
+            datasets=SIX,
+            rows=(
+                Row(name="GCD", method="gcd", n_clusters="estimated"),
+                *_quoted("DCCL", "PIM", "GPC"),
+                Row(name="CMS", n_clusters="estimated"),
+                Row(name="CMS*", n_clusters="estimated", selection="given"),
+            ),
+        ),
+        Experiment(
+            name="4",
+            title="Components: CMS in training, SSK or mean shifts (IMS) in inference",
+            measure="accuracy",
+            datasets=FOUR,
+            rows=(
+                Row(name="(1) SSK", method="gcd"),
+                Row(name="(2) IMS", method="gcd", clustering="cms"),
+                Row(name="(3) CMS, SSK", clustering="gcd"),
+                Row(name="(4) CMS, 1-step", clustering="one-step"),
+                Row(name="(5) CMS, IMS"),
+            ),
+        ),
+        Experiment(
+            name="5",
+            title="Kernels",
+            measure="accuracy",
+            datasets=SIX,
+            rows=(
+                Row(name="Uniform", changes={"inference.shift.kernel": "uniform"}),
+                Row(name="Gaussian", changes={"inference.shift.kernel": "gaussian"}),
+                Row(name="kNN"),
+            ),
+        ),
+        Experiment(
+            name="6",
+            title="Aggregation of neighbors",
+            measure="accuracy",
+            datasets=TWO,
+            rows=(
+                Row(name="kNN, attention", changes={"inference.shift.aggregation": "attention"}),
+                Row(name="random, mean", changes={"inference.shift.retrieval": "random"}),
+                Row(name="kNN, mean"),
+            ),
+        ),
+        Experiment(
+            name="7",
+            title="Without any label (accuracy on all images)",
+            measure="all",
+            datasets=THREE,
+            rows=(Row(name="GCD", method="gcd", setup="unsupervised"), Row(name="CMS", setup="unsupervised")),
+        ),
+        Experiment(
+            name="8",
+            title="Recall@8 of the embeddings of CMS",
+            measure="recall",
+            datasets=THREE,
+            rows=(Row(name="Unsupervised", setup="unsupervised"), Row(name="GCD setup")),
+        ),
+        Experiment(
+            name="9",
+            title="Embedding in the supervised loss",
+            measure="accuracy",
+            datasets=FOUR,
+            rows=(Row(name="z", changes={"loss.supervised_input": "shifted"}), Row(name="v")),
+        ),
+        Experiment(
+            name="10",
+            title="Number of neighbors k",
+            measure="accuracy",
+            datasets=FOUR,
+            rows=tuple(Row(name=str(k), changes={"inference.shift.n_neighbors": k}) for k in (4, 8, 16, 32, 64)),
+        ),
+        Experiment(
+            name="11",
+            title="Scale α (1/(k+1): query and neighbors weigh alike, α = k/(k+1))",
+            measure="accuracy",
+            datasets=TWO,
+            rows=tuple(
+                Row(name=name, changes={"inference.shift.alpha": alpha})
+                for name, alpha in (("0.5", 0.5), ("0.6", 0.6), ("0.7", 0.7), ("0.8", 0.8), ("1/(k+1)", 8 / 9))
+            ),
+        ),
+        Experiment(
+            name="12",
+            title="Share λ of the supervised loss",
+            measure="accuracy",
+            datasets=TWO,
+            rows=tuple(
+                Row(name=str(weight), changes={"loss.supervised_weight": weight}) for weight in (0.25, 0.35, 0.5)
+            ),
+        ),
+        Experiment(
+            name="13",
+            title="Main results with CLIP",
+            measure="accuracy",
+            datasets=SIX,
+            encoder=CLIP,
+            rows=(
+                Row(name="GCD, K given", method="gcd"),
+                *_quoted("PromptCAL, K given"),
+                Row(name="CMS, K given"),
+                Row(name="CMS, K estimated", n_clusters="estimated"),
+            ),
+        ),
+        Experiment(
+            name="14",
+            title="Inductive with CLIP",
+            measure="accuracy",
+            datasets=SIX,
+            encoder=CLIP,
+            rows=_inductive("PromptCAL, K given"),
+        ),
+        Experiment(
+            name="15",
+            title="Estimated number of classes with CLIP",
+            measure="n_clusters",
+            datasets=SIX,
+            encoder=CLIP,
+            rows=(Row(name="CMS", n_clusters="estimated"),),
+        ),
+        Experiment(
+            name="iterations",
+            title="Accuracy over mean-shift iterations",
+            measure="iterations",
+            datasets=("cub",),
+            rows=(Row(name="CMS"),),
+        ),
+        Experiment(
+            name="retrieval",
+            title="Neighbors retrieved by the embedding and by the shifted one",
+            measure="retrieval",
+            datasets=("cub",),
+            rows=(Row(name="CMS"),),
+        ),
+        Experiment(
+            name="tsne",
+            title="t-SNE of the embeddings before and after training",
+            measure="tsne",
+            datasets=("imagenet100",),
+            rows=(Row(name="frozen encoder", method="agglomerative"), Row(name="CMS")),
+        ),
+    )
+}
+"""By the number of the table in the paper, or the name of the figure."""
+
+
+def get_experiment(name: str) -> Experiment:
+    """Look a table ('1' … '15', 'table1') or figure up by its name."""
+    short = name.lower().removeprefix("table").removeprefix("figure").strip(" -_")
+    if short not in EXPERIMENTS:
+        raise UnknownName("table or figure", name, EXPERIMENTS)
+    return EXPERIMENTS[short]

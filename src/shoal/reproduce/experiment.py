@@ -1,0 +1,174 @@
+"""An experiment: a table or figure of the paper as rows × datasets, and the cells it is made of.
+
+A cell is one number's worth of work: a dataset, a method with its settings, how its embeddings are clustered, whether K
+is given. Cells know nothing of tables, so what two tables share is computed once.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method, load_recipe, recipe_for
+from shoal.settings import from_dict, to_dict
+
+Setup = Literal["transductive", "inductive", "unsupervised"]
+"""'transductive': all of the training part is clustered. 'inductive': the official test part, never trained on.
+'unsupervised': as transductive, without any label."""
+
+Measure = Literal["accuracy", "all", "n_clusters", "recall", "iterations", "retrieval", "tsne"]
+"""What a table shows: All / Known / Novel, All alone, K and its error, Recall@8; or what a figure draws."""
+
+FIGURES = ("iterations", "retrieval", "tsne")
+
+PROTOCOL = "paper"
+"""Snapshot, K and the end of the shifts are chosen by labels a user has. The released code's protocol, which chooses
+by test labels, is not here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of a table; without a method it is only quoted from the paper."""
+
+    name: str
+    method: str | None = "cms"
+    clustering: str | None = None
+    """Whose second half clusters the embeddings, or 'one-step': one shift, then Ward. None: the method's own."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings that differ from the recipe, by dotted name."""
+    n_clusters: Literal["given", "estimated"] = "given"
+    setup: Setup = "transductive"
+    selection: Literal["estimated", "given"] = "estimated"
+    """Whether the snapshot is chosen with K estimated, or (CMS* of Table 3) given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A table or figure."""
+
+    name: str
+    title: str
+    measure: Measure
+    datasets: tuple[str, ...]
+    rows: tuple[Row, ...]
+    encoder: str = "dino-vitb16"
+    """The paper's."""
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is drawn rather than tabulated."""
+        return self.measure in FIGURES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a user may choose for all cells of a run."""
+
+    encoder: str | None = None
+    """None: the paper's for each table."""
+    input_size: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """Settings for every row, by dotted name; a row's own changes come after them."""
+    validation_share: float = 0.2
+    """Share of labeled and of unlabeled images set aside to choose snapshot and K; inductive: 0.1, as published."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.validation_share < 1:
+            raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Cell:
+    """One dataset, method, settings, seed and way of clustering; equal identities are the same work."""
+
+    dataset: str
+    method: str
+    settings: Any
+    clustering: str
+    clustering_settings: Any
+    """The settings of the method whose second half is used."""
+    n_clusters: str
+    setup: Setup
+    selection: str
+    figure: str | None
+    """The figure whose material is gathered; None for a table."""
+    validation_share: float
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """What must be equal for two cells to share what is learned."""
+        return {
+            "dataset": self.dataset,
+            "method": self.method,
+            "settings": to_dict(self.settings),
+            "setup": self.setup,
+            "selection": self.selection,
+            "validation_share": self.validation_share,
+        }
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything the result depends on besides images and code."""
+        return self.training | {
+            "clustering": self.clustering,
+            "clustering_settings": to_dict(self.clustering_settings),
+            "n_clusters": self.n_clusters,
+            "figure": self.figure,
+            "protocol": PROTOCOL,
+        }
+
+    @property
+    def training_key(self) -> str:
+        """A short name for `training`."""
+        return _digest(self.training)
+
+    @property
+    def key(self) -> str:
+        """The name of the cell's file: readable, then a fingerprint of its identity."""
+        return f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}_{_digest(self.identity)}"
+
+
+def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: Options) -> Cell:
+    """The cell of a row, a dataset and a seed."""
+    assert row.method is not None
+    clustering = row.clustering or row.method
+    second = "cms" if clustering == "one-step" else clustering
+    encoder = options.encoder or experiment.encoder
+    share = 0.1 if row.setup == "inductive" else options.validation_share
+    return Cell(
+        dataset=dataset,
+        method=row.method,
+        settings=_settings(row.method, row.changes, dataset, encoder, options).with_seed(seed),
+        clustering=clustering,
+        clustering_settings=_settings(second, row.changes, dataset, encoder, options).with_seed(seed),
+        n_clusters=row.n_clusters,
+        setup=row.setup,
+        selection=row.selection,
+        figure=experiment.measure if experiment.is_figure else None,
+        validation_share=share,
+    )
+
+
+def _settings(method: str, changes: Mapping[str, Any], dataset: str, encoder: str, options: Options) -> Any:
+    """The recipe for dataset and encoder, then what the user chose, then what makes the row."""
+    plain = to_dict(load_recipe(recipe_for(dataset, encoder, method), method))
+    if plain["encoder"] != encoder and "n_tail_blocks" in plain:
+        plain["n_tail_blocks"] = None  # another network has other blocks: what its catalog entry says
+    plain |= {"encoder": encoder, "input_size": options.input_size}
+    for name, value in {**options.changes, **changes}.items():
+        _put(plain, name.split("."), value)
+    return from_dict(get_method(method).settings, plain, where=f"{method} on {dataset}")
+
+
+def _put(plain: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set a value by its path, unless the method has no such group of settings, as one that trains nothing."""
+    if len(path) == 1:
+        plain[path[0]] = value
+    elif path[0] in plain:
+        _put(plain[path[0]], path[1:], value)
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

@@ -1,0 +1,119 @@
+"""Reproducing a table or figure: run what is missing, then write it out."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal.data.benchmarks import get_facts
+from shoal.errors import UsageError
+from shoal.files import write_text
+from shoal.reproduce.catalog import get_experiment
+from shoal.reproduce.experiment import Experiment, Options, make_cell
+from shoal.reproduce.runner import Runner
+from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """What was written, and the numbers in it."""
+
+    experiment: Experiment
+    text: str
+    """The table as Markdown, or the names of the figure's files."""
+    records: list[dict[str, Any]]
+    """A dictionary per number of a table."""
+    files: tuple[Path, ...]
+    n_missing: int
+    """Rows of a dataset, or figures, that were not run for want of time."""
+
+
+def reproduce(
+    name: str,
+    roots: Mapping[str, Path | str],
+    out: Path | str,
+    *,
+    device: torch.device,
+    seeds: Sequence[int] = (0,),
+    options: Options | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Reproduction:
+    """Run a table or figure of the paper on the datasets in `roots` (benchmark -> folder) and write it into `out`.
+
+    Finished cells in `out` are read, not run again, so an interrupted call goes on where it was.
+    """
+    experiment = get_experiment(name)
+    if not roots:
+        raise UsageError(f"reproduce: no folder of images; give one of {', '.join(experiment.datasets)}")
+    for dataset in roots:
+        get_facts(dataset)
+    runner = Runner({key: Path(root) for key, root in roots.items()}, Path(out), device=device, tell=tell)
+    try:
+        return reproduce_with(runner, experiment, seeds, options or Options())
+    finally:
+        runner.close()
+
+
+def reproduce_with(runner: Runner, experiment: Experiment, seeds: Sequence[int], options: Options) -> Reproduction:
+    """As `reproduce`, with a runner whose images other experiments share."""
+    results = runner.run(experiment, seeds, options)
+    datasets = [name for name in experiment.datasets if name in runner.roots]
+    datasets += [name for name in runner.roots if name not in datasets]
+    write = _write_figures if experiment.is_figure else _write_table
+    return write(runner.out, experiment, datasets, seeds, options, results)
+
+
+def _write_table(
+    out: Path,
+    experiment: Experiment,
+    datasets: list[str],
+    seeds: Sequence[int],
+    options: Options,
+    results: Mapping[str, Mapping[str, Any]],
+) -> Reproduction:
+    table = build_table(experiment, datasets, seeds, options, results)
+    contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
+    files = tuple(out / f"table{experiment.name}{suffix}" for suffix in contents)
+    for file, text in zip(files, contents.values(), strict=True):
+        write_text(file, text)
+    expected = sum(row.method is not None for row in experiment.rows) * len(datasets)
+    has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
+    return Reproduction(
+        experiment=experiment,
+        text=contents[".md"],
+        records=to_records(table),
+        files=files,
+        n_missing=expected - len(has_ours),
+    )
+
+
+def _write_figures(
+    out: Path,
+    experiment: Experiment,
+    datasets: list[str],
+    seeds: Sequence[int],
+    options: Options,
+    results: Mapping[str, Mapping[str, Any]],
+) -> Reproduction:
+    """One figure per dataset, of the first seed."""
+    from shoal.reproduce.figures import draw, to_svg
+
+    files = []
+    for dataset in datasets:
+        materials = {}
+        for row in experiment.rows:
+            key = make_cell(experiment, row, dataset, seeds[0], options).key
+            if key in results:
+                materials[row.name] = results[key]["material"]
+        if materials:
+            files.append(out / f"figure_{experiment.name}_{dataset}.svg")
+            write_text(files[-1], to_svg(draw(experiment, materials)))
+    return Reproduction(
+        experiment=experiment,
+        text="\n".join(str(file) for file in files),
+        records=[],
+        files=tuple(files),
+        n_missing=len(datasets) - len(files),
+    )

@@ -1,0 +1,203 @@
+"""Running cells: those that share a training are run together, and each leaves one JSON file when it is done."""
+
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal.arrays import UNLABELED
+from shoal.encoders.catalog import load_encoder
+from shoal.errors import DataError, UsageError
+from shoal.files import make_folder, write_text
+from shoal.methods.catalog import get_method
+from shoal.methods.method import Discovery, Representation
+from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
+from shoal.reproduce.experiment import Cell, Experiment, Options, make_cell
+from shoal.reproduce.scoring import figure_material, recall, score
+from shoal.reproduce.stage import Stage
+
+Result = dict[str, Any]
+"""What a cell's file holds."""
+
+FIRST_GUESS_S = 60.0
+"""How long the first training on a dataset is taken to last where time is limited."""
+
+
+class Runner:
+    """Runs the cells of experiments into a folder; finished ones are read, not run again.
+
+    `until` is a moment of `time.monotonic`: a training that would not be done by then, judged by the longest one so
+    far on its dataset, is not begun.
+    """
+
+    def __init__(
+        self,
+        roots: Mapping[str, Path],
+        out: Path,
+        *,
+        device: torch.device,
+        until: float | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self.roots, self.out, self.device, self.until = dict(roots), out, device, until
+        self.tell = tell or (lambda text: None)
+        self.stages: dict[tuple[str, int], Stage] = {}
+        self.longest: dict[str, float] = {}
+        make_folder(out / "cells")
+
+    def run(self, experiment: Experiment, seeds: Iterable[int], options: Options) -> dict[str, Result]:
+        """Run what is missing of an experiment; all results there are, by the key of the cell."""
+        return self.run_cells(cells_of(experiment, list(self.roots), seeds, options))
+
+    def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
+        """Run what is missing of some cells, of one experiment or several: what they share is learned once."""
+        wanted = {cell.key: cell for cell in cells}
+        for group in groups_of(cell for cell in wanted.values() if not self.file(cell).exists()):
+            self._run_group(group)
+        return {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
+
+    def file(self, cell: Cell) -> Path:
+        """Where the result of a cell is."""
+        return self.out / "cells" / f"{cell.key}.json"
+
+    def close(self) -> None:
+        """Let go of all images."""
+        for stage in self.stages.values():
+            stage.close()
+        self.stages.clear()
+
+    def _run_group(self, cells: list[Cell]) -> None:
+        """Train once, then cluster and score for each cell."""
+        first = cells[0]
+        expected = self.longest.get(first.dataset, FIRST_GUESS_S)
+        if self.until is not None and time.monotonic() + expected > self.until:
+            self.tell(f"left out for want of time: {', '.join(cell.key for cell in cells)}")
+            return
+        stage = self._stage(first)
+        task = stage.task(first)
+        self.tell(f"{first.dataset}, {first.method}: training for {len(cells)} cell(s)")
+        began = time.monotonic()
+        learned = get_method(first.method).represent(task, first.settings, device=self.device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        seconds = time.monotonic() - began
+        for cell in cells:
+            self._finish(cell, learned, stage, seconds)
+        self.longest[first.dataset] = max(self.longest.get(first.dataset, 0.0), time.monotonic() - began)
+
+    def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
+        began = time.monotonic()
+        if cell.figure is not None:
+            images = stage.train
+            found: Result = {
+                "material": figure_material(cell, learned, images, images.labels == UNLABELED, self.device)
+            }
+        else:
+            found = self._cluster_and_score(cell, learned, stage)
+        about = {
+            "cell": cell.identity,
+            "epoch": learned.epoch,
+            "epochs": len(learned.metrics),
+            "validation": _validation(learned),
+            "seconds_training": round(seconds, 1),
+            "seconds_clustering": round(time.monotonic() - began, 1),
+            "images": len(stage.train.labels),
+            "images_skipped": stage.train.n_skipped,
+            "notes": list(stage.train.notes),
+            "device": _device_name(self.device),
+            "torch": torch.__version__,
+        }
+        write_text(self.file(cell), json.dumps(found | about, indent=1) + "\n")
+        shown = "" if cell.figure else f" {_shown(found)}"
+        self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
+
+    def _cluster_and_score(self, cell: Cell, learned: Representation, stage: Stage) -> Result:
+        images = stage.test if cell.setup == "inductive" else stage.train
+        clusters = self._cluster(cell, learned, stage)
+        is_unsupervised = cell.setup == "unsupervised"
+        is_scored = (images.labels == UNLABELED) | is_unsupervised
+        true = images.n_classes
+        return {
+            "accuracy": score(clusters.clusters, images, is_scored),
+            "n_clusters": clusters.n_clusters,
+            "true_n_clusters": true,
+            "n_clusters_error": 100 * abs(clusters.n_clusters - true) / true,
+            "n_shifts": clusters.n_shifts,
+            "labeled_accuracies": [round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)],
+            "recall": recall(learned.embeddings, stage.train),
+        }
+
+    def _cluster(self, cell: Cell, learned: Representation, stage: Stage) -> Discovery:
+        task = stage.task(cell)
+        given = stage.train.n_classes if cell.n_clusters == "given" else None
+        if given is None and cell.selection == "given" and task.validation is not None:
+            learned = estimate_again(learned, task.validation, task.labels, cell.settings.inference.rule)
+        if cell.setup == "inductive":
+            assert task.validation is not None
+            unseen, rows, labels = stage.test.pixels, task.validation, task.labels
+            return cluster_unseen(learned, unseen, rows, labels, cell, n_clusters=given, device=self.device)
+        return cluster_cell(learned, task.labels, cell, n_clusters=given, device=self.device)
+
+    def _stage(self, cell: Cell) -> Stage:
+        size = cell.settings.input_size
+        if size is None:
+            size = load_encoder(cell.settings.encoder).input_format.size
+        key = (cell.dataset, size)
+        if key not in self.stages:
+            self.close()  # one dataset at a time in memory
+            root = self.roots[cell.dataset]
+            self.tell(f"{cell.dataset}: reading images from {root}")
+            self.stages[key] = Stage(cell.dataset, root, device=self.device, input_size=size, scratch=self.out)
+        return self.stages[key]
+
+
+def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], options: Options) -> list[Cell]:
+    """The cells of an experiment on those datasets; a method that draws nothing has one cell for all seeds."""
+    seeds = list(seeds)
+    if not datasets or not seeds:
+        raise UsageError("reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0")
+    rows = [row for row in experiment.rows if row.method is not None]
+    return [make_cell(experiment, row, name, seed, options) for name in datasets for row in rows for seed in seeds]
+
+
+def read_result(file: Path) -> Result:
+    """Read a cell's file."""
+    try:
+        found: Result = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{file}: cannot be read as the result of a cell ({error}); delete it to run it again"
+        ) from error
+    return found
+
+
+def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells that share a training, in the order in which they come."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.training_key, []).append(cell)
+    return list(groups.values())
+
+
+def _validation(learned: Representation) -> Result:
+    """What the validation images said about the snapshot that was kept."""
+    if learned.epoch == 0 or not learned.metrics:
+        return {}
+    accuracies = [row["validation_accuracy"] for row in learned.metrics]
+    curve = [None if value is None or math.isnan(value) else round(100 * value, 2) for value in accuracies]
+    kept = learned.epoch - 1
+    return {"accuracy": curve[kept], "n_clusters": learned.metrics[kept]["n_clusters"], "curve": curve}
+
+
+def _shown(found: Result) -> str:
+    accuracy = found["accuracy"]
+    return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {found['n_clusters']}"
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"

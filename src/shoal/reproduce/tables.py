@@ -1,0 +1,206 @@
+"""Tables: ours beside the paper's, mean and spread over seeds, as Markdown, LaTeX and CSV."""
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.data.benchmarks import BENCHMARKS
+from shoal.reproduce.experiment import PROTOCOL, Experiment, Options, Row, make_cell
+from shoal.reproduce.paper import MISPRINTS, PAPER
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "accuracy": ("All", "Known", "Novel"),
+    "recall": ("All", "Known", "Novel"),
+    "all": ("All",),
+    "n_clusters": ("K", "Err %"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """One number: ours over seeds, and the paper's."""
+
+    mean: float | None
+    """None where no cell has been run."""
+    spread: float | None
+    """The standard deviation over seeds; None for a single one."""
+    n_seeds: int
+    paper: float | None
+
+    def text(self, *, plus_minus: str = "±", paper_format: str = ".1f") -> str:
+        """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
+        ours = "–" if self.mean is None else f"{self.mean:.1f}"
+        if self.spread is not None:
+            ours += f" {plus_minus} {self.spread:.1f}"
+        return ours if self.paper is None else f"{ours} ({self.paper:{paper_format}})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of the paper with our numbers in it."""
+
+    experiment: Experiment
+    datasets: tuple[str, ...]
+    options: Options
+    seeds: tuple[int, ...]
+    entries: dict[tuple[str, str], tuple[Entry, ...]]
+    """(row, dataset) -> an entry per column."""
+
+    @property
+    def encoder(self) -> str:
+        """The encoder of our numbers."""
+        return self.options.encoder or self.experiment.encoder
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What is shown of each dataset."""
+        return COLUMNS[self.experiment.measure]
+
+    @property
+    def header(self) -> str:
+        """The title, and under which protocol the numbers were made."""
+        return f"Table {self.experiment.name}: {self.experiment.title}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        seeds = ", ".join(map(str, self.seeds))
+        changed = "".join(f", {name} {value}" for name, value in self.options.changes.items())
+        size = "" if self.options.input_size is None else f", images of {self.options.input_size} px"
+        return [
+            f"Ours: encoder {self.encoder}{size}{changed}, seeds {seeds}, mean ± standard deviation; protocol "
+            f"'{PROTOCOL}' (snapshot, K and shifts chosen by given labels only, "
+            f"{100 * self.options.validation_share:g} % of the images set aside).",
+            f"In parentheses the paper's, with {self.experiment.encoder}. – not run.",
+            *MISPRINTS.get(self.experiment.name, ()),
+        ]
+
+
+def build_table(
+    experiment: Experiment,
+    datasets: Iterable[str],
+    seeds: Iterable[int],
+    options: Options,
+    results: Mapping[str, Mapping[str, Any]],
+) -> Table:
+    """Put the results of cells, by key, into their places."""
+    chosen, seeds = tuple(datasets), tuple(seeds)
+    entries = {}
+    for row in experiment.rows:
+        for dataset in chosen:
+            found = _results(experiment, row, dataset, seeds, options, results)
+            paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
+            entries[row.name, dataset] = _entries(experiment.measure, found, paper)
+    return Table(
+        experiment=experiment,
+        datasets=chosen,
+        options=options,
+        seeds=seeds,
+        entries=entries,
+    )
+
+
+def to_markdown(table: Table) -> str:
+    """The table as Markdown, with its notes."""
+    titles = [f"{BENCHMARKS[name].title} {column}" for name in table.datasets for column in table.columns]
+    lines = [f"### {table.header}", "", f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
+    for row in table.experiment.rows:
+        lines.append(f"| {row.name} | {' | '.join(_texts(table, row))} |")
+    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
+
+
+def to_latex(table: Table) -> str:
+    """The table for booktabs; ours, and the paper's in parentheses."""
+    n_columns = len(table.columns)
+    groups = " & ".join(f"\\multicolumn{{{n_columns}}}{{c}}{{{BENCHMARKS[name].title}}}" for name in table.datasets)
+    names = " & ".join(_escape(column) for _ in table.datasets for column in table.columns)
+    lines = [
+        *(f"% {note}" for note in table.notes),
+        f"\\begin{{tabular}}{{l{'c' * n_columns * len(table.datasets)}}}",
+        "\\toprule",
+        f" & {groups} \\\\",
+        f" & {names} \\\\",
+        "\\midrule",
+    ]
+    for row in table.experiment.rows:
+        values = " & ".join(text.replace("–", "--") for text in _texts(table, row, "$\\pm$"))
+        lines.append(f"{_escape(row.name)} & {values} \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+
+
+def to_csv(table: Table) -> str:
+    """A line per number: table, row, dataset, column, ours, spread, seeds, the paper's, encoder, protocol."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["table", "row", "dataset", "column", "ours", "spread", "n_seeds", "paper", "encoder", "protocol"])
+    for record in to_records(table):
+        writer.writerow(["" if value is None else value for value in record.values()])
+    return buffer.getvalue()
+
+
+def to_records(table: Table) -> list[dict[str, Any]]:
+    """A dictionary per number."""
+    return [
+        {
+            "table": table.experiment.name,
+            "row": row,
+            "dataset": dataset,
+            "column": column,
+            "ours": entry.mean,
+            "spread": entry.spread,
+            "n_seeds": entry.n_seeds,
+            "paper": entry.paper,
+            "encoder": table.encoder,
+            "protocol": PROTOCOL,
+        }
+        for (row, dataset), entries in table.entries.items()
+        for column, entry in zip(table.columns, entries, strict=True)
+    ]
+
+
+def _results(
+    experiment: Experiment,
+    row: Row,
+    dataset: str,
+    seeds: tuple[int, ...],
+    options: Options,
+    results: Mapping[str, Mapping[str, Any]],
+) -> list[Mapping[str, Any]]:
+    if row.method is None:
+        return []
+    keys = dict.fromkeys(make_cell(experiment, row, dataset, seed, options).key for seed in seeds)
+    return [results[key] for key in keys if key in results]
+
+
+def _entries(measure: str, found: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None) -> tuple[Entry, ...]:
+    columns = [_values(measure, result) for result in found]
+    printed = paper or (None,) * len(COLUMNS[measure])
+    return tuple(
+        Entry(
+            mean=statistics.fmean(ours) if ours else None,
+            spread=statistics.stdev(ours) if len(ours) > 1 else None,
+            n_seeds=len(ours),
+            paper=theirs,
+        )
+        for ours, theirs in zip([[c[i] for c in columns] for i in range(len(printed))], printed, strict=True)
+    )
+
+
+def _values(measure: str, result: Mapping[str, Any]) -> list[float]:
+    if measure == "n_clusters":
+        return [float(result["n_clusters"]), result["n_clusters_error"]]
+    names = ("all",) if measure == "all" else ("all", "known", "novel")
+    return [result["recall" if measure == "recall" else "accuracy"][name] for name in names]
+
+
+def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
+    style = "g" if table.experiment.measure == "n_clusters" else ".1f"  # K is a whole number
+    entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
+    return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "\\%").replace("_", "\\_")

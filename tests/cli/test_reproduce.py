@@ -1,0 +1,39 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from shoal.cli.main import app
+
+run = CliRunner().invoke
+
+
+def test_without_a_table_they_are_listed():
+    found = run(app, ["reproduce"])
+    assert found.exit_code == 0
+    assert "Components: CMS in training" in found.stdout
+    assert len(json.loads(run(app, ["reproduce", "--json"]).stdout)) == 18
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["16", "--root", "cub=x"], 2, "no table or figure '16'"),
+        (["1"], 2, "no folder of images; give one of cifar100"),
+        (["1", "--root", "cub"], 2, "--root: found 'cub', expected DATASET=FOLDER"),
+        (["1", "--root", "cubs=x"], 2, "no benchmark 'cubs'"),
+        (["1", "--root", "cub=x", "--seeds", "zero"], 2, "--seeds: found 'zero'"),
+        (["1", "--root", "cub=x", "--set", "epochs"], 2, "--set: found 'epochs', expected NAME=VALUE"),
+        (
+            ["1", "--root", "cub=x", "--encoder", "efficientnet-lite2", "--set", "training.speed=1"],
+            2,
+            "unknown setting",
+        ),
+        (["1", "--root", "cub=/no/such", "--encoder", "efficientnet-lite2"], 3, "/no/such"),
+    ],
+)
+def test_what_a_user_got_wrong_is_one_line(tmp_path, arguments, code, message):
+    found = run(app, ["reproduce", *arguments, "--out", str(tmp_path / "out"), "--device", "cpu"])
+    assert found.exit_code == code, found.output
+    assert message in found.output
+    assert "Traceback" not in found.output

@@ -1,0 +1,47 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+
+from shoal.clustering.matching import matched_accuracy
+from shoal.encoders.embed import embed
+from shoal.methods import agglomerative as module
+from shoal.methods.agglomerative import AgglomerativeSettings, agglomerative, represent
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tiny_encoder):
+    monkeypatch.setattr(module, "load_encoder", tiny_encoder)
+
+
+def test_it_is_scipys_ward_of_the_frozen_features(task, tiny_encoder):
+    found = agglomerative(replace(task, n_clusters=5), AgglomerativeSettings(), device=CPU)
+    features = embed(task.pixels, tiny_encoder("tiny")).double().numpy()
+    expected = fcluster(linkage(features, "ward"), 5, "maxclust")
+    assert matched_accuracy(expected, found.clusters) == 1
+    assert found.epoch == 0
+    assert found.metrics == []
+
+
+def test_the_number_of_clusters_is_estimated_on_all_labels(task):
+    found = agglomerative(task, AgglomerativeSettings(), device=CPU)
+    assert 3 <= found.n_clusters <= 12
+    assert len(np.unique(found.clusters)) == found.n_clusters
+
+
+def test_hidden_labels_have_no_way_in(task, truth):
+    """Only the labels of labeled images reach the method: without them, K given, the clusters are the same."""
+    bare = replace(task, labels=np.full(100, -1), n_clusters=5)
+    settings = AgglomerativeSettings()
+    first = agglomerative(bare, settings, device=CPU)
+    second = agglomerative(replace(task, n_clusters=5), settings, device=CPU)
+    assert np.array_equal(first.clusters, second.clusters)
+
+
+def test_other_images_are_embedded_in_the_same_space(task):
+    learned = represent(task, AgglomerativeSettings(), device=CPU)
+    torch.testing.assert_close(learned.embed(task.pixels[:7]), learned.embeddings[:7])

@@ -1,0 +1,103 @@
+"""A stand-in of CUB with six flat colours, four of them known, a tiny encoder, one folder of cells for all tests."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shoal.data.benchmarks.benchmark import build
+from shoal.data.benchmarks.catalog import get_facts
+from shoal.data.benchmarks.pool import Pool
+from shoal.data.benchmarks.split import ClassSplit
+from shoal.encoders.vision import Encoder, InputFormat, Parts
+from shoal.methods import agglomerative, cms, gcd
+from shoal.reproduce import runner, stage
+from shoal.reproduce.experiment import Options
+from shoal.reproduce.reproduce import reproduce
+
+COLOURS = np.array(
+    [[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190], [190, 40, 190]], dtype=np.int64
+)
+N_EACH = {"train": 20, "test": 8}
+SPLIT = ClassSplit("cub", (0, 1, 2, 3), (4, 5), None, 0.5, 0, "0" * 64)
+
+
+def read_stand_in(name, root, *, part="train", seed=0):
+    rng = np.random.default_rng(0 if part == "train" else 1)
+    class_ids = np.repeat(np.arange(6), N_EACH[part])
+    images = COLOURS[class_ids][:, None, None] + rng.integers(-60, 61, size=(len(class_ids), 16, 16, 3))
+    pool = Pool(
+        tuple(f"{part}-{i:03d}" for i in range(len(class_ids))),
+        class_ids,
+        tuple(f"class {i}" for i in range(6)),
+        "a stand-in",
+        images=images.clip(0, 255).astype(np.uint8),
+    )
+    return build(name, pool, get_facts(name), SPLIT, part, seed)
+
+
+class Mean(nn.Module):
+    def forward(self, images):
+        return images.mean(dim=(2, 3))
+
+
+def load_tiny(name, *, n_tail_blocks=None, input_size=None):
+    torch.manual_seed(1)
+    blocks = [nn.Sequential(nn.ReLU(), nn.Conv2d(12, 16, 3)), nn.Sequential(nn.ReLU(), nn.Conv2d(16, 16, 3))]
+    parts = Parts(
+        stem=nn.Conv2d(3, 12, 3, stride=2), blocks=blocks, finish=Mean(), is_finish_trained=False, feature_dim=16
+    )
+    return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
+
+
+OPTIONS = Options(
+    encoder="efficientnet-lite0",
+    changes={
+        "training.epochs": 2,
+        "training.batch_size": 16,
+        "head.width": 32,
+        "head.dim": 12,
+    },
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tiny():
+    """Replace the encoder and the reader of benchmarks; keep what was asked of them."""
+    asked = {"reads": []}
+
+    def read(name, root, *, part="train", seed=0):
+        asked["reads"].append((name, part))
+        return read_stand_in(name, root, part=part, seed=seed)
+
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (agglomerative, cms, gcd, runner, stage):
+            patch.setattr(module, "load_encoder", load_tiny)
+        patch.setattr(stage, "read_benchmark", read)
+        yield asked
+    torch.set_num_threads(n_threads)
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("reproduction")
+
+
+@pytest.fixture(scope="session")
+def run(folder):
+    """Run a table or figure on the stand-in, into the folder that all tests share."""
+
+    def run(name, *, out=folder, seeds=(0,), roots=None, options=OPTIONS, tell=None):
+        roots = roots or {"cub": "nowhere"}
+        return reproduce(name, roots, out, device=torch.device("cpu"), seeds=seeds, options=options, tell=tell)
+
+    return run
+
+
+@pytest.fixture
+def stand_in():
+    return SimpleNamespace(options=OPTIONS, n_each=N_EACH, split=SPLIT, read=read_stand_in)

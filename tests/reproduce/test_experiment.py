@@ -1,0 +1,94 @@
+from dataclasses import replace
+
+import pytest
+
+from shoal.data.benchmarks import BENCHMARKS
+from shoal.errors import UsageError
+from shoal.reproduce.catalog import EXPERIMENTS, get_experiment
+from shoal.reproduce.experiment import Options, make_cell
+
+ALL_ROWS = [
+    (experiment, row) for experiment in EXPERIMENTS.values() for row in experiment.rows if row.method is not None
+]
+
+
+@pytest.mark.parametrize(("experiment", "row"), ALL_ROWS, ids=lambda value: value.name)
+def test_every_row_has_settings_for_every_benchmark_with_the_papers_encoder(experiment, row):
+    for dataset in BENCHMARKS:
+        cell = make_cell(experiment, row, dataset, 3, Options())
+        assert cell.settings.encoder == experiment.encoder == cell.clustering_settings.encoder
+        for name, value in row.changes.items():
+            found = cell.settings
+            for part in name.split("."):
+                found = getattr(found, part)
+            assert found == value
+        if row.method != "agglomerative":
+            assert cell.settings.training.seed == 3
+            assert cell.settings.n_tail_blocks == 1
+
+
+def cell_of(table, row_name, dataset="cub", seed=0, options=None):
+    experiment = get_experiment(table)
+    row = next(row for row in experiment.rows if row.name == row_name)
+    return make_cell(experiment, row, dataset, seed, options or Options())
+
+
+def test_the_same_work_has_one_key_whatever_the_table():
+    full = cell_of("1", "CMS, K given")
+    for table, row in (("4", "(5) CMS, IMS"), ("5", "kNN"), ("9", "v"), ("10", "8"), ("11", "0.5"), ("12", "0.35")):
+        assert cell_of(table, row).key == full.key
+
+
+def test_different_work_has_different_keys():
+    full = cell_of("1", "CMS, K given")
+    others = [
+        cell_of("1", "CMS, K estimated"),
+        cell_of("1", "CMS, K given", seed=1),
+        cell_of("1", "CMS, K given", dataset="cars"),
+        cell_of("1", "CMS, K given", options=Options(changes={"training.epochs": 7})),
+        cell_of("1", "CMS, K given", options=Options(validation_share=0.3)),
+        cell_of("2", "CMS, K given"),
+        cell_of("4", "(3) CMS, SSK"),
+        cell_of("4", "(4) CMS, 1-step"),
+        cell_of("13", "CMS, K given"),
+        cell_of("iterations", "CMS"),
+    ]
+    keys = [cell.key for cell in [full, *others]]
+    assert len(set(keys)) == len(keys)
+
+
+def test_given_and_estimated_k_and_both_clusterings_share_a_training():
+    full = cell_of("1", "CMS, K given")
+    for other in (
+        cell_of("1", "CMS, K estimated"),
+        cell_of("4", "(3) CMS, SSK"),
+        cell_of("4", "(4) CMS, 1-step"),
+        cell_of("iterations", "CMS"),
+    ):
+        assert other.training_key == full.training_key
+    for other in (cell_of("1", "GCD, K given"), cell_of("3", "CMS*"), cell_of("2", "CMS, K given")):
+        assert other.training_key != full.training_key
+
+
+def test_a_change_of_the_user_comes_before_that_of_the_row():
+    cell = cell_of("10", "16", options=Options(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5}))
+    assert cell.settings.inference.shift.n_neighbors == 16
+    assert cell.settings.training.epochs == 5
+
+
+def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
+    cell = cell_of("1", "CMS, K given", options=Options(encoder="/models/vit", input_size=64))
+    assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == ("/models/vit", 64, None)
+    assert cell.settings.loss.temperature == 0.1
+
+
+def test_settings_that_cannot_be_used_are_refused():
+    with pytest.raises(UsageError, match=r"cms on cub: .*unknown setting 'epoch'"):
+        cell_of("1", "CMS, K given", options=Options(changes={"training.epoch": 5}))
+    with pytest.raises(UsageError, match="validation_share"):
+        replace(Options(), validation_share=1.0)
+
+
+@pytest.mark.parametrize("name", ["4", "table4", "Table 4", "table-4"])
+def test_a_table_is_found_by_any_of_its_names(name):
+    assert get_experiment(name).name == "4"

@@ -1,0 +1,66 @@
+import pytest
+
+from shoal.data.benchmarks import BENCHMARKS
+from shoal.errors import UnknownName
+from shoal.reproduce.catalog import EXPERIMENTS
+from shoal.reproduce.paper import MISPRINTS, PAPER, paper_numbers
+
+TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure]
+
+
+def test_all_fifteen_tables_and_three_figures_are_there():
+    assert TABLES == list(PAPER) == [str(number) for number in range(1, 16)]
+    assert [name for name in EXPERIMENTS if name not in TABLES] == ["iterations", "retrieval", "tsne"]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_and_datasets_of_a_table_are_those_the_paper_prints(name):
+    experiment = EXPERIMENTS[name]
+    assert [row.name for row in experiment.rows] == list(PAPER[name])
+    assert {dataset for row in PAPER[name].values() for dataset in row} <= set(experiment.datasets) <= set(BENCHMARKS)
+
+
+def test_all_lies_between_known_and_novel_but_for_the_misprint():
+    """A mean of two groups lies between them; rounding may add 0.1. One printed row breaks that, and is noted."""
+    wrong = [
+        (table, row, dataset)
+        for table, rows in PAPER.items()
+        for row, datasets in rows.items()
+        for dataset, values in datasets.items()
+        if len(values) == 3 and not min(values[1:]) - 0.1 <= values[0] <= max(values[1:]) + 0.1
+    ]
+    assert wrong == [("6", "random, mean", "imagenet100")]
+    assert "6" in MISPRINTS
+
+
+def test_what_is_printed_more_than_once_is_the_same_everywhere():
+    """The full method stands in eight tables; with the columns of table 10 put right all agree."""
+    main = PAPER["1"]["CMS, K given"]
+    same = {
+        "4": "(5) CMS, IMS",
+        "5": "kNN",
+        "6": "kNN, mean",
+        "9": "v",
+        "10": "8",
+        "11": "0.5",
+        "12": "0.35",
+    }
+    for table, row in same.items():
+        for dataset, values in PAPER[table][row].items():
+            assert values == main[dataset], (table, dataset)
+
+
+@pytest.mark.parametrize("table", ["3", "15"])
+def test_errors_of_k_are_what_they_say_but_for_the_noted_misprints(table):
+    wrong = [
+        (row, dataset)
+        for row, datasets in PAPER[table].items()
+        for dataset, (n_clusters, error) in datasets.items()
+        if abs(100 * abs(n_clusters - BENCHMARKS[dataset].n_classes) / BENCHMARKS[dataset].n_classes - error) > 0.3
+    ]
+    assert wrong == ([("DCCL", "cub"), ("DCCL", "cars"), ("GPC", "cars")] if table == "3" else [])
+
+
+def test_an_unknown_table_is_refused():
+    with pytest.raises(UnknownName, match="no table '16'"):
+        paper_numbers("16")

@@ -1,0 +1,197 @@
+"""Every table and figure from end to end, on the stand-in; cells are shared, as they are in use."""
+
+import csv
+import io
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.errors import UnknownName, UsageError
+from shoal.methods.catalog import get_method
+from shoal.reproduce import runner as runner_module
+from shoal.reproduce import stage
+from shoal.reproduce.catalog import EXPERIMENTS, get_experiment
+from shoal.reproduce.reproduce import reproduce_with
+from shoal.reproduce.runner import Runner, cells_of
+
+TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure]
+FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_figure]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, name):
+    found = run(name)
+    assert found.n_missing == 0
+    rows = get_experiment(name).rows
+    of_row = {row.name: [r for r in found.records if r["row"] == row.name] for row in rows}
+    for row in rows:
+        assert all((r["ours"] is not None) == (row.method is not None) for r in of_row[row.name])
+        assert all(r["protocol"] == "paper" for r in of_row[row.name])
+    assert {file.suffix for file in found.files} == {".md", ".tex", ".csv"}
+    lines = list(csv.DictReader(io.StringIO((folder / f"table{name}.csv").read_text())))
+    assert len(lines) == len(found.records)
+    assert (folder / f"table{name}.md").read_text() == found.text
+    latex = (folder / f"table{name}.tex").read_text()
+    assert latex.count("\\\\\n") == len(rows) + 2
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_figure_is_drawn(run, name):
+    found = run(name)
+    assert found.n_missing == 0
+    assert [file.name for file in found.files] == [f"figure_{name}_cub.svg"]
+    assert "<svg" in found.files[0].read_text()
+
+
+def test_the_papers_number_stands_beside_ours(run):
+    found = run("1")
+    row = next(r for r in found.records if r["row"] == "CMS, K given" and r["column"] == "All")
+    assert row["paper"] == 68.2
+    assert f"{row['ours']:.1f} (68.2)" in found.text
+    quoted = next(r for r in found.records if r["row"] == "SimGCD, K given" and r["column"] == "All")
+    assert (quoted["ours"], quoted["paper"]) == (None, 60.3)
+
+
+def test_finished_cells_are_not_run_again(run, monkeypatch):
+    run("4")
+
+    def refuse(self, cells):
+        raise AssertionError("ran again")
+
+    monkeypatch.setattr(Runner, "_run_group", refuse)
+    assert run("4").n_missing == 0
+
+
+def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, stand_in):
+    """Tables 1 and 4 are 11 rows of ours, 9 different cells, and 3 things to learn: frozen, GCD and CMS."""
+    learned = []
+
+    def counting(name):
+        info = get_method(name)
+
+        def represent(*args, **kwargs):
+            learned.append(name)
+            return info.represent(*args, **kwargs)
+
+        return replace(info, represent=represent)
+
+    monkeypatch.setattr(runner_module, "get_method", counting)
+    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
+    tables = [get_experiment(name) for name in ("1", "4")]
+    cells = [cell for table in tables for cell in cells_of(table, ["cub"], [0], stand_in.options)]
+    assert len(cells) == 11
+    assert len(runner.run_cells(cells)) == len(list((tmp_path / "cells").glob("*.json"))) == 9
+    assert sorted(learned) == ["agglomerative", "cms", "gcd"]
+    assert all(reproduce_with(runner, table, [0], stand_in.options).n_missing == 0 for table in tables)
+    assert len(learned) == 3
+    runner.close()
+
+
+def test_images_are_read_once_for_all_tables_of_a_runner(tmp_path, stand_in, tiny):
+    before = len(tiny["reads"])
+    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
+    for name in ("1", "12"):
+        reproduce_with(runner, get_experiment(name), [0], stand_in.options)
+    runner.close()
+    assert tiny["reads"][before:] == [("cub", "train")]
+
+
+def test_a_cut_off_table_goes_on_where_it_was(run, tmp_path, stand_in):
+    """Time is up after the first training: what is done is kept, and the rest is run by the next call."""
+    told = []
+    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"), tell=told.append)
+    runner.until = time.monotonic() + 1000
+    runner.longest["cub"] = 0.0
+    original = Runner._run_group
+
+    def first_only(self, cells):
+        original(self, cells)
+        self.until = time.monotonic()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "_run_group", first_only)
+        partial = reproduce_with(runner, get_experiment("12"), [0], stand_in.options)
+    runner.close()
+    assert partial.n_missing == 2
+    assert "–" in partial.text
+    assert any("left out for want of time" in text for text in told)
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").glob("*.json")}
+    assert len(kept) == 1
+    whole = run("12", out=tmp_path)
+    assert whole.n_missing == 0
+    assert all(file.stat().st_mtime_ns == changed for file, changed in kept.items())
+
+
+def test_seeds_give_a_mean_and_a_spread_and_frozen_features_need_one_seed_only(run, tmp_path):
+    found = run("1", out=tmp_path, seeds=(0, 1))
+    ours = {r["row"]: r for r in found.records if r["column"] == "All" and r["ours"] is not None}
+    assert ours["CMS, K given"]["n_seeds"] == ours["GCD, K given"]["n_seeds"] == 2
+    assert ours["CMS, K given"]["spread"] is not None
+    assert ours["Agglomerative, K given"]["n_seeds"] == 1
+    assert ours["Agglomerative, K given"]["spread"] is None
+    results = [json.loads(file.read_text()) for file in (tmp_path / "cells").glob("cub_cms_cms_given_*.json")]
+    assert sorted(r["cell"]["settings"]["training"]["seed"] for r in results) == [0, 1]
+    mean = np.mean([r["accuracy"]["all"] for r in results])
+    assert ours["CMS, K given"]["ours"] == pytest.approx(mean)
+
+
+def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in):
+    """K, snapshot, shifts and what they were chosen by are the same, whatever the truth is; only scores differ."""
+
+    def scrambled(name, root, *, part="train", seed=0):
+        benchmark = stand_in.read(name, root, part=part, seed=seed)
+        truth = benchmark.truth
+        hidden = benchmark.collection.labels == -1
+        labels = truth.labels.copy()
+        labels[hidden] = np.random.default_rng(5).permutation(labels[hidden])
+        return replace(benchmark, truth=replace(truth, labels=labels))
+
+    def choices(folder):
+        chosen = {}
+        for file in (folder / "cells").glob("*.json"):
+            found = json.loads(file.read_text())
+            chosen[file.name] = [
+                found[k] for k in ("n_clusters", "n_shifts", "epoch", "validation", "labeled_accuracies")
+            ]
+        return chosen
+
+    run("1", out=tmp_path / "true")
+    monkeypatch.setattr(stage, "read_benchmark", scrambled)
+    run("1", out=tmp_path / "scrambled")
+    assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
+    accuracy = [
+        json.loads(next((tmp_path / name / "cells").glob("cub_cms_cms_given_*")).read_text())["accuracy"]["all"]
+        for name in ("true", "scrambled")
+    ]
+    assert accuracy[0] > accuracy[1]
+
+
+def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
+    run("14", out=folder / "inductive")
+    assert ("cub", "test") in tiny["reads"]
+    found = [json.loads(file.read_text()) for file in (folder / "inductive" / "cells").glob("*.json")]
+    inductive = [result for result in found if result["cell"]["setup"] == "inductive"]
+    assert {result["cell"]["validation_share"] for result in inductive} == {0.1}
+    assert all(result["accuracy"]["all"] > 50 for result in inductive)
+
+
+def test_what_cannot_be_run_is_refused(run, tmp_path):
+    with pytest.raises(UnknownName, match="no table or figure '16'"):
+        run("16")
+    with pytest.raises(UnknownName, match="no benchmark 'cubs'; did you mean 'cub'"):
+        run("1", roots={"cubs": "nowhere"})
+    with pytest.raises(UsageError, match="no dataset or no seed"):
+        run("1", seeds=())
+
+
+def test_a_broken_cell_says_what_to_do(run, tmp_path):
+    run("12", out=tmp_path)
+    file = next((tmp_path / "cells").glob("*.json"))
+    file.write_text("{")
+    with pytest.raises(ValueError, match="delete it to run it again"):
+        run("12", out=tmp_path)
