@@ -25,7 +25,7 @@ from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.device import choose_device
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import Images, embed
+from shoal.encoders.embed import ImageRows, embed
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
@@ -51,7 +51,7 @@ class Networks:
     basis: Tensor | None = None
     """(D, R) where the run's embeddings are compact."""
 
-    def embed(self, pixels: Images) -> Tensor:
+    def embed(self, pixels: ImageRows) -> Tensor:
         """Unit embeddings (M, D) as the run made them: a trained one kept its trunk's tokens in half precision."""
         if self.head is None:
             return embed(pixels, self.encoder)

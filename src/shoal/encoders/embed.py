@@ -24,7 +24,7 @@ Progress = Callable[[int, int], None]
 """Called with how many images are done and how many there are."""
 
 
-class Images(Protocol):
+class ImageRows(Protocol):
     """N uint8 images (N, S, S, 3): an array, a memory map, a tensor, or `data.pixels.Pixels`.
 
     Slices and index arrays give a batch as an array or tensor; nothing else is asked of it, and nothing is written.
@@ -44,7 +44,7 @@ class Images(Protocol):
 
 
 def embed(
-    pixels: Images,
+    pixels: ImageRows,
     encoder: Encoder,
     *,
     head: nn.Module | None = None,
@@ -97,7 +97,7 @@ def resize(images: Tensor, size: int) -> Tensor:
     return F.interpolate(images, size=(size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
-def to_device(pixels: Images, device: torch.device) -> Tensor:
+def to_device(pixels: ImageRows, device: torch.device) -> Tensor:
     """Bring a batch of images to `device`, without a copy where it is there already."""
     if isinstance(pixels, Tensor):
         return pixels.to(device, non_blocking=True)
@@ -112,7 +112,7 @@ def autocast(device: torch.device) -> Any:
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
-def check_pixels(pixels: Images) -> None:
+def check_pixels(pixels: ImageRows) -> None:
     """Refuse anything but uint8 images (N, S, S, 3)."""
     shape = tuple(pixels.shape)
     is_bytes = pixels.dtype in (np.uint8, torch.uint8)

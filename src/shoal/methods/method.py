@@ -12,7 +12,7 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import NeighborAttention
-from shoal.encoders.embed import Images, Progress, check_pixels
+from shoal.encoders.embed import ImageRows, Progress, check_pixels
 from shoal.errors import DataError, UsageError
 from shoal.training.tokens import TokenCache
 from shoal.training.trainer import TrainingData
@@ -22,7 +22,7 @@ from shoal.training.trainer import TrainingData
 class Task:
     """Images and the labels a user has; no hidden label is ever in here."""
 
-    pixels: Images
+    pixels: ImageRows
     """(N, S, S, 3) uint8; a memory map will do."""
     labels: Ints
     """(N,) -1 for unlabeled."""
@@ -61,7 +61,7 @@ class Representation:
 
     embeddings: Tensor
     """(N, D) of the task's images, unit rows, on the device."""
-    embed: Callable[[Images], Tensor]
+    embed: Callable[[ImageRows], Tensor]
     """The same for other images."""
     n_clusters: int | None = None
     """K as the validation images estimate it with the snapshot that was kept; None where there was none to ask."""

@@ -7,7 +7,7 @@ import torch
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import Inference, infer, infer_inductive
-from shoal.encoders.embed import Images
+from shoal.encoders.embed import ImageRows
 from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, Representation, n_clusters_to_use, to_numpy
@@ -46,7 +46,7 @@ def shifted_by(n_shifts: int, learned: Representation, cell: Cell, n_clusters: i
 
 def cluster_unseen(
     learned: Representation,
-    unseen: Images,
+    unseen: ImageRows,
     validation: Ints,
     labels: Ints,
     cell: Cell,

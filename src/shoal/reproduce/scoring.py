@@ -13,7 +13,7 @@ from shoal.arrays import Bools, Ints
 from shoal.clustering.matching import Accuracy, gcd_accuracy, recall_at_k
 from shoal.clustering.mean_shift import find_neighbors, shift
 from shoal.clustering.neighbors import k_nearest
-from shoal.encoders.embed import Images
+from shoal.encoders.embed import ImageRows
 from shoal.methods.method import Representation
 from shoal.reproduce.clusterings import shifted_by
 from shoal.reproduce.experiment import Cell
@@ -118,13 +118,13 @@ def _nearest(embeddings: Tensor, count: int) -> Ints:
     return near
 
 
-def _shown(pixels: Images, rows: Ints, is_right: Bools) -> list[dict[str, Any]]:
+def _shown(pixels: ImageRows, rows: Ints, is_right: Bools) -> list[dict[str, Any]]:
     return [
         {"image": _thumbnail(pixels, int(row)), "right": bool(right)} for row, right in zip(rows, is_right, strict=True)
     ]
 
 
-def _thumbnail(pixels: Images, row: int) -> str:
+def _thumbnail(pixels: ImageRows, row: int) -> str:
     """An image as base64 JPEG."""
     array = pixels[row].cpu().numpy() if isinstance(pixels, Tensor) else np.asarray(pixels[row])
     buffer = io.BytesIO()

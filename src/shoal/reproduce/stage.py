@@ -16,7 +16,7 @@ from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.pixels import load_pixels
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import CROP_RATIO, Images, Progress
+from shoal.encoders.embed import CROP_RATIO, ImageRows, Progress
 from shoal.methods.method import Task
 from shoal.reproduce.experiment import Cell
 from shoal.training.tokens import TokenCache, cache_tokens, resident
@@ -29,7 +29,7 @@ TOKEN_BATCH = 256
 class Images:
     """One part of a benchmark in memory; rows are images that could be decoded."""
 
-    pixels: Images
+    pixels: ImageRows
     labels: Ints
     """(N,) those a user would have, -1 elsewhere."""
     truth: Ints

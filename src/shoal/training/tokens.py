@@ -17,7 +17,7 @@ from shoal.arrays import Ints
 from shoal.device import free_memory
 from shoal.distributed import gather_rows, rank, shard
 from shoal.encoders.embed import (
-    Images,
+    ImageRows,
     Progress,
     autocast,
     center_images,
@@ -61,7 +61,7 @@ class TokenCache:
 
 
 def cache_tokens(
-    pixels: Images,
+    pixels: ImageRows,
     encoder: Encoder,
     *,
     images: Ints | None = None,
@@ -100,14 +100,14 @@ def cache_tokens(
     return TokenCache(kept, batch_size)
 
 
-def resident(pixels: Images, device: torch.device, memory: int | None = None) -> Images:
+def resident(pixels: ImageRows, device: torch.device, memory: int | None = None) -> ImageRows:
     """Bring all pixels to the device where they fit, so that no step waits for the host; else leave them."""
     check_pixels(pixels)
     budget = free_memory(device) * SHARE_OF_MEMORY if memory is None else memory
     return to_device(pixels, device) if math.prod(pixels.shape) <= budget else pixels
 
 
-def take(pixels: Images, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """The images to cut views from, and each view's row among them: all of them, or a copy of just those."""
     if isinstance(pixels, Tensor):
         return pixels, rows
@@ -116,7 +116,7 @@ def take(pixels: Images, rows: Tensor, device: torch.device) -> tuple[Tensor, Te
 
 
 @torch.inference_mode()
-def _tokens(pixels: Images, encoder: Encoder) -> Tensor:
+def _tokens(pixels: ImageRows, encoder: Encoder) -> Tensor:
     """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
     with autocast(encoder.device):
         tokens: Tensor = encoder.trunk(center_images(to_device(pixels, encoder.device), encoder))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from shoal.arrays import Ints, as_labels
 from shoal.distributed import mean_over_processes, shard, world_size
-from shoal.encoders.embed import Images, Progress, autocast, explain_out_of_memory
+from shoal.encoders.embed import ImageRows, Progress, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
@@ -81,7 +81,7 @@ class TrainSettings:
 class TrainingData:
     """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
 
-    pixels: Images
+    pixels: ImageRows
     labels: Ints
     validation: Ints | None = None
     """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
