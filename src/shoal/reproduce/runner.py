@@ -93,7 +93,7 @@ class Runner:
         learned, seconds = self._learn(first)
         for cell in cells:
             self._finish(cell, learned, self._stage(cell), seconds)
-        self.longest[first.dataset] = max(self.longest.get(first.dataset, 0.0), time.monotonic() - began)
+        self._note(first, learned, time.monotonic() - began)
 
     def _is_time_left(self, cell: Cell) -> bool:
         expected = self.longest.get(cell.dataset, FIRST_GUESS_S)
@@ -108,8 +108,13 @@ class Runner:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         seconds = time.monotonic() - began
-        self.longest[cell.dataset] = max(self.longest.get(cell.dataset, 0.0), seconds)
+        self._note(cell, learned, seconds)
         return learned, seconds
+
+    def _note(self, cell: Cell, learned: Representation, seconds: float) -> None:
+        """Remember the longest training; frozen features, done in seconds, say nothing about the next one."""
+        if learned.epoch > 0:
+            self.longest[cell.dataset] = max(self.longest.get(cell.dataset, 0.0), seconds)
 
     def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
         began = time.monotonic()
