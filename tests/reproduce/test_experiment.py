@@ -76,6 +76,12 @@ def test_a_change_of_the_user_comes_before_that_of_the_row():
     assert cell.settings.training.epochs == 5
 
 
+def test_a_change_with_a_methods_name_is_for_that_method_alone():
+    options = Options(changes={"cms.loss.temperature": 0.15})
+    assert cell_of("1", "CMS, K given", options=options).settings.loss.temperature == 0.15
+    assert cell_of("1", "GCD, K given", options=options).settings.loss.temperature == 1.0
+
+
 def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
     cell = cell_of("1", "CMS, K given", options=Options(encoder="/models/vit", input_size=64))
     assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == ("/models/vit", 64, None)

@@ -195,3 +195,20 @@ def test_a_broken_cell_says_what_to_do(run, tmp_path):
     file.write_text("{")
     with pytest.raises(ValueError, match="delete it to run it again"):
         run("12", out=tmp_path)
+
+
+def test_settings_can_be_compared_without_a_look_at_hidden_labels(tmp_path, stand_in, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("scored")
+
+    monkeypatch.setattr(runner_module, "score", refuse)
+    monkeypatch.setattr(runner_module, "recall", refuse)
+    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
+    cell = next(cell for cell in cells_of(get_experiment("1"), ["cub"], [0], stand_in.options) if cell.method == "cms")
+    curve = runner.validation_curve(cell)
+    assert len(curve) == 2
+    assert all(0 <= value <= 100 for value in curve)
+    assert not list((tmp_path / "cells").iterdir())
+    runner.until = 0.0
+    assert runner.validation_curve(cell) is None
+    runner.close()

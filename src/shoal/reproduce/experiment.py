@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method, load_recipe, recipe_for
+from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for
 from shoal.settings import from_dict, to_dict
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
@@ -70,7 +70,8 @@ class Options:
     """None: the paper's for each table."""
     input_size: int | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
-    """Settings for every row, by dotted name; a row's own changes come after them."""
+    """Settings for every row, by dotted name; with a method's name in front, for that method alone, as in
+    'cms.loss.temperature'. A row's own changes come after them."""
     validation_share: float = 0.2
     """Share of labeled and of unlabeled images set aside to choose snapshot and K; inductive: 0.1, as published."""
 
@@ -158,7 +159,9 @@ def _settings(method: str, changes: Mapping[str, Any], dataset: str, encoder: st
         plain["n_tail_blocks"] = None  # another network has other blocks: what its catalog entry says
     plain |= {"encoder": encoder, "input_size": options.input_size}
     for name, value in {**options.changes, **changes}.items():
-        _put(plain, name.split("."), value)
+        first, *rest = name.split(".")
+        if first not in METHODS or first == method:
+            _put(plain, rest if first in METHODS else [first, *rest], value)
     return from_dict(get_method(method).settings, plain, where=f"{method} on {dataset}")
 
 

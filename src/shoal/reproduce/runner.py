@@ -61,6 +61,18 @@ class Runner:
             self._run_group(group)
         return {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
 
+    def validation_curve(self, cell: Cell) -> list[float | None] | None:
+        """Train for a cell and say only how labeled validation images did, in percent after each epoch.
+
+        No hidden label is looked at, so settings may be chosen by it. None when time is up.
+        """
+        if not self._is_time_left(cell):
+            return None
+        learned, seconds = self._learn(cell)
+        curve: list[float | None] = _validation(learned)["curve"]
+        self.tell(f"{cell.key}: tried ({seconds:.0f} s training)")
+        return curve
+
     def file(self, cell: Cell) -> Path:
         """Where the result of a cell is."""
         return self.out / "cells" / f"{cell.key}.json"
@@ -74,21 +86,35 @@ class Runner:
     def _run_group(self, cells: list[Cell]) -> None:
         """Train once, then cluster and score for each cell."""
         first = cells[0]
-        expected = self.longest.get(first.dataset, FIRST_GUESS_S)
-        if self.until is not None and time.monotonic() + expected > self.until:
+        if not self._is_time_left(first):
             self.tell(f"left out for want of time: {', '.join(cell.key for cell in cells)}")
             return
-        stage = self._stage(first)
-        task = stage.task(first)
-        self.tell(f"{first.dataset}, {first.method}: training for {len(cells)} cell(s)")
         began = time.monotonic()
-        learned = get_method(first.method).represent(task, first.settings, device=self.device)
+        learned, seconds = self._learn(first)
+        for cell in cells:
+            self._finish(cell, learned, self._stage(cell), seconds)
+        self._note(first, learned, time.monotonic() - began)
+
+    def _is_time_left(self, cell: Cell) -> bool:
+        expected = self.longest.get(cell.dataset, FIRST_GUESS_S)
+        return self.until is None or time.monotonic() + expected <= self.until
+
+    def _learn(self, cell: Cell) -> tuple[Representation, float]:
+        """The first half of the cell's method, and the seconds it took."""
+        task = self._stage(cell).task(cell)
+        self.tell(f"{cell.dataset}, {cell.method}: training")
+        began = time.monotonic()
+        learned = get_method(cell.method).represent(task, cell.settings, device=self.device)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         seconds = time.monotonic() - began
-        for cell in cells:
-            self._finish(cell, learned, stage, seconds)
-        self.longest[first.dataset] = max(self.longest.get(first.dataset, 0.0), time.monotonic() - began)
+        self._note(cell, learned, seconds)
+        return learned, seconds
+
+    def _note(self, cell: Cell, learned: Representation, seconds: float) -> None:
+        """Remember the longest training; frozen features, done in seconds, say nothing about the next one."""
+        if learned.epoch > 0:
+            self.longest[cell.dataset] = max(self.longest.get(cell.dataset, 0.0), seconds)
 
     def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
         began = time.monotonic()
