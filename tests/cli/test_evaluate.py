@@ -72,7 +72,7 @@ def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(run: Run, tm
 
 
 def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> None:
-    some = {name: label for name, label in TRUTH.items() if name in "abd"}
+    some = {name: label for name, label in TRUTH.items() if name in ("a", "b", "d")}
     found = json.loads(evaluate(run, write_truth(tmp_path / "t.csv", some), "--json").stdout)
     assert (found["n_images"], found["all"]) == (2, 1.0)
 
