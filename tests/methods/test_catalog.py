@@ -18,8 +18,8 @@ def test_an_unknown_method_lists_the_nearest():
         get_method("cmss")
 
 
-def test_there_is_a_recipe_for_each_benchmark_and_a_default():
-    assert recipe_names() == sorted([*GENERIC, *FINE, "default"])
+def test_there_is_a_recipe_for_each_benchmark_one_for_the_demo_and_a_default():
+    assert recipe_names() == sorted([*GENERIC, *FINE, "default", "digits"])
 
 
 @pytest.mark.parametrize(
