@@ -23,7 +23,7 @@ def few_digits(seed: int):
 def quick(photos, monkeypatch: pytest.MonkeyPatch, one_thread) -> None:
     settings = replace(choose_settings(config=photos.config), n_clusters=10, train=False)
     monkeypatch.setattr(module, "digits", few_digits)
-    monkeypatch.setattr(module, "demo_settings", lambda seed: replace(settings, seed=seed))
+    monkeypatch.setattr(module, "demo_settings", lambda seed, train: replace(settings, seed=seed, train=train))
 
 
 @pytest.mark.usefixtures("quick")

@@ -16,6 +16,9 @@ def demo(
         "runs/demo"
     ),
     seed: Annotated[int, typer.Option(help="Decides every draw.")] = 0,
+    train: Annotated[
+        bool, typer.Option("--train", help="Train too: minutes on a CPU, and too few epochs to help.")
+    ] = False,
     device: Device = None,
     json: Json = False,
 ) -> None:
@@ -27,7 +30,9 @@ def demo(
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
-    found = run_demo(out, demo_settings(seed), device=device, force=True, command=command, narrator=narrator())
+    found = run_demo(
+        out, demo_settings(seed, train=train), device=device, force=True, command=command, narrator=narrator()
+    )
     words, path = f"{found.found.in_words()}\n{found.score.in_words()}", found.run.path
     answer = {"run": str(path), "answer": found.found.in_words(), **score_to_dict(found.score)}
     result(f"{words}\n{path}\n{path / 'report.html'}", answer, as_json=json)

@@ -39,8 +39,7 @@ def discover(
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
     from shoal.data.readers import read_collection
-    from shoal.discovery.face import default_folder
-    from shoal.discovery.images import discover_images
+    from shoal.discovery.face import default_folder, discover_and_report
     from shoal.discovery.settings import choose_settings
 
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
@@ -58,7 +57,7 @@ def discover(
         stability=stability,
         seed=seed,
     )
-    run, found = discover_images(
+    run, found = discover_and_report(
         collection,
         out or default_folder(images or unlabeled),
         settings,
@@ -69,5 +68,5 @@ def discover(
         narrator=narrator(),
     )
     answer = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": found.in_words()}
-    result(f"{found.in_words()}\n{run.path}", answer, as_json=json)
-    say(f"next: shoal report {shlex.quote(str(run.path))}")
+    result(f"{found.in_words()}\n{run.path}\n{run.path / 'report.html'}", answer, as_json=json)
+    say(f"next: shoal report {shlex.quote(str(run.path))} --open")

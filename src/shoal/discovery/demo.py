@@ -26,10 +26,13 @@ class Demo:
     score: Score
 
 
-def demo_settings(seed: int = 0) -> DiscoverySettings:
-    """The recipe of the digits; their pixels are kept no larger than the encoder looks at them."""
+def demo_settings(seed: int = 0, *, train: bool = False) -> DiscoverySettings:
+    """The recipe of the digits; their pixels are kept no larger than the encoder looks at them.
+
+    Without training unless asked: what can be trained in a minute or two does worse than the encoder as it comes.
+    """
     cms = load_recipe(RECIPE)
-    return DiscoverySettings(seed=seed, pixel_size=cms.input_size, cms=cms)
+    return DiscoverySettings(seed=seed, train=train, pixel_size=cms.input_size, cms=cms)
 
 
 def run_demo(
@@ -51,7 +54,7 @@ def run_demo(
     made, found = discover_images(
         collection, out, settings, device=device, force=force, command=command, narrator=narrator
     )
-    run = DiscoveredRun(made.path)
+    run = DiscoveredRun(made.path)  # its report comes last, with the score in it
     score = score_run(run, dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True)))
     with narrator.bar("writing the report"):
         run.report()

@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 
+from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.outputs import Found
+from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.files import make_folder, write_text
 from shoal.runs import Run
 
@@ -67,10 +69,30 @@ def discover(
     chosen = choose_settings(**settings)
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
-    run, _found = discover_images(
+    run, _found = discover_and_report(
         collection, place, chosen, device=device, resume=resume, force=force, narrator=narrator
     )
-    return DiscoveredRun(run.path)
+    return run
+
+
+def discover_and_report(
+    collection: Collection,
+    out: Path | str,
+    settings: DiscoverySettings,
+    *,
+    narrator: Narrator | None = None,
+    **how: Any,
+) -> tuple[DiscoveredRun, Found]:
+    """Discover the categories of a collection, and write the report beside what was found.
+
+    `how` are the other arguments of `discover_images`.
+    """
+    narrator = narrator or Narrator()
+    made, found = discover_images(collection, out, settings, narrator=narrator, **how)
+    run = DiscoveredRun(made.path)
+    with narrator.bar("writing the report"):
+        run.report()
+    return run, found
 
 
 def default_folder(images: Any) -> Path:
