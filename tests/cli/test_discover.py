@@ -42,8 +42,9 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
     lines = run.stderr.splitlines()
     assert lines[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
     assert any(line.startswith("first answer, without training: 3 known categories found") for line in lines)
-    assert lines[-1] == f"next: shoal report {tmp_path / 'run'}"
-    answer, path = run.stdout.splitlines()
+    assert lines[-1] == f"next: shoal report {tmp_path / 'run'} --open"
+    answer, path, report = run.stdout.splitlines()
+    assert "<!doctype html>" in Path(report).read_text("utf-8")[:200].lower()
     assert answer.startswith("3 known categories found, 2 likely new, ")
     assert answer.endswith("unsure")
     assert Run.open(path).n_clusters == 5
@@ -84,7 +85,8 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
     monkeypatch.chdir(tmp_path)
     run = discover("photos", "--config", photos.config, "--no-train")
     assert run.exit_code == 0, run.stderr
-    assert run.stdout.splitlines()[-1] == "runs/photos"
+    assert run.stdout.splitlines()[1:] == ["runs/photos", "runs/photos/report.html"]
+    assert (tmp_path / "runs" / "photos" / "report.html").is_file()
     run = discover("photos", "--config", photos.config, "--no-train")
     refused(run, 2, "runs/photos: holds a finished run; give --force")
 
