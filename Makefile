@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check format bench clean
 
 demo: $(READY)
 	$(BIN)/shoal demo

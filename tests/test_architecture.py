@@ -30,9 +30,8 @@ MAY_IMPORT = {
     "methods": GROUND | PEERS | {"training"},
     "reproduce": GROUND | PEERS | {"training", "methods"},
     "report": BELOW_REPORT,
-    "review": BELOW_REPORT,
     "discovery": GROUND | PEERS | {"training", "methods", "report"},
-    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "report", "review"},
+    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "report"},
     "__main__": {"cli"},
 }
 

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,3 +122,24 @@ def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> N
         _ = run.categories
     with pytest.raises(DataError, match="not in this run"):
         run.array("tree")
+
+
+def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    (run.path / "estimate.json").write_text('{"n_clus')
+    (run.path / "embeddings.npy").write_bytes(b"junk")
+    (run.path / "thumbnails.zip").write_bytes(b"junk")
+    for read in (lambda: run.json("estimate"), lambda: run.array("embeddings"), lambda: run.thumbnails([0])):
+        with pytest.raises(DataError, match=r"run/(estimate|embeddings|thumbnails)\.\w+: damaged"):
+            read()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
+def test_an_array_that_does_not_fit_on_the_disk_says_so(tmp_path: Path) -> None:
+    code = (
+        "import resource, signal, numpy as np; from shoal.runs import Run\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        f"Run.create({str(tmp_path / 'run')!r}).write_array('embeddings', np.ones((1000, 100)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "embeddings.npy: no space left on the disk" in run.stderr

@@ -47,7 +47,7 @@ def writing(path: Path) -> Iterator[None]:
             raise ShoalError(f"{path}: no space left on the disk; free some, or write somewhere else") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
             raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
-        raise
+        raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
 
 
 def make_folder(path: Path) -> None:

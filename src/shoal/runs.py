@@ -24,6 +24,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
@@ -51,6 +52,9 @@ DECIMALS = 6
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
+
+
+_DAMAGED = "damaged; delete it to do without it, or run the command that made the run again"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +132,7 @@ class Run:
         if not (run.path / "provenance.json").is_file():
             raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
         if not run.is_finished:
-            raise DataError(f"{run.path}: the run was not finished; run the same command again")
+            raise DataError(f"{run.path}: the run was not finished; run the same command with --resume")
         return run
 
     def __repr__(self) -> str:
@@ -209,14 +213,18 @@ class Run:
     def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
         """Write `<name>.npy`."""
         with atomic_file(self.path / f"{name}.npy") as file:
-            np.save(file, array, allow_pickle=False)
+            # Not the file itself: numpy would write past Python, and a full disk would come back without its errno.
+            np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """Map `<name>.npy` into memory, read-only."""
         file = self.path / f"{name}.npy"
         if not file.exists():
             raise DataError(f"{file}: not in this run")
-        found: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        try:
+            found: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise DataError(f"{file}: {_DAMAGED}") from error
         return found
 
     def write_json(self, name: str, found: Mapping[str, Any]) -> None:
@@ -225,7 +233,10 @@ class Run:
 
     def json(self, name: str) -> dict[str, Any]:
         """Read `<name>.json`."""
-        found: dict[str, Any] = json.loads(self._read(f"{name}.json"))
+        try:
+            found: dict[str, Any] = json.loads(self._read(f"{name}.json"))
+        except json.JSONDecodeError as error:
+            raise DataError(f"{self.path / name}.json: {_DAMAGED} ({error})") from error
         return found
 
     def has(self, part: str) -> bool:
@@ -257,8 +268,11 @@ class Run:
         """The thumbnails of some rows."""
         if not self.has("thumbnails.zip"):
             raise DataError(f"{self.path / 'thumbnails.zip'}: not in this run")
-        with zipfile.ZipFile(self.path / "thumbnails.zip") as archive:
-            return [archive.read(f"{row:08d}") for row in rows]
+        try:
+            with zipfile.ZipFile(self.path / "thumbnails.zip") as archive:
+                return [archive.read(f"{row:08d}") for row in rows]
+        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+            raise DataError(f"{self.path / 'thumbnails.zip'}: {_DAMAGED} ({error})") from error
 
     def _read(self, name: str) -> str:
         file = self.path / name

@@ -35,7 +35,7 @@ def test_it_ends_with_accuracies_the_run_and_the_report_and_may_be_repeated(tmp_
         assert "known categories found" in answer
         assert score.startswith("All ")
         assert (path, report) == (str(tmp_path / "demo"), str(tmp_path / "demo" / "report.html"))
-        assert run.stderr.splitlines()[0].startswith("150 images, ")
+        assert run.stderr.splitlines()[1].startswith("150 images, ")
         assert run.stderr.splitlines()[-1] == "next: shoal discover photos/ --labels labels.csv"
 
 

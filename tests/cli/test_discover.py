@@ -62,8 +62,11 @@ def test_json_is_one_object_and_nothing_else(given, tmp_path: Path) -> None:
 def test_a_dry_run_says_what_was_found_and_writes_nothing(given, tmp_path: Path) -> None:
     run = discover(*given, "--dry-run")
     assert run.exit_code == 0
-    assert run.stdout == ""
-    assert "18 labeled in 3 categories" in run.stderr
+    assert run.stdout == "60 images, 18 labeled in 3 categories, 42 unlabeled\n"
+    assert "read as" in run.stderr
+    found = json.loads(discover(*given, "--dry-run", "--json").stdout)
+    assert (found["n_images"], found["n_labeled"], len(found["classes"])) == (60, 18, 3)
+    refused(discover(*given, "--dry-run", "--n-clusters", 2), 2, "n_clusters: found 2")
     assert not (tmp_path / "run").exists()
 
 
@@ -150,7 +153,7 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given,
         patched.setattr(images, "_train", interrupt)
         stopped = discover(*given)
     assert stopped.exit_code == 130
-    assert stopped.stderr.splitlines()[-1] == "interrupted"
+    assert stopped.stderr.splitlines()[-1] == "interrupted; a run goes on with --resume"
     refused(discover(*given), 2, "holds an unfinished run; give --resume to go on with it, or --force to start over")
     refused(discover(*given, "--resume", "--epochs", 9), 2, "cms.training.epochs: 9, was 2")
     assert discover(*given, "--resume").exit_code == 0

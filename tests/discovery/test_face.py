@@ -10,6 +10,7 @@ import shoal
 from shoal.data.readers import read_collection
 from shoal.discovery.face import default_folder
 from shoal.errors import UsageError
+from shoal.report.figures.curves import training_curves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,3 +51,21 @@ def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
     assert default_folder(str(tmp_path / "table.csv")) == Path("runs/table")
     assert default_folder([1, 2]) == Path("runs/images")
     assert default_folder("/") == Path("runs/images")
+
+
+def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(photos, tmp_path: Path) -> None:
+    """The report and the trainer agree on what the rows of metrics.jsonl are called."""
+    run = shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")
+    panels = training_curves(run).axes
+    assert [axes.get_ylabel() for axes in panels] == ["loss", "validation accuracy, %", "learning rate"]
+    assert [line.get_label() for line in panels[0].get_lines()[:3]] == ["total", "supervised", "mean-shifted"]
+    assert any("snapshot: epoch" in text.get_text() for text in panels[0].texts)
+
+
+def test_a_run_without_any_label_has_a_report_too(photos, tmp_path: Path) -> None:
+    run = shoal.discover(
+        photos.folder, False, config=photos.config, n_clusters=5, train=False, out=tmp_path / "run", device="cpu"
+    )
+    page = (run.path / "report.html").read_text(encoding="utf-8")
+    assert "no image was labeled to measure it with" in page
+    assert "Before training" not in page

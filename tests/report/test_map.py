@@ -55,8 +55,15 @@ def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: n
     run.write_array("shifted", x)
     assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]
     run.write_array("frozen", x)
+    assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]  # not trained
+    run.append_metrics({"epoch": 1, "loss": 1.0})
     assert list(stages(Snapshot(run)).values()) == ["Before training", "After training"]
     assert [layout.stage for layout in pca_layouts(run)] == ["frozen", "embeddings"]
+
+
+def test_a_kept_map_that_cannot_be_read_is_drawn_anew(run: Run) -> None:
+    (run.path / "map.npz").write_bytes(b"junk")
+    assert kept_layouts(run) == []
 
 
 def test_no_embeddings_no_map(run: Run) -> None:

@@ -67,7 +67,7 @@ def test_weights_momentum_metrics_and_the_best_snapshot_are_resumed(tmp_path):
     resumed, other, its_optimizer = make_journal(tmp_path, seed=5)
     assert resumed.resume(IDENTITY) == 2
     assert torch.equal(other.weight, network.weight)
-    assert resumed.metrics == [{"epoch": 1}, {"epoch": 2}]
+    assert resumed.metrics == [{"epoch": 1, "is_best": True}, {"epoch": 2, "is_best": False}]
     step(network, optimizer)
     step(other, its_optimizer)
     assert torch.equal(other.weight, network.weight), "the momentum must be the same too"
@@ -117,7 +117,11 @@ def test_metrics_are_valid_json_even_where_a_value_is_missing(tmp_path):
     journal, _, _ = make_journal(tmp_path)
     journal.begin(IDENTITY)
     journal.write(1, scored(float("nan")), {"epoch": 1, "validation_accuracy": float("nan")})
-    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {"epoch": 1, "validation_accuracy": None}
+    assert json.loads((tmp_path / "metrics.jsonl").read_text()) == {
+        "epoch": 1,
+        "validation_accuracy": None,
+        "is_best": True,
+    }
 
 
 def test_a_run_without_a_folder_writes_nothing_and_still_knows_its_best():

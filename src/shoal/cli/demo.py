@@ -30,6 +30,8 @@ def demo(
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
+    if not train:
+        say("the frozen encoder, without training; --train adds it")
     found = run_demo(
         out, demo_settings(seed, train=train), device=device, force=True, command=command, narrator=narrator()
     )

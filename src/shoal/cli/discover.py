@@ -41,11 +41,10 @@ def discover(
     from shoal.data.readers import read_collection
     from shoal.discovery.face import default_folder, discover_and_report
     from shoal.discovery.settings import choose_settings
+    from shoal.discovery.validation import check_collection
 
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
     say(collection.describe())
-    if dry_run:
-        return
     settings = choose_settings(
         recipe=recipe,
         config=config,
@@ -57,6 +56,11 @@ def discover(
         stability=stability,
         seed=seed,
     )
+    if dry_run:
+        check_collection(collection, settings)  # what the run would refuse, a dry run refuses too
+        counts = {"n_images": len(collection), "n_labeled": collection.n_labeled, "classes": list(collection.classes)}
+        result(collection.count(), counts, as_json=json)
+        return
     run, found = discover_and_report(
         collection,
         out or default_folder(images or unlabeled),

@@ -37,7 +37,7 @@ class Commands(TyperGroup):
             _tell(f"error: {error}", ctx)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            _tell("interrupted", ctx)
+            _tell("interrupted; a run goes on with --resume", ctx)
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
             if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):
@@ -70,16 +70,16 @@ app = typer.Typer(
     shoal encoders list                               which encoders there are, and which weights are here
     """,
 )
-app.command("demo")(demo.demo)
-app.command("discover")(discover.discover)
-app.command("cluster")(cluster.cluster)
-app.command("report")(report.report)
-app.command("evaluate")(evaluate.evaluate)
-app.command("assign")(assign.assign)
-app.command("embed")(embed.embed)
-app.command("export")(export.export)
-app.command("reproduce")(reproduce.reproduce)
-app.command("doctor")(doctor.doctor)
+app.command("demo", short_help="The whole path on handwritten digits, offline.")(demo.demo)
+app.command("discover", short_help="The categories of a folder of images.")(discover.discover)
+app.command("cluster", short_help="The categories of ready embeddings.")(cluster.cluster)
+app.command("report", short_help="See what a run found.")(report.report)
+app.command("evaluate", short_help="A run against the truth.")(evaluate.evaluate)
+app.command("assign", short_help="New images onto a run's categories.")(assign.assign)
+app.command("embed", short_help="Embeddings of images.")(embed.embed)
+app.command("export", short_help="A run for other programs.")(export.export)
+app.command("reproduce", short_help="The paper's tables, ours beside them.")(reproduce.reproduce)
+app.command("doctor", short_help="Is everything here that shoal needs?")(doctor.doctor)
 app.add_typer(encoders, name="encoders")
 app.add_typer(datasets.app, name="datasets")
 

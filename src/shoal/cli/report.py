@@ -1,5 +1,6 @@
 """`shoal report`: see what a run found."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -53,4 +54,4 @@ def report(
     if open_:
         typer.launch(str(target))
     else:
-        say(f"next: shoal report {run} --open shows it in a browser")
+        say(f"next: shoal report {shlex.quote(str(run))} --open shows it in a browser")

@@ -6,6 +6,7 @@ N images, D columns.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -86,7 +87,7 @@ def _write_npz(found: Embedded, file: Path) -> None:
 
 def _write_npy(found: Embedded, file: Path) -> None:
     with atomic_file(file) as out:
-        np.save(out, found.x, allow_pickle=False)
+        np.save(SimpleNamespace(write=out.write), found.x, allow_pickle=False)
 
 
 def _write_parquet(found: Embedded, file: Path) -> None:

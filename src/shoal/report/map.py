@@ -5,6 +5,7 @@ t-SNE is slow, so it is drawn once, from a sample, and kept as map.npz in the ru
 
 import io
 import re
+import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -55,6 +56,8 @@ def stages(run: Snapshot) -> dict[str, str]:
     Raises `NotInRun` where there is none.
     """
     here = [name for name in STAGES if run.rows_of(name) is not None]
+    if not run.metrics and "embeddings" in here and "frozen" in here:
+        here.remove("frozen")  # nothing was trained: both hold the same
     if not here:
         raise NotInRun("The map is left out: the run holds no embeddings.")
     titles = {name: STAGES[name] for name in here[:2]}
@@ -99,8 +102,11 @@ def kept_layouts(run: Run) -> list[Layout]:
     if not snapshot.has("map.npz"):
         return []
     titles = stages(snapshot)
-    with np.load(snapshot.path / "map.npz", allow_pickle=False) as archive:
-        found = {name: archive[name] for name in archive.files}
+    try:
+        with np.load(snapshot.path / "map.npz", allow_pickle=False) as archive:
+            found = {name: archive[name] for name in archive.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+        return []  # a cache that cannot be read is drawn anew
     rows = found.pop("rows", np.zeros(0, np.int64))
     is_ours = len(rows) > 0 and rows.max() < len(snapshot.assignments) and set(found) == set(titles)
     if not is_ours or any(points.shape != (len(rows), 2) for points in found.values()):

@@ -125,8 +125,8 @@ class Journal:
 
     def write(self, epoch: int, validation: Validation, row: Mapping[str, Any]) -> None:
         """Record an epoch, counted from 1: its row of metrics, its snapshot if it is the best, and the checkpoint."""
-        self.metrics.append({name: _json_number(value) for name, value in row.items()})
         is_better = validation.is_better_than(self.best)
+        self.metrics.append({name: _json_number(value) for name, value in row.items()} | {"is_best": is_better})
         if is_better:
             self.best, self.best_epoch = validation, epoch
             self._snapshot = {name: value.detach().clone() for name, value in module_tensors(self.modules).items()}

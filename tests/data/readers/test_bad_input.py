@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 
 from shoal.data.readers import read_collection
 from shoal.data.readers.tables import read_table
@@ -208,3 +209,17 @@ def test_all_images_labeled_and_none_labeled_are_both_readable(make_images: Make
     root = make_images(["cat/a.png", "dog/b.png"])
     assert read_collection(root).count() == "2 images, 2 labeled in 2 categories, 0 unlabeled"
     assert read_collection(root / "cat").count() == "1 image, none labeled, 1 unlabeled"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_link_to_a_folder_above_is_not_followed_and_one_to_elsewhere_is_told(tmp_path: Path) -> None:
+    photos, elsewhere = tmp_path / "photos", tmp_path / "elsewhere"
+    for folder in (photos, elsewhere):
+        folder.mkdir()
+        Image.new("RGB", (8, 8)).save(folder / "a.png")
+    (photos / "up").symlink_to(tmp_path)
+    (photos / "out").symlink_to(elsewhere)
+    found = read_collection(photos)
+    assert found.names == ("a.png", "out/a.png")
+    assert any("not followed: up" in note for note in found.notes)
+    assert any("outside this one followed: out" in note for note in found.notes)

@@ -24,6 +24,7 @@ class _Found:
     dead_links: list[str] = field(default_factory=list)
     doubled_links: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,11 @@ def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
 def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
     """List every image under `root`, at any depth; hidden files and folders (a leading dot) are left out.
 
-    Each real folder is read once, so links that loop or meet end; a link to a folder that was read already is counted.
+    Each real folder is read once, so links that loop or meet end; a link to a folder that was read already, or that
+    holds `root`, is counted and not followed. Folders outside `root` that a link leads to are read and counted.
     """
     found = _Found()
+    home = root.resolve()
     read: set[tuple[int, int]] = set()
     folders: list[str] = [""]
     links: list[str] = []
@@ -63,11 +66,17 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
         # Real folders first: where a folder is reached both directly and through a link, its own name wins.
         folder = folders.pop() if folders else links.pop(0)
         path = root / folder
-        status = path.stat()
-        identity = (status.st_dev, status.st_ino)
-        if identity in read:
+        try:
+            status = path.stat()
+        except OSError:
+            found.closed.append(folder)
+            continue
+        identity, target = (status.st_dev, status.st_ino), path.resolve()
+        if identity in read or (folder and home.is_relative_to(target)):
             found.doubled_links.append(folder)
             continue
+        if path.is_symlink() and not target.is_relative_to(home):
+            found.outside.append(folder)
         read.add(identity)
         for entry, name in _entries(path, folder, found):
             if not _is_folder(entry):
@@ -111,7 +120,8 @@ def _sort_file(entry: "os.DirEntry[str]", name: str, found: _Found) -> None:
     if entry.name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
         found.tables.append(name)
     elif suffix not in IMAGE_SUFFIXES:
-        found.other[suffix or "no suffix"] += suffix not in TABLE_SUFFIXES
+        if suffix not in TABLE_SUFFIXES:
+            found.other[suffix or "no suffix"] += 1
     elif not _is_plain_file(entry):
         found.dead_links.append(name)
     elif not _is_utf8(name):
@@ -146,6 +156,8 @@ def _notes(found: _Found) -> tuple[str, ...]:
         notes.append(
             f"{n_links:,} link(s) to a folder that is read already, not followed: {_first(found.doubled_links)}"
         )
+    if found.outside:
+        notes.append(f"{len(found.outside):,} link(s) to folders outside this one followed: {_first(found.outside)}")
     if found.closed:
         notes.append(
             f"{len(found.closed):,} folder(s) may not be opened: {_first(found.closed)}; check the permissions"

@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from shoal.report.figures.style import INK, KNOWN, MUTED, NOVEL, PAPER, THIRD, new_figure, plain, styled
 from shoal.report.snapshot import NotInRun, Snapshot
@@ -24,6 +24,11 @@ def n_clusters_curve(run: Run) -> Figure:
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     dense = len(numbers) > 60
+    if max(numbers) > 10 * max(min(numbers), 1):
+        axes.set_xscale("log")  # the numbers that matter are the small ones
+        axes.xaxis.set_major_formatter(ScalarFormatter())
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.plot(numbers, _percents(accuracies), color=KNOWN, marker="" if dense else "o", markersize=3.5, linewidth=1.8)
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
@@ -33,7 +38,6 @@ def n_clusters_curve(run: Run) -> Figure:
     word = "given" if estimate.get("is_given") else "chosen"
     _mark(axes, estimate["n_clusters"], f"{word}: {estimate['n_clusters']}")
     axes.set(xlabel="number of clusters, K", ylabel="labeled accuracy, %")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
@@ -60,9 +64,9 @@ def training_curves(run: Run) -> Figure:
     rows = Snapshot.of(run).metrics
     panels = [
         ("loss", (("loss", "total", "-", INK), ("loss_supervised", "supervised", "--", KNOWN),
-                  ("loss_unsupervised", "unsupervised", ":", NOVEL))),
+                  ("loss_shifted", "mean-shifted", ":", NOVEL), ("loss_contrastive", "contrastive", ":", NOVEL))),
         ("validation accuracy, %", (("validation_accuracy", "", "-", KNOWN),)),
-        ("learning rate", (("learning_rate", "", "-", THIRD),)),
+        ("learning rate", (("lr", "", "-", THIRD),)),
     ]  # fmt: skip
     drawn = [(label, lines) for label, lines in panels if any(_points(rows, key) for key, *_ in lines)]
     if not drawn:
@@ -75,6 +79,8 @@ def training_curves(run: Run) -> Figure:
         first = first or axes
         for key, name, style, color in lines:
             points = _points(rows, key)
+            if not points:
+                continue
             values = [value for _, value in points]
             values = _percents(values) if key.endswith("accuracy") else values
             few = "o" if len(points) < 30 else ""
@@ -96,7 +102,7 @@ def training_curves(run: Run) -> Figure:
 def shift_accuracy(run: Run) -> Figure:
     """Labeled accuracy after each mean shift, the stopping point marked."""
     shifts = Snapshot.of(run).part("shifts", "Accuracy over mean shifts is left out: the run does not hold it.")
-    accuracies = shifts.get("accuracies") or []
+    accuracies = [value for value in shifts.get("accuracies") or [] if value is not None]  # null: nothing is labeled
     if not accuracies:
         raise NotInRun("Accuracy over mean shifts is left out: no image was labeled to measure it with.")
     figure = new_figure(*SIZE)
@@ -115,7 +121,8 @@ def _mark(axes: Axes, x: float, text: str) -> None:
     """A dashed line with a word beside it, on the side where there is room."""
     axes.axvline(x, color=INK, linestyle=(0, (4, 3)), linewidth=1)
     low, high = axes.get_xlim()
-    is_left = x > (low + high) / 2
+    middle = (low * high) ** 0.5 if axes.get_xscale() == "log" else (low + high) / 2
+    is_left = x > middle
     axes.annotate(
         text, (x, 1), xycoords=("data", "axes fraction"), xytext=(-5 if is_left else 5, -2), textcoords="offset points",
         ha="right" if is_left else "left", va="bottom", fontsize=8.5, color=INK, annotation_clip=False,
