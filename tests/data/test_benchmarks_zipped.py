@@ -1,0 +1,89 @@
+"""Benchmarks read in place from a zip archive of class folders."""
+
+import copy
+import io
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.data.benchmarks import load_split, read_benchmark
+from shoal.data.benchmarks.pool import ORDER_IS_LOST
+from shoal.data.benchmarks.zipped import ZipImages
+from shoal.data.pixels import load_pixels
+from shoal.data.splits import known_novel_split
+from shoal.errors import DataError
+
+CLASSES = load_split("cub").class_names or ()
+
+
+def write_zip(file: Path, members: list[str]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        for i, member in enumerate(members):
+            buffer = io.BytesIO()
+            Image.new("RGB", (4, 4), (i % 256, i // 256, 0)).save(buffer, "PNG")
+            archive.writestr(member, buffer.getvalue())
+
+
+def test_a_zip_is_read_in_place_in_the_order_of_its_members(tmp_path: Path) -> None:
+    """CUB's archive keeps the official order, in which the names of a class are not sorted."""
+    split, classes = load_split("cub"), CLASSES
+    members = [f"train/{c}/{c}_{i}.png" for c in classes for i in (2, 0, 1)]
+    write_zip(tmp_path / "cub200-train.zip", members)
+    found = read_benchmark("cub", tmp_path)
+    ids = np.repeat(np.arange(200), 3)
+    drawn = known_novel_split(ids, split.known, 0.5)
+    expected = dict(zip(members, drawn.tolist(), strict=True))
+    assert dict(zip(found.collection.names, found.collection.labels.tolist(), strict=True)) == expected
+    for i in (0, 1, 599):  # each image is the one of its name
+        number = members.index(found.collection.names[i])
+        assert found.collection.source(i).getpixel((0, 0)) == (number % 256, number // 256, 0)
+
+
+def test_a_zip_unpacked_beside_itself_gives_files_in_the_order_of_the_archive(tmp_path: Path) -> None:
+    """The same labeled images as in place; without the archive its order is lost, and so is that draw."""
+    file = tmp_path / "cub200-train.zip"
+    write_zip(file, [f"train/{c}/{c}_{i}.png" for c in CLASSES for i in (2, 0, 1)])
+    in_place = read_benchmark("cub", tmp_path).collection
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(tmp_path)
+    unpacked = read_benchmark("cub", tmp_path).collection
+    assert (in_place.root, unpacked.root) == (None, tmp_path)
+    assert unpacked.names == in_place.names
+    assert (unpacked.labels == in_place.labels).all()
+    file.unlink()
+    alone = read_benchmark("cub", tmp_path).collection
+    assert ORDER_IS_LOST in alone.notes
+    assert alone.names == in_place.names
+    assert (alone.labels != in_place.labels).any()
+
+
+def test_threads_read_a_zip_together(tmp_path: Path) -> None:
+    members = [f"train/{c}/{c}.png" for c in CLASSES]
+    write_zip(tmp_path / "cub200-train.zip", members)
+    collection = read_benchmark("cub", tmp_path).collection
+    pixels = load_pixels(collection, size=4, cache=tmp_path / "cache", n_workers=8)
+    assert not pixels.skipped
+    assert pixels[:][:, 0, 0, 0].tolist() == [members.index(name) for name in collection.names]
+
+
+def test_a_forked_or_copied_reader_opens_the_zip_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes that share one open file share its position, and would read each other's bytes."""
+    write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in CLASSES])
+    images = read_benchmark("cub", tmp_path).collection.images
+    assert isinstance(images, ZipImages)
+    before = images.archive._here()
+    assert images.archive._here() is before
+    copied = copy.deepcopy(images)
+    assert copied.archive._here() is not before
+    monkeypatch.setattr("shoal.data.benchmarks.zipped.os.getpid", lambda: -1)
+    assert images.archive._here() is not before
+    assert images[7].getpixel((0, 0)) == copied[7].getpixel((0, 0)) == (7, 0, 0)
+
+
+def test_a_broken_zip_is_bad_data(tmp_path: Path) -> None:
+    (tmp_path / "cub200-train.zip").write_bytes(b"not a zip")
+    with pytest.raises(DataError, match=r"cub200-train\.zip: cannot be read as a zip archive"):
+        read_benchmark("cub", tmp_path)
