@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.errors import ShoalError
+from shoal.files import write_text
 
 VERSION = 1
 """Raised whenever decoding changes, so that pixels decoded in another way are not found."""
@@ -105,15 +106,7 @@ def write_index(folder: Path, index: Index) -> None:
             "fingerprints": [mark for mark, _ in marks],
             "rows": [row for _, row in marks],
         }
-        temporary = folder / f"{INDEX}.{os.getpid()}.tmp"
-        try:
-            with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
-                json.dump(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(folder / INDEX)
-        finally:
-            temporary.unlink(missing_ok=True)
+    write_text(folder / INDEX, json.dumps(content))
 
 
 def open_rows(folder: Path, index: Index, size: int) -> NDArray[np.uint8]:
