@@ -16,6 +16,8 @@ def discover(
     labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
     labeled: Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")] = None,
     unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
+    path_column: Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")] = None,
     encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
@@ -43,7 +45,14 @@ def discover(
     from shoal.discovery.settings import choose_settings
     from shoal.discovery.validation import check_collection
 
-    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
+    collection = read_collection(
+        images,
+        labels,
+        labeled=labeled,
+        unlabeled=unlabeled,
+        path_column=path_column,
+        label_column=label_column,
+    )
     say(collection.describe())
     settings = choose_settings(
         recipe=recipe,

@@ -78,6 +78,8 @@ def _spread(estimate: dict[str, Any]) -> str:
         best = max(accuracies)
         near = [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
         said.append(f"Of {len(numbers)} numbers tried, {span(near)} fit the labeled images within a point of the best.")
+        if not min(near) <= estimate.get("n_clusters", near[0]) <= max(near):
+            said.append("The estimate lies outside that range, because it also weighs unlabeled images: be wary of it.")
     return " ".join(said)
 
 

@@ -220,8 +220,10 @@ def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
 
 def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
     if source is None or not hasattr(source, "__len__") or isinstance(source, Mapping | bytes):
+        kind = "nothing" if source is None else type(source).__name__
         raise UsageError(
-            f"source: found {type(source).__name__}, expected a folder, a table, or a list of images or paths"
+            f"images: found {kind}, expected a folder, a table, or a list of images or paths; or give --labeled and "
+            "--unlabeled"
         )
     cells = [None] * len(source) if labels is None or labels is False else _as_list(labels)
     if len(cells) != len(source):

@@ -41,7 +41,8 @@ def read_table(file: str | os.PathLike[str]) -> Table:
     """Read a csv, tsv, jsonl or parquet file; text must be UTF-8 (a byte order mark is fine)."""
     path = Path(os.path.abspath(file))  # noqa: PTH100
     if not path.is_file():
-        raise DataError(f"{path}: no such file; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels")
+        what = "found a folder" if path.is_dir() else "no such file"
+        raise DataError(f"{path}: {what}; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels")
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
         raise DataError(
@@ -78,7 +79,7 @@ def require_column(table: Table, accepted: Sequence[str], chosen: str | None, wh
     if column is None:
         raise DataError(
             f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of {', '.join(accepted)}; "
-            f"rename it, or name it with {what}_column"
+            f"rename it, or name it with --{what}-column ({what}_column in Python)"
         )
     return column
 
