@@ -56,6 +56,8 @@ def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: n
     assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]
     run.write_array("frozen", x)
     assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]  # not trained
+    run.write_json("shifts", {"accuracies": [0.9, 0.8, 0.7], "chosen": 0})
+    assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}  # nor shifted
     run.append_metrics({"epoch": 1, "loss": 1.0})
     assert list(stages(Snapshot(run)).values()) == ["Before training", "After training"]
     assert [layout.stage for layout in pca_layouts(run)] == ["frozen", "embeddings"]

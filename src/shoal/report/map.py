@@ -58,6 +58,8 @@ def stages(run: Snapshot) -> dict[str, str]:
     here = [name for name in STAGES if run.rows_of(name) is not None]
     if not run.metrics and "embeddings" in here and "frozen" in here:
         here.remove("frozen")  # nothing was trained: both hold the same
+    if "embeddings" in here and "shifted" in here and run.has("shifts.json") and run.json("shifts").get("chosen") == 0:
+        here.remove("shifted")  # no shift was made
     if not here:
         raise NotInRun("The map is left out: the run holds no embeddings.")
     titles = {name: STAGES[name] for name in here[:2]}
