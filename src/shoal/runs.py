@@ -41,6 +41,9 @@ PARTS = (
 )
 """The files a run may hold; with `force` these, and snapshots of training, are removed and nothing else."""
 
+UNSURE_BELOW = 0.5
+"""An image is unsure when its confidence, the share of its neighbors in its own category, is below this."""
+
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, while training goes on."""
 

@@ -10,10 +10,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.categories import NONE, Membership
-from shoal.runs import Assignment, Category
-
-UNSURE_BELOW = 0.5
-"""An image is unsure when fewer than this share of its neighbors are in its category."""
+from shoal.runs import UNSURE_BELOW, Assignment, Category
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""

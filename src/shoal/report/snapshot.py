@@ -10,10 +10,7 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
-from shoal.runs import Assignment, Category, Run
-
-UNSURE_BELOW = 0.5
-"""An image whose confidence is lower, or that has no category, counts as unsure."""
+from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
 
 NO_CATEGORY = -1
 """The category id of an image that is possibly new."""
