@@ -182,7 +182,7 @@ def _options(chosen: argparse.Namespace) -> dict[str, Options]:
     """CUB as the recipe says; CIFAR-100, eight times as many images, smaller and shorter."""
     extra = {name: yaml.safe_load(value) for name, _, value in (text.partition("=") for text in chosen.set)}
     if chosen.rehearse:
-        extra |= {"training.batch_size": 64, "head.width": 32, "head.dim": 16}
+        extra |= {"training.batch_size": 64, "head.width": 32, "head.dim": 16, "head.bottleneck": 8}
     sizes = {"cub": chosen.input_size, "cifar100": chosen.cifar_input_size}
     epochs = {"cub": chosen.epochs, "cifar100": chosen.cifar_epochs}
     return {

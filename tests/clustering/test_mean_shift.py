@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from shoal.clustering.mean_shift import (
     NeighborAttention,
@@ -207,3 +208,29 @@ def test_cpu_and_gpu_shift_to_the_same_place_bit_for_bit() -> None:
         points.cuda(), points.cuda(), Neighbors(lists.indices.cuda(), lists.similarities.cuda()), ShiftSettings()
     )
     assert torch.equal(on_gpu.cpu(), shift(points, points, lists, ShiftSettings()))
+
+
+@pytest.mark.parametrize("kernel", ["knn", "uniform", "gaussian"])
+def test_a_detached_norm_leaves_the_value_and_lets_no_gradient_through_the_length(kernel):
+    """Of z = m / |m| with |m| a constant, the gradient in the point is its own weight in m over |m|."""
+    points = F.normalize(torch.randn(6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0)), dim=1)
+    bank = F.normalize(points + 0.1 * points.flip(0), dim=1)
+    settings = ShiftSettings(kernel=kernel, n_neighbors=3, min_similarity=0.2, bandwidth=0.5)
+    neighbors = find_neighbors(points, bank, settings)
+    points.requires_grad_()
+    plain, found = (shift(points, bank, neighbors, settings, detach_norm=detach) for detach in (False, True))
+    torch.testing.assert_close(found, plain)
+    (gradient,) = torch.autograd.grad(found.sum(), points)
+    own = 0.5 if kernel == "knn" else 1.0
+    moved = own * points + (bank[neighbors.indices] * weights_of(kernel, neighbors, settings)[:, :, None]).sum(dim=1)
+    torch.testing.assert_close(gradient, (own / moved.norm(dim=1, keepdim=True)).expand_as(gradient).detach())
+    (through,) = torch.autograd.grad(plain.sum(), points)
+    assert not torch.allclose(through, gradient)
+
+
+def weights_of(kernel, neighbors, settings):
+    if kernel == "knn":
+        return torch.full_like(neighbors.similarities, 0.5 / 3)
+    if kernel == "uniform":
+        return (neighbors.similarities >= settings.min_similarity).double()
+    return torch.exp((neighbors.similarities - 1) / (2 * settings.bandwidth**2))

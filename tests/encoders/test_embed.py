@@ -73,7 +73,7 @@ def test_the_crop_keeps_seven_eighths():
 
 
 def test_the_head_is_applied_and_its_embeddings_are_unit_rows(pixels):
-    encoder, head = tiny_encoder(), Head(7, HeadSettings(width=16, dim=5))
+    encoder, head = tiny_encoder(), Head(7, HeadSettings(width=16, dim=5, bottleneck=4))
     embeddings = embed(pixels, encoder, head=head)
     assert embeddings.shape == (23, 5)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(23))

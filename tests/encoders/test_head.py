@@ -22,7 +22,7 @@ def shapes(head):
 
 
 def test_the_papers_head_has_three_wide_layers_and_768_outputs():
-    head = Head(768)
+    head = Head(768, HeadSettings(kind="paper"))
     assert shapes(head) == [(2048, 768), (2048, 2048), (2048, 2048), (768, 2048)]
     assert [type(layer) for layer in head.layers[1::2]] == [nn.GELU] * 3
     assert head.output is None
@@ -48,7 +48,7 @@ def test_embeddings_are_unit_rows(features, kind):
 def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width):
     """Short outputs would make the first gradient, which is divided by their length, as large as they are short."""
     torch.manual_seed(0)
-    head, features = Head(64, HeadSettings(width=width, dim=64)), torch.randn(50, 64)
+    head, features = Head(64, HeadSettings(kind="paper", width=width, dim=64)), torch.randn(50, 64)
     ratio = head.layers(features).norm(dim=1).mean() / features.norm(dim=1).mean()
     assert 0.1 < ratio < 3
 
@@ -81,7 +81,7 @@ def test_compact_embeddings_are_the_cholesky_isometry(bottleneck, features):
 
 
 def test_the_papers_head_is_its_own_compact_form(features):
-    head = Head(20, HeadSettings(width=32, dim=24))
+    head = Head(20, HeadSettings(kind="paper", width=32, dim=24))
     embeddings = head(features)
     assert head.basis() is None
     assert compact(embeddings, None) is embeddings

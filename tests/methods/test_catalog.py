@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
@@ -56,8 +58,8 @@ def test_the_recipes_of_gcd_hold_its_published_values(encoder):
 
 def test_the_default_recipe_of_gcd_trains_as_that_of_cms_does():
     ours, theirs = load_recipe(method="cms"), load_recipe(method="gcd")
-    assert (ours.training, ours.head, ours.n_tail_blocks) == (theirs.training, theirs.head, theirs.n_tail_blocks)
-    assert (theirs.training.lr, theirs.n_tail_blocks, theirs.loss.temperature) == (0.01, 5, 1.0)
+    assert replace(ours.training, lr=theirs.training.lr) == theirs.training
+    assert ours.n_tail_blocks == theirs.n_tail_blocks == 5
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,6 @@ def test_an_unknown_recipe_lists_the_nearest():
         ("loss: {temperature: -1}", "loss.temperature: found -1"),
         ("loss: {supervised_weight: 1.5}", "expected λ in"),
         ("training: {bank: rows}", "bank: found 'rows'"),
-        ("loss: {detach_norm: true}\ninference: {shift: {kernel: gaussian}}", "detach_norm goes with the plain mean"),
         ("training: {bank: views}\ninference: {shift: {retrieval: random}}", "goes with the k nearest only"),
         ("heads: {}", "unknown setting 'heads'; did you mean 'head'"),
     ],

@@ -19,7 +19,9 @@ from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
 SETTINGS = GcdSettings(
-    head=HeadSettings(width=32, dim=12), training=TrainSettings(epochs=2, batch_size=16, lr=0.01), n_init=3
+    head=HeadSettings(width=32, dim=12, bottleneck=8),
+    training=TrainSettings(epochs=2, batch_size=16, lr=0.01),
+    n_init=3,
 )
 
 

@@ -59,6 +59,7 @@ OPTIONS = Options(
         "training.batch_size": 16,
         "head.width": 32,
         "head.dim": 12,
+        "head.bottleneck": 8,
     },
 )
 

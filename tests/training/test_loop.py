@@ -15,6 +15,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.training.loop import train
 from shoal.training.objective import Objective
 from shoal.training.trainer import TrainingData
+from shoal.training.views import ViewSettings
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
@@ -155,18 +156,54 @@ def test_without_validation_images_the_last_snapshot_is_kept(toy):
     assert trained.metrics[0]["validation_accuracy"] is None
 
 
-def test_the_loss_never_sees_a_validation_image(toy):
-    """Scrambling the pixels and labels of validation images changes no weight of a run that ends at its last epoch."""
-    data = toy.data()
+@pytest.mark.parametrize("trains_on_validation", [True, False])
+def test_the_loss_never_sees_a_label_of_a_validation_image(toy, trains_on_validation):
+    """Scrambling labels of validation images, and their pixels where they are not trained on, changes no weight."""
+    data = replace(toy.data(), trains_on_validation=trains_on_validation)
     rng, pixels, labels = np.random.default_rng(5), data.pixels.copy(), data.labels.copy()
-    pixels[data.validation] = rng.integers(0, 256, size=pixels[data.validation].shape)
     labels[data.validation] = rng.permutation(labels[data.validation])
+    if not trains_on_validation:
+        pixels[data.validation] = rng.integers(0, 256, size=pixels[data.validation].shape)
     found = []
-    for each in (data, TrainingData(pixels=pixels, labels=labels, validation=data.validation)):
+    for each in (data, replace(data, pixels=pixels, labels=labels)):
         networks = toy.networks()
         train(each, *networks, toy.settings(epochs=1))
         found.append(weights(networks))
+    assert not np.array_equal(labels, data.labels)
     assert same(*found)
+
+
+def test_validation_images_are_trained_on_as_unlabeled_ones_unless_told_otherwise(toy):
+    data = toy.data()
+    assert len(data.training) == len(data.labels)
+    assert (data.training_labels[data.validation] == -1).all()
+    apart = replace(data, trains_on_validation=False)
+    assert np.array_equal(apart.training, np.setdiff1d(np.arange(48), data.validation))
+    assert np.array_equal(apart.training_labels, data.labels[apart.training])
+
+
+@pytest.mark.parametrize("bank", ["images", "views"])
+def test_a_run_with_a_pool_of_views_resumes_to_the_same_weights(toy, tmp_path, bank):
+    settings = toy.settings(views=ViewSettings(pool=3), bank=bank)
+    networks = toy.networks(denominator="reference")
+    whole = train(toy.data(), *networks, settings, folder=tmp_path / "whole")
+    expected = weights(networks)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            toy.data(), *toy.networks(denominator="reference"), settings, folder=tmp_path / "cut", on_epoch=_stop_at(2)
+        )
+    networks = toy.networks(denominator="reference")
+    resumed = train(toy.data(), *networks, settings, folder=tmp_path / "cut", resume=True)
+    assert same(weights(networks), expected)
+    assert torch.equal(resumed.embeddings, whole.embeddings)
+
+
+def _stop_at(epoch):
+    def stop(row):
+        if row["epoch"] == epoch:
+            raise KeyboardInterrupt
+
+    return stop
 
 
 @pytest.mark.parametrize(
@@ -230,14 +267,14 @@ def test_every_epoch_is_told_with_its_row(toy):
 def test_progress_counts_every_step_of_the_run(toy):
     seen = []
     train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
-    assert seen == [(i, 12) for i in range(1, 13)]
+    assert seen == [(i, 18) for i in range(1, 19)]
 
 
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
     """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
     networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
     before = weights(networks[:2])
-    settings = toy.settings(epochs=1, batch_size=32, weight_decay=0.0, max_gradient=0.5)
+    settings = toy.settings(epochs=1, batch_size=48, weight_decay=0.0, max_gradient=0.5)
     trained = train(toy.data(), *networks, settings)
     moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks[:2]), strict=True)) ** 0.5
     assert trained.metrics[0]["gradient"] > 100
@@ -245,13 +282,13 @@ def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
 
 
 def test_a_batch_larger_than_the_training_images_is_refused(toy):
-    with pytest.raises(UsageError, match="batch_size: found 40, but there are only 32 images"):
-        train(toy.data(), *toy.networks(), toy.settings(batch_size=40))
+    with pytest.raises(UsageError, match="batch_size: found 49, but there are only 48 images"):
+        train(toy.data(), *toy.networks(), toy.settings(batch_size=49))
 
 
 def test_more_neighbors_than_images_are_refused(toy):
     with pytest.raises(UsageError, match="lower k"):
-        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=32)), toy.settings())
+        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=48)), toy.settings())
 
 
 TWO = """

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from shoal.errors import UsageError
-from shoal.training.losses import LossSettings, contrastive_loss, detached_shift, supervised_loss
+from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 
 
 @pytest.fixture
@@ -110,17 +110,6 @@ def test_gradients_of_both_losses_are_those_of_finite_differences(views):
 def test_very_small_temperatures_stay_finite(views):
     assert contrastive_loss(views.float(), 0.001).isfinite()
     assert supervised_loss(views.float(), LABELS, 0.001).isfinite()
-
-
-def test_a_detached_shift_has_the_value_of_the_plain_one_and_no_gradient_through_its_length(views):
-    points, centers = views[:6].clone().requires_grad_(), views[6:]
-    plain = F.normalize(0.5 * points + 0.5 * centers, dim=1)
-    found = detached_shift(points, centers, 0.5)
-    torch.testing.assert_close(found, plain)
-    direction = torch.ones_like(points)
-    (gradient,) = torch.autograd.grad((found * direction).sum(), points)
-    length = (0.5 * points + 0.5 * centers).norm(dim=1, keepdim=True)
-    torch.testing.assert_close(gradient, 0.5 * direction / length.detach())
 
 
 @pytest.mark.parametrize(

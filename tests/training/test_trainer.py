@@ -38,7 +38,7 @@ def test_a_bank_of_views_has_two_rows_an_image(toy):
     networks, settings = toy.networks(denominator="reference"), toy.settings(bank="views", epochs=2)
     trainer = Trainer(toy.data(), *networks, settings)
     trainer.prepare()
-    assert len(trainer.renew_bank(0).rows) == 2 * 32
+    assert len(trainer.renew_bank(0).rows) == 2 * 48
     assert math.isfinite(trainer.run_epoch(0)["loss"])
 
 

@@ -78,26 +78,29 @@ class NeighborAttention(nn.Module):
         return weights
 
 
-def mean_shift(points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float) -> Tensor:
+def mean_shift(points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float, detach_norm: bool = False) -> Tensor:
     """Move each point toward the mean of its neighbors in `bank`: norm((1 - α)·point + (α/k)·Σ neighbors), eq. 4-5.
 
     `points` (N, D), `bank` (M, D), `neighbors` (N, k) rows of `bank`. Returns a new (N, D) tensor of unit rows,
     differentiable in `points` and `bank`. A point whose mean is the zero vector has nowhere to go and stays.
+    `detach_norm` takes the length that is divided by as a constant: the value is the same, its gradient is not.
     """
     if not 0 <= alpha <= 1:
         raise UsageError(f"alpha: found {alpha}, expected a number in [0, 1]; the paper uses 0.5")
     total = bank[neighbors[:, 0]]  # (N, D)
     for rank in range(1, neighbors.shape[1]):
         total = total + bank[neighbors[:, rank]]
-    return _onto_sphere((1 - alpha) * points + (alpha / neighbors.shape[1]) * total, points)
+    return _onto_sphere((1 - alpha) * points + (alpha / neighbors.shape[1]) * total, points, detach_norm)
 
 
-def weighted_shift(points: Tensor, bank: Tensor, neighbors: Tensor, own: float, weights: Tensor) -> Tensor:
+def weighted_shift(
+    points: Tensor, bank: Tensor, neighbors: Tensor, own: float, weights: Tensor, *, detach_norm: bool = False
+) -> Tensor:
     """As `mean_shift`, with the weight `own` on each point and `weights` (N, k) on its neighbors."""
     total = own * points  # (N, D)
     for rank in range(neighbors.shape[1]):
         total = total + weights[:, rank, None] * bank[neighbors[:, rank]]
-    return _onto_sphere(total, points)
+    return _onto_sphere(total, points, detach_norm)
 
 
 def find_neighbors(
@@ -141,6 +144,7 @@ def shift(
     settings: ShiftSettings,
     *,
     attention: NeighborAttention | None = None,
+    detach_norm: bool = False,
 ) -> Tensor:
     """Move each point one step as the settings say: the one entry of training and inference.
 
@@ -149,14 +153,14 @@ def shift(
     """
     if settings.kernel != "knn":
         weights = _kernel_weights(neighbors.similarities.detach(), settings).to(points.dtype)
-        return weighted_shift(points, bank, neighbors.indices, 1.0, weights)
+        return weighted_shift(points, bank, neighbors.indices, 1.0, weights, detach_norm=detach_norm)
     indices = neighbors.first(settings.n_neighbors).indices
     if settings.aggregation == "mean":
-        return mean_shift(points, bank, indices, alpha=settings.alpha)
+        return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
     if attention is None:
         raise UsageError("aggregation 'attention' needs the learned NeighborAttention; pass attention=")
     weights = settings.alpha * attention(points, bank[indices])  # (N, k)
-    return weighted_shift(points, bank, indices, 1 - settings.alpha, weights)
+    return weighted_shift(points, bank, indices, 1 - settings.alpha, weights, detach_norm=detach_norm)
 
 
 def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:
@@ -166,8 +170,9 @@ def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:
     return torch.exp((cosines.double() - 1) / (2 * settings.bandwidth**2))
 
 
-def _onto_sphere(moved: Tensor, before: Tensor) -> Tensor:
-    squared = tree_sum(moved.double().square())[:, None]  # (N, 1)
+def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
+    measured = moved.detach() if detach_norm else moved
+    squared = tree_sum(measured.double().square())[:, None]  # (N, 1)
     is_zero = squared == 0
     length = torch.where(is_zero, 1.0, squared).sqrt()
     return torch.where(is_zero, before, (moved / length).to(before.dtype))

@@ -86,6 +86,7 @@ class MobileBlock(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into another."""
+        features = features.contiguous(memory_format=torch.channels_last)  # kept tokens come with channels first
         out: Tensor = self.layers(features)
         return out + features if self.has_skip else out
 

@@ -48,8 +48,6 @@ class CmsSettings:
 
     def __post_init__(self) -> None:
         shift = self.inference.shift
-        if self.loss.detach_norm and (shift.kernel, shift.aggregation) != ("knn", "mean"):
-            raise UsageError("loss.detach_norm goes with the plain mean of the k nearest only; turn one of them off")
         if self.training.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
             raise UsageError("training.bank 'views' goes with the k nearest only; use bank 'images'")
 

@@ -14,7 +14,7 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.encoders.embed import ImageRows, Progress, check_pixels
 from shoal.errors import DataError, UsageError
-from shoal.training.tokens import TokenCache
+from shoal.training.tokens import TokenCache, ViewPool
 from shoal.training.trainer import TrainingData
 
 
@@ -27,11 +27,15 @@ class Task:
     labels: Ints
     """(N,) -1 for unlabeled."""
     validation: Ints | None = None
-    """Rows set aside from the loss, to choose K and the snapshot."""
+    """Rows whose labels are kept from the loss, to choose K and the snapshot."""
+    trains_on_validation: bool = True
+    """Whether the loss sees these images, unlabeled; False for a protocol in which they stand for unseen ones."""
     n_clusters: int | None = None
     """K where it is known; None: estimated."""
     tokens: TokenCache | None = None
     """The trunk's tokens of these images, where an earlier run with the same encoder has left them."""
+    pool: ViewPool | None = None
+    """The same for a pool of views, of the same seed."""
 
     def __post_init__(self) -> None:
         check_pixels(self.pixels)
@@ -52,7 +56,14 @@ class Task:
     @property
     def training_data(self) -> TrainingData:
         """What the training loop takes of it."""
-        return TrainingData(pixels=self.pixels, labels=self.labels, validation=self.validation, tokens=self.tokens)
+        return TrainingData(
+            pixels=self.pixels,
+            labels=self.labels,
+            validation=self.validation,
+            trains_on_validation=self.trains_on_validation,
+            tokens=self.tokens,
+            pool=self.pool,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,6 +82,7 @@ class Stage:
             pixels=images.pixels,
             labels=labels,
             validation=self.validation(cell),
+            trains_on_validation=cell.setup != "inductive",
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
         )

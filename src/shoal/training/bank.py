@@ -12,7 +12,6 @@ from torch import Tensor
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.encoders.head import compact, expand
-from shoal.training.losses import detached_shift
 
 BankKind = Literal["images", "views"]
 """'images': one row per image, un-augmented. 'views': the released code's, both random views of every image."""
@@ -57,12 +56,9 @@ class Bank:
         """Move `views` (B, D) one step toward their neighbors; gradients flow through the views only."""
         used = neighbors.indices[:, : settings.list_length(len(self.rows))]
         near = expand(self.rows[used].flatten(0, 1), self.basis)  # (B*k, D)
-        if detach_norm:
-            return detached_shift(views, near.view(*used.shape, -1).mean(dim=1), settings.alpha)
         places = torch.arange(used.numel(), device=used.device).view(used.shape)
-        return shift(
-            views, near, Neighbors(places, neighbors.similarities[:, : used.shape[1]]), settings, attention=attention
-        )
+        listed = Neighbors(places, neighbors.similarities[:, : used.shape[1]])
+        return shift(views, near, listed, settings, attention=attention, detach_norm=detach_norm)
 
 
 def collapse_statistics(rows: Tensor) -> dict[str, float]:

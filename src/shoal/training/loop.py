@@ -79,8 +79,7 @@ def train(
     validation = journal.restore_best()
     trainer.forget_embeddings()
     embeddings = trainer.embed_all()
-    if data.tokens is None:
-        trainer.tokens.remove()
+    trainer.clean()
     return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
 
 

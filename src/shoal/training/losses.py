@@ -30,7 +30,8 @@ class LossSettings:
     """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
     positives. 'reference', the released code: the two the other way round."""
     detach_norm: bool = False
-    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly."""
+    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then also
+    pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than the negatives."""
 
     def __post_init__(self) -> None:
         for name in ("temperature", "supervised_temperature"):
@@ -76,13 +77,6 @@ def supervised_loss(views: Tensor, labels: Tensor, temperature: float, *, with_p
     losses = (_log_sum(similarity, ~others) - closeness) * weights * (n_positives > 0)
     # Sums and not a selection of rows: the shape of every tensor stays the same, so nothing waits for the device.
     return losses.sum() / weights.sum().clamp_min(1)
-
-
-def detached_shift(points: Tensor, centers: Tensor, alpha: float) -> Tensor:
-    """The mean shift with the length of the result taken as a constant (the released code's)."""
-    moved = (1 - alpha) * points + alpha * centers
-    length: Tensor = torch.linalg.vector_norm(moved.detach(), dim=1, keepdim=True)
-    return moved / length.clamp_min(1e-12)
 
 
 def _similarity(views: Tensor, temperature: float) -> Tensor:

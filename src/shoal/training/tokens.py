@@ -1,10 +1,12 @@
-"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of the un-augmented images.
+"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of un-augmented images and of views.
 
-The trunk is frozen, so the bank and the validation images need only the tail after the first pass.
-N images, T the shape of one image's tokens, D the dimension of an embedding.
+The trunk is frozen, so the bank and the validation images need only the tail after the first pass, and with a pool of
+views so does training.
+N images, V views of each, T the shape of one image's tokens, D the dimension of an embedding.
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,7 @@ from shoal.encoders.embed import (
 )
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
+from shoal.training.views import ViewSettings, draw_views, make_views
 
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
@@ -45,8 +48,7 @@ class TokenCache:
 
     def remove(self) -> None:
         """Delete the file, where there is one."""
-        if isinstance(self.tokens, np.memmap) and self.tokens.filename is not None:
-            Path(self.tokens.filename).unlink(missing_ok=True)
+        _remove(self.tokens)
 
     def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
         """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
@@ -78,11 +80,78 @@ def cache_tokens(
     check_pixels(pixels)
     images = np.arange(len(pixels)) if images is None else images
     mine = images[shard(len(images))]
-    shape = (len(mine), *_tokens(pixels[:1], encoder).shape[1:])
+
+    def make(rows: slice) -> Tensor:
+        return _trunk_tokens(center_images(to_device(pixels[mine[rows]], encoder.device), encoder), encoder)
+
+    shape = (len(mine), *_token_shape(pixels, encoder))
+    return TokenCache(_keep(make, shape, encoder, batch_size, file, memory, progress), batch_size)
+
+
+class ViewPool:
+    """The trunk's tokens of V random views of each image; a step takes two different ones."""
+
+    def __init__(self, tokens: Tensor | NDArray[np.float16], n_views: int) -> None:
+        self.tokens, self.n_views = tokens, n_views
+
+    def take(self, images: Tensor, draws: Tensor) -> Tensor:
+        """Tokens (2b, T) for `images` (2b,), view 1 of all, then view 2; `draws` (2b, 7) uniform numbers choose."""
+        first, second = draws[:, 0].chunk(2)  # (b,) each
+        one = (first * self.n_views).long()
+        other = (one + 1 + (second * (self.n_views - 1)).long()) % self.n_views
+        rows = images * self.n_views + torch.cat([one, other])  # (2b,)
+        if isinstance(self.tokens, Tensor):
+            return self.tokens[rows].float()
+        return torch.from_numpy(self.tokens[rows.cpu().numpy()]).to(images.device).float()
+
+    def remove(self) -> None:
+        """Delete the file, where there is one."""
+        _remove(self.tokens)
+
+
+def pool_views(
+    pixels: ImageRows,
+    encoder: Encoder,
+    settings: ViewSettings,
+    *,
+    generator: torch.Generator,
+    batch_size: int = 128,
+    file: Path | None = None,
+    memory: int | None = None,
+    progress: Progress | None = None,
+) -> ViewPool:
+    """Run the trunk over `settings.pool` random views of each image and keep its tokens, as `cache_tokens` does.
+
+    Several processes keep all of it each, since a batch may take any image anywhere.
+    """
+    check_pixels(pixels)
+    assert settings.pool is not None
+    draws = draw_views(len(pixels) * settings.pool, generator)  # (N * V, 7)
+    images = torch.arange(len(pixels)).repeat_interleave(settings.pool)  # (N * V,)
+
+    def make(rows: slice) -> Tensor:
+        source, places = take(pixels, images[rows].to(encoder.device), encoder.device)
+        views = make_views(source, places, draws[rows].to(encoder.device), encoder, settings)
+        return _trunk_tokens(views, encoder)
+
+    shape = (len(images), *_token_shape(pixels, encoder))
+    return ViewPool(_keep(make, shape, encoder, batch_size, file, memory, progress), settings.pool)
+
+
+def _keep(
+    make: Callable[[slice], Tensor],
+    shape: tuple[int, ...],
+    encoder: Encoder,
+    batch_size: int,
+    file: Path | None,
+    memory: int | None,
+    progress: Progress | None,
+) -> Tensor | NDArray[np.float16]:
+    """Fill an array of tokens batch by batch: on the device where it fits into `memory` bytes, else in `file`."""
     budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
     kept: Tensor | NDArray[np.float16]
     if 2 * math.prod(shape) <= budget or file is None:
-        with explain_out_of_memory("images", len(images)):
+        with explain_out_of_memory("images", shape[0]):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
     else:
         place = file.with_name(f"{file.name}.{rank()}")
@@ -90,14 +159,19 @@ def cache_tokens(
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
         with explain_out_of_memory("batch_size", batch_size):
-            tokens = _tokens(pixels[mine[start:stop]], encoder)
+            tokens = make(slice(start, stop))
         if isinstance(kept, Tensor):
             kept[start:stop] = tokens
         else:
             kept[start:stop] = tokens.cpu().numpy()
         if progress is not None:
             progress(stop, shape[0])
-    return TokenCache(kept, batch_size)
+    return kept
+
+
+def _remove(tokens: Tensor | NDArray[np.float16]) -> None:
+    if isinstance(tokens, np.memmap) and tokens.filename is not None:
+        Path(tokens.filename).unlink(missing_ok=True)
 
 
 def resident(pixels: ImageRows, device: torch.device, memory: int | None = None) -> ImageRows:
@@ -115,10 +189,14 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
     return to_device(pixels[unique.numpy()], device), inverse.to(device)
 
 
+def _token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
+    return _trunk_tokens(center_images(to_device(pixels[:1], encoder.device), encoder), encoder).shape[1:]
+
+
 @torch.inference_mode()
-def _tokens(pixels: ImageRows, encoder: Encoder) -> Tensor:
+def _trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
     """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
     with autocast(encoder.device):
-        tokens: Tensor = encoder.trunk(center_images(to_device(pixels, encoder.device), encoder))
+        tokens: Tensor = encoder.trunk(images)
     limit = torch.finfo(torch.float16).max
     return tokens.clamp(-limit, limit).half()

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shoal.arrays import Ints, as_labels
+from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.distributed import mean_over_processes, shard, world_size
 from shoal.encoders.embed import ImageRows, Progress, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
@@ -27,12 +27,12 @@ from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, epoch_generator
-from shoal.training.tokens import TokenCache, cache_tokens, resident, take
+from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
 from shoal.training.views import ViewSettings, draw_views, make_views
 
-BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE = range(4)
+BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL = range(5)
 """What an epoch draws random numbers for; each has a generator of its own."""
 
 
@@ -84,9 +84,13 @@ class TrainingData:
     pixels: ImageRows
     labels: Ints
     validation: Ints | None = None
-    """Rows that the loss does not see; None: the last snapshot is kept and no K is estimated."""
+    """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is estimated."""
+    trains_on_validation: bool = True
+    """Whether these images are trained on as unlabeled ones are; else the loss does not see them at all."""
     tokens: TokenCache | None = None
     """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
+    pool: ViewPool | None = None
+    """The same for the pool of views, where the settings ask for one."""
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
@@ -100,7 +104,15 @@ class TrainingData:
     def training(self) -> Ints:
         """The rows the loss sees."""
         rows = np.arange(len(self.labels))
-        return rows if self.validation is None else np.setdiff1d(rows, self.validation)
+        return rows if self.validation is None or self.trains_on_validation else np.setdiff1d(rows, self.validation)
+
+    @property
+    def training_labels(self) -> Ints:
+        """The labels of these rows that the loss sees, -1 elsewhere."""
+        labels = self.labels.copy()
+        if self.validation is not None:
+            labels[self.validation] = UNLABELED
+        return labels[self.training]
 
 
 class Trainer:
@@ -125,7 +137,7 @@ class Trainer:
         )
         self.trunk: nn.Module = torch.compile(encoder.trunk) if settings.compile else encoder.trunk  # type: ignore[assignment]
         self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
-        self.labels = torch.from_numpy(data.labels[data.training]).to(self.device)  # (n,)
+        self.labels = torch.from_numpy(data.training_labels).to(self.device)  # (n,)
         self._embeddings: Tensor | None = None
 
     def prepare(self, token_file: Path | None = None) -> None:
@@ -133,6 +145,23 @@ class Trainer:
         self.pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
         self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
+        self.pool = self.data.pool
+        if self.pool is None and self.settings.views.pool is not None:
+            self.pool = pool_views(
+                self.pixels,
+                self.encoder,
+                self.settings.views,
+                generator=epoch_generator(self.settings.seed, 0, POOL),
+                batch_size=size,
+                file=token_file and token_file.with_name("views.npy"),
+            )
+
+    def clean(self) -> None:
+        """Delete the files of tokens that this trainer has made."""
+        if self.data.tokens is None:
+            self.tokens.remove()
+        if self.data.pool is None and self.pool is not None:
+            self.pool.remove()
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
@@ -150,6 +179,7 @@ class Trainer:
                 "images": _digest(data.pixels),
                 "labels": _digest(data.labels),
                 "validation": None if data.validation is None else _digest(data.validation),
+                "trains_on_validation": data.trains_on_validation,
             },
         }
 
@@ -202,7 +232,7 @@ class Trainer:
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
         """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, 2B, 7)."""
         size, seed = self.settings.batch_size, self.settings.seed
-        batches = balanced_batches(self.data.labels[self.data.training], size, epoch_generator(seed, epoch, BATCHES))
+        batches = balanced_batches(self.data.training_labels, size, epoch_generator(seed, epoch, BATCHES))
         draws = draw_views(2 * batches.numel(), epoch_generator(seed, epoch, VIEWS)).view(len(batches), 2 * size, -1)
         return batches.to(self.device), draws.to(self.device)
 
@@ -241,6 +271,8 @@ class Trainer:
 
     @torch.no_grad()
     def _trunk_tokens(self, images: Tensor, draws: Tensor) -> Tensor:
+        if self.pool is not None:
+            return self.pool.take(self.training[images], draws)
         source, places = take(self.pixels, self.training[images], self.device)
         views = make_views(source, places, draws, self.encoder, self.settings.views)
         with autocast(self.device):

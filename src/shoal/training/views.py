@@ -36,6 +36,9 @@ class ViewSettings:
     released code effectively has it, leaves colours alone."""
     hue: float = 0.0
     """Largest rotation of the hue, in turns, at most 0.5."""
+    pool: int | None = None
+    """How many views of each image to make once and choose from, so that the frozen trunk runs over these alone; None,
+    as in the paper, makes new views in every step."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.flip <= 1:
@@ -44,6 +47,8 @@ class ViewSettings:
             raise UsageError(f"views.jitter: found {self.jitter}, expected a number in [0, 1)")
         if not 0 <= self.hue <= 0.5:
             raise UsageError(f"views.hue: found {self.hue}, expected turns in [0, 0.5]")
+        if self.pool is not None and self.pool < 2:
+            raise UsageError(f"views.pool: found {self.pool}, expected 2 or more, or null for new views in every step")
 
 
 def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
