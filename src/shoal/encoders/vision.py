@@ -8,7 +8,7 @@ are (B, C, H, W) and its feature is the mean over the places of the last feature
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -55,6 +55,15 @@ class Parts:
     feature_dim: int
 
 
+@runtime_checkable
+class Freezable(Protocol):
+    """A module that is faster once it knows that its weights will not change."""
+
+    def freeze(self) -> None:
+        """Prepare for weights that never change again."""
+        ...
+
+
 class Encoder(nn.Module):
     """A model split before its last `n_tail_blocks` blocks; only `tail` has parameters that want gradients.
 
@@ -75,6 +84,8 @@ class Encoder(nn.Module):
         self.trunk = nn.Sequential(parts.stem, *map(Block, parts.blocks[:split])).requires_grad_(False)
         self.tail = nn.Sequential(*map(Block, parts.blocks[split:]), parts.finish).requires_grad_(True)
         parts.finish.requires_grad_(parts.is_finish_trained and n_tail_blocks > 0)
+        for module in [module for module in self.trunk.modules() if isinstance(module, Freezable)]:
+            module.freeze()
         self.register_buffer("_mean", torch.tensor(input_format.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("_std", torch.tensor(input_format.std).view(1, 3, 1, 1), persistent=False)
         self.eval()
