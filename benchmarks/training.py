@@ -29,7 +29,8 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.hub import import_transformers
-from shoal.encoders.vision import Encoder, InputFormat, split_transformer
+from shoal.encoders.splitting import split_model
+from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods.cms import MeanShiftObjective
 from shoal.training import forward
 from shoal.training.losses import LossSettings
@@ -119,7 +120,7 @@ def make_encoder(size: Size) -> Encoder:
     side = size.input_size
     config = transformers.ViTConfig(image_size=side, **({} if size.network == "vit-b16" else small))
     model = transformers.ViTModel(config, add_pooling_layer=False)
-    return Encoder(size.network, split_transformer(model, side), InputFormat(size=side, **IMAGENET), 1)
+    return Encoder(size.network, split_model(model, side), InputFormat(size=side, **IMAGENET), 1)
 
 
 def make_labels(size: Size) -> np.ndarray:
