@@ -1,24 +1,21 @@
 """An epoch of training, ours beside a straightforward loop of the released shape, in one run.
 
     python benchmarks/training.py --device cuda --record benchmarks/results/DATE_HARDWARE_training.md
+    python benchmarks/training.py --device cuda --network efficientnet-lite2 --ours-only    # at 224 px, 6,000 images
     python benchmarks/training.py --device cpu           # efficientnet-lite2 at 128 px, 1,800 images, ours alone
     python benchmarks/training.py --rehearse             # everything, tiny, on the CPU, in about a minute
 
 An epoch is: renew the bank, train on every batch, embed as many validation images again, Ward's tree, sweep of K. The
-straightforward loop decodes a JPEG for every view (by worker processes), computes in float32, sends every image through
-the whole network for the bank, looks neighbors up on the CPU, and uses scipy's Ward and a cut and a matching per K.
-Random weights and synthetic pictures: time does not depend on what is in them.
+parts of a step are timed in one more epoch, waiting for the device after each. The straightforward loop is that of
+`straightforward.py`. Random weights and synthetic pictures: time does not depend on what is in them.
 """
 
 import argparse
 import gc
-import io
 import os
 import platform
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -27,20 +24,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from scipy.cluster.hierarchy import fcluster, linkage
-from scipy.optimize import linear_sum_assignment
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, Dataset
 
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.hub import import_transformers
-from shoal.encoders.vision import Encoder, InputFormat, split_transformer
+from shoal.encoders.splitting import split_model
+from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods.cms import MeanShiftObjective
+from shoal.training import forward
 from shoal.training.losses import LossSettings
 from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+from straightforward import straightforward_epoch
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -50,41 +45,52 @@ class Size:
     """What is trained on what."""
 
     network: str
-    n_images: int
-    n_validation: int
-    side: int
-    batch_size: int
+    n_images: int = 6000
+    n_validation: int = 6000
+    side: int = 256
+    input_size: int = 224
+    batch_size: int = 128
     n_classes: int = 200
     head: HeadSettings = field(default_factory=HeadSettings)
 
 
-GPU = Size(network="vit-b16", n_images=6000, n_validation=6000, side=256, batch_size=128)
-CPU = Size(network="efficientnet-lite2", n_images=1800, n_validation=360, side=146, batch_size=128)
+GPU = Size(network="vit-b16")
+CPU = Size(network="efficientnet-lite2", n_images=1800, n_validation=360, side=146, input_size=128)
 REHEARSAL = Size(
     network="vit-tiny",
     n_images=160,
     n_validation=80,
     side=64,
+    input_size=56,
     batch_size=32,
     n_classes=8,
     head=HeadSettings(width=64, dim=32, bottleneck=16),
 )
 
+PARTS = ("bank", "training", "validation embedding", "tree and K")
+STEP_PARTS = ("cut", "colours and trunk", "tail and head", "loss", "backward", "optimizer")
+
 
 def main() -> None:
     arguments = parse()
     size = REHEARSAL if arguments.rehearse else GPU if arguments.device == "cuda" else CPU
+    size = replace(size, network=arguments.network or size.network)
     device = torch.device("cpu" if arguments.rehearse else arguments.device)
+    torch.backends.cudnn.benchmark = arguments.cudnn_benchmark
+    forward.ON_CUDA = {"backend": "cudagraphs"} if arguments.graphs_only else forward.ON_CUDA
     torch.manual_seed(0)
     rows: list[tuple[str, str]] = []
     check(device, rows)
     images, labels = pictures(size), make_labels(size)
     times = {"ours": ours(size, device, images, labels, compiled=False)}
     if device.type == "cuda":
-        times["ours, compiled trunk"] = ours(size, device, images, labels, compiled=True)
+        name = "ours, CUDA graphs" if arguments.graphs_only else "ours, compiled"
+        times[name] = ours(size, device, images, labels, compiled=True)
+        off = abs(times[name]["first loss"] / times["ours"]["first loss"] - 1)
+        rows.append((f"loss of the first epoch, {name} and ours, relative difference", f"{off:.1e}"))
     if not arguments.ours_only and (device.type == "cuda" or arguments.rehearse):
         times["straightforward"] = straightforward(size, device, images, labels)
-    if device.type == "cuda":
+    if device.type == "cuda" and not arguments.ours_only:
         for n_images in (6_000, 50_000, 127_000):
             rows.append((f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device)))
     report = table(size, device, times, rows)
@@ -97,21 +103,24 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--network", choices=("vit-b16", "efficientnet-lite2"), help="another than the device's own")
     parser.add_argument("--record", type=Path, help="also write the table to this file")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs")
-    parser.add_argument("--ours-only", action="store_true", help="leave the straightforward loop out")
+    parser.add_argument("--ours-only", action="store_true", help="leave the straightforward loop and the memory out")
+    parser.add_argument("--graphs-only", action="store_true", help="compile to CUDA graphs without rewriting kernels")
+    parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN try its algorithms first")
     return parser.parse_args()
 
 
 def make_encoder(size: Size) -> Encoder:
     if size.network == "efficientnet-lite2":
-        return load_encoder(size.network, input_size=128)
+        return load_encoder(size.network, input_size=size.input_size)
     transformers = import_transformers()
     small = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 128}
-    side = 224 if size.network == "vit-b16" else 56
+    side = size.input_size
     config = transformers.ViTConfig(image_size=side, **({} if size.network == "vit-b16" else small))
     model = transformers.ViTModel(config, add_pooling_layer=False)
-    return Encoder(size.network, split_transformer(model, side), InputFormat(size=side, **IMAGENET), 1)
+    return Encoder(size.network, split_model(model, side), InputFormat(size=side, **IMAGENET), 1)
 
 
 def make_labels(size: Size) -> np.ndarray:
@@ -134,20 +143,54 @@ def pictures(size: Size) -> np.ndarray:
 def ours(
     size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray, *, compiled: bool
 ) -> dict[str, float]:
+    torch.manual_seed(0)
     trainer, seconds = make_trainer(size, device, images, labels, compiled=compiled)
     times = {"once": seconds}
     for epoch in range(3):  # the first warms up (and compiles); the better of the others counts
         clock = Clock(device)
         trainer.forget_embeddings()
         clock("bank", lambda: trainer.embed_all())
-        clock("training", lambda epoch=epoch: trainer.run_epoch(epoch))
+        row = clock("training", lambda epoch=epoch: trainer.run_epoch(epoch))
         clock("validation embedding", lambda: trainer.embed_all())
         clock("tree and K", lambda: trainer.validate())
         if epoch == 0:
-            times["first epoch"] = sum(clock.times.values())
+            times |= {"first epoch": sum(clock.times.values()), "first loss": row["loss"]}
         elif "training" not in times or sum(clock.times.values()) < sum(times[name] for name in clock.times):
             times |= clock.times | {"CPU seconds of this process": clock.cpu}
-    return times
+    return times | step_times(trainer, device)
+
+
+def step_times(trainer: Trainer, device: torch.device) -> dict[str, float]:
+    """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
+    clock, passes = Clock(device), trainer.forward
+    places = [(passes, "cut"), (passes, "tokens"), (passes, "embeddings")]
+    places += [(trainer.objective, "forward"), (trainer, "_backward"), (trainer, "_update")]
+    for part, (owner, name) in zip(STEP_PARTS, places, strict=True):
+        setattr(owner, name, timed(clock, part, getattr(owner, name)))
+    trainer.run_epoch(2)
+    return clock.times
+
+
+def timed(clock: "Clock", name: str, work: Callable) -> Callable:
+    return lambda *given, **named: clock(name, lambda: work(*given, **named))
+
+
+def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    encoder = make_encoder(size).to(device)
+    head = Head(encoder.feature_dim, replace(size.head, kind="bottleneck")).to(device)
+    clock = Clock(device)
+    n_known = size.n_classes // 2
+    straightforward_epoch(
+        encoder,
+        head,
+        images,
+        labels,
+        n_training=size.n_images,
+        batch_size=size.batch_size,
+        n_known=n_known,
+        clock=clock,
+    )
+    return clock.times | {"CPU seconds of this process": clock.cpu}
 
 
 def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: bool) -> tuple[Trainer, float]:
@@ -206,131 +249,6 @@ class Clock:
             torch.cuda.synchronize()
 
 
-class Files(Dataset):
-    """Decode and augment with PIL and numpy, in a worker process; `views` random views, or a centre crop."""
-
-    def __init__(self, folder: Path, rows: np.ndarray, side: int, n_views: int) -> None:
-        self.files, self.rows, self.side, self.n_views = sorted(folder.iterdir()), rows, side, n_views
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, i: int):
-        file = self.files[self.rows[i] % len(self.files)]
-        return torch.stack([self._view(file) for _ in range(self.n_views or 1)]), int(self.rows[i])
-
-    def _view(self, file: Path) -> torch.Tensor:
-        image = Image.open(file).convert("RGB")
-        larger = round(self.side / 0.875)
-        width, height = image.size
-        scale = larger / min(width, height)
-        image = image.resize(
-            (max(larger, round(width * scale)), max(larger, round(height * scale))), Image.Resampling.BICUBIC
-        )
-        free = (image.width - self.side, image.height - self.side)
-        left, top = (np.random.randint(0, f + 1) if self.n_views else f // 2 for f in free)  # noqa: NPY002
-        image = image.crop((left, top, left + self.side, top + self.side))
-        if self.n_views and np.random.rand() < 0.5:  # noqa: NPY002
-            image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-        mean, std = (np.array(IMAGENET[name], np.float32) for name in ("mean", "std"))
-        return torch.from_numpy((np.asarray(image, np.float32) / 255 - mean) / std).permute(2, 0, 1).contiguous()
-
-
-def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    with tempfile.TemporaryDirectory() as folder:
-        write_jpegs(Path(folder), images, size)
-        return straightforward_epoch(size, device, Path(folder), labels)
-
-
-def write_jpegs(folder: Path, images: np.ndarray, size: Size) -> None:
-    """Files of the size of CUB's photographs, 500 x 375; as many different ones as there are pictures."""
-    shape = (500, 375) if size.side >= 200 else (100, 75)
-    for i in range(min(len(images), 256)):
-        content = io.BytesIO()
-        Image.fromarray(images[i]).resize(shape, Image.Resampling.BICUBIC).save(content, "jpeg", quality=90)
-        (folder / f"{i:06d}.jpg").write_bytes(content.getvalue())
-
-
-def straightforward_epoch(size: Size, device: torch.device, folder: Path, labels: np.ndarray) -> dict[str, float]:
-    encoder = make_encoder(size).to(device)
-    head = Head(encoder.feature_dim, replace(size.head, kind="bottleneck")).to(device)
-    model = nn.Sequential(encoder.trunk, encoder.tail, head)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01, momentum=0.9)
-    side = encoder.input_format.size
-    workers = n_workers(side, size.batch_size) if device.type == "cuda" else 0
-    rows = np.arange(size.n_images)
-
-    def loader(rows: np.ndarray, n_views: int, *, shuffle: bool) -> DataLoader:
-        data = Files(folder, rows, side, n_views)
-        return DataLoader(
-            data, size.batch_size, shuffle=shuffle, num_workers=workers, drop_last=shuffle, pin_memory=False
-        )
-
-    def embed(rows: np.ndarray, n_views: int) -> torch.Tensor:
-        with torch.no_grad():
-            parts = [model(views.flatten(0, 1).to(device)).cpu() for views, _ in loader(rows, n_views, shuffle=False)]
-        return torch.cat(parts)
-
-    def epoch_of_steps(bank: torch.Tensor) -> None:
-        for views, index in loader(rows, 2, shuffle=True):
-            v = model(torch.cat([views[:, 0], views[:, 1]]).to(device))
-            near = (v.detach().cpu() @ bank.T).topk(9, dim=1).indices[:, 1:]  # on the CPU, in float32
-            z = F.normalize(0.5 * v + 0.5 * bank[near].mean(dim=1).to(device), dim=1)
-            own = torch.from_numpy(labels[index.numpy()]).repeat(2).to(device)
-            loss = 0.65 * slow_contrast(z, 0.25) + 0.35 * slow_supervised(v, own, 0.07)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            loss.item()
-
-    clock = Clock(device)
-    bank = clock("bank", lambda: embed(rows, 2))
-    clock("training", lambda: epoch_of_steps(bank))
-    validation = np.arange(size.n_images, size.n_images + size.n_validation)
-    embeddings = clock("validation embedding", lambda: embed(validation, 0))
-    clock("tree and K", lambda: slow_sweep(embeddings.numpy(), labels[validation], size.n_classes // 2))
-    return clock.times | {"CPU seconds of this process": clock.cpu}
-
-
-def n_workers(side: int, batch_size: int) -> int:
-    """One per core up to 16, as many as the shared memory has room for: each holds up to two batches of two views."""
-    room = shutil.disk_usage("/dev/shm").free // (2 * batch_size * 2 * 3 * side * side * 4)
-    return int(min(16, os.cpu_count() or 1, room))
-
-
-def slow_contrast(z: torch.Tensor, temperature: float) -> torch.Tensor:
-    logits = (z @ z.T / temperature).fill_diagonal_(-torch.inf)
-    return F.cross_entropy(logits, torch.arange(len(z), device=z.device).roll(len(z) // 2))
-
-
-def slow_supervised(v: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.Tensor:
-    v, labels = v[labels >= 0], labels[labels >= 0]
-    if not len(v):
-        return v.sum()
-    itself = torch.eye(len(v), dtype=torch.bool, device=v.device)
-    logits = (v @ v.T / temperature).masked_fill(itself, -1e9)
-    positives = (labels[:, None] == labels) & ~itself
-    log_share = logits - logits.logsumexp(dim=1, keepdim=True)
-    return -((log_share * positives).sum(dim=1) / positives.sum(dim=1).clamp_min(1)).mean()
-
-
-def slow_sweep(embeddings: np.ndarray, labels: np.ndarray, n_known: int) -> int:
-    """scipy's tree; for K = known + 1, + 2, … a cut and a matching, until 50 in a row are no better."""
-    tree = linkage(embeddings, "ward")
-    best, best_k, since = -1.0, n_known, 0
-    for k in range(n_known + 1, min(len(embeddings), 10 * n_known)):
-        clusters = fcluster(tree, k, "maxclust") - 1
-        counts = np.zeros((k, n_known), int)
-        for cluster, label in zip(clusters, labels, strict=True):
-            if label >= 0:
-                counts[cluster, label] += 1
-        matched = counts[linear_sum_assignment(counts, maximize=True)].sum()
-        best, best_k, since = (matched, k, 0) if matched > best else (best, best_k, since + 1)
-        if since >= 50:
-            break
-    return best_k
-
-
 def check(device: torch.device, rows: list[tuple[str, str]]) -> None:
     """What must hold on this device before its times mean anything."""
     size = replace(REHEARSAL, batch_size=16)
@@ -354,29 +272,42 @@ def check(device: torch.device, rows: list[tuple[str, str]]) -> None:
 
 
 def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], rows: list[tuple[str, str]]) -> str:
-    parts = ("bank", "training", "validation embedding", "tree and K")
-    totals = {name: sum(found[part] for part in parts) for name, found in times.items()}
+    totals = {name: sum(found[part] for part in PARTS) for name, found in times.items()}
+    n_steps = size.n_images // size.batch_size
     lines = [
-        f"# An epoch of training: {size.network}, {size.n_images:,} images + {size.n_validation:,} for validation, "
-        f"batch {size.batch_size}",
+        f"# An epoch of training: {size.network} at {size.input_size} px, {size.n_images:,} images + "
+        f"{size.n_validation:,} for validation, batch {size.batch_size}",
         "",
         f"{hardware(device)}; torch {torch.__version__}, Python {platform.python_version()}, commit {commit()}.",
         f"Command: `python {' '.join(sys.argv)}`. Seconds of wall time: the better of two "
         "epochs for ours (the first, which warms up, is given apart), one epoch of the straightforward loop.",
         "",
-        f"| seconds | {' | '.join(times)} |",
-        f"|---|{'---|' * len(times)}",
+        *heading("seconds", times),
     ]
-    for part in (*parts, "CPU seconds of this process", "first epoch", "once"):
-        lines.append(
-            f"| {part} | {' | '.join(f'{found[part]:.2f}' if part in found else '' for found in times.values())} |"
-        )
-    lines.append(f"| **epoch** | {' | '.join(f'**{total:.2f}**' for total in totals.values())} |")
+    for part in (*PARTS, "CPU seconds of this process", "first epoch", "once"):
+        lines.append(row(part, [f"{found[part]:.2f}" if part in found else "" for found in times.values()]))
+    lines.append(row("**epoch**", [f"**{total:.2f}**" for total in totals.values()]))
     if "straightforward" in totals:
         ratios = [f"{totals['straightforward'] / total:.1f} ×" for total in totals.values()]
-        lines.append(f"| times as fast as the straightforward loop | {' | '.join(ratios)} |")
+        lines.append(row("times as fast as the straightforward loop", ratios))
+    stepped = {name: found for name, found in times.items() if "loss" in found}
+    lines += ["", f"Milliseconds of a step ({n_steps} an epoch) by its parts, the device waited for after each:", ""]
+    lines += heading("milliseconds", stepped)
+    lines += [row(part, [f"{1000 * found[part] / n_steps:.2f}" for found in stepped.values()]) for part in STEP_PARTS]
+    sums = [1000 * sum(found[part] for part in STEP_PARTS) / n_steps for found in stepped.values()]
+    lines.append(row("sum", [f"{total:.2f}" for total in sums]))
+    unsplit = [1000 * found["training"] / n_steps for found in stepped.values()]
+    lines.append(row("a step without the waiting", [f"{total:.2f}" for total in unsplit]))
     lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
     return "\n".join(lines) + "\n"
+
+
+def heading(first: str, columns: dict[str, dict[str, float]]) -> list[str]:
+    return [row(first, list(columns)), f"|---|{'---|' * len(columns)}"]
+
+
+def row(name: str, cells: list[str]) -> str:
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def hardware(device: torch.device) -> str:

@@ -1,6 +1,6 @@
 """Several processes as one: rank, shards, gathers. Alone, every call is a no-op, so there is one code path.
 
-Processes are started by `torchrun`, whose environment variables `start` reads; nothing else sets them up. This is
+Processes are started by `torchrun`, whose environment variables `processes` reads; nothing else sets them up. This is
 the only file that imports torch.distributed.
 """
 
@@ -18,11 +18,16 @@ from shoal.errors import ShoalError
 
 @contextmanager
 def processes(device: torch.device, timeout_s: float = 1800.0) -> Iterator[None]:
-    """Join the group that torchrun announced (NCCL on CUDA, gloo on the CPU), and leave it at the end."""
+    """Join the group that torchrun announced (NCCL on CUDA, gloo on the CPU), and leave it at the end.
+
+    Each process of a machine then has a GPU of its own under the name "cuda".
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or is_started():
         yield
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
+    if str(device) == "cuda":  # no number: each process takes its own
+        _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
     try:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
     except (RuntimeError, ValueError) as error:
@@ -31,6 +36,15 @@ def processes(device: torch.device, timeout_s: float = 1800.0) -> Iterator[None]
         yield
     finally:
         dist.destroy_process_group()
+
+
+def _take_gpu(number: int) -> None:
+    if number >= torch.cuda.device_count():
+        raise ShoalError(
+            f"process {number + 1} of this machine has no GPU, torch sees {torch.cuda.device_count()}; lower "
+            "torchrun's --nproc-per-node"
+        )
+    torch.cuda.set_device(number)
 
 
 def is_started() -> bool:
@@ -87,12 +101,3 @@ def mean_over_processes(value: Tensor) -> Tensor:
     total = value.clone()
     dist.all_reduce(total)
     return total / world_size()
-
-
-def from_main(value: Tensor) -> Tensor:
-    """The main process's tensor, in every process."""
-    if not is_started():
-        return value
-    copy = value.clone()
-    dist.broadcast(copy, src=0)
-    return copy

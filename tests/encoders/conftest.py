@@ -1,13 +1,13 @@
-"""Small random models of the real architectures, made once per session."""
+"""Small random models of the real architectures."""
 
 import sys
+from functools import partial
 
 import pytest
 import torch
 
 from shoal.encoders.hub import import_transformers
-
-SMALL = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
+from small_models import make_model
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -30,19 +30,5 @@ def transformers():
 
 @pytest.fixture(scope="session")
 def make_transformer(transformers):
-    """Build a small model of one kind with random weights large enough that every path matters."""
-    kinds = {
-        "vit": lambda: transformers.ViTModel(transformers.ViTConfig(intermediate_size=64, **SMALL)),
-        "dinov2": lambda: transformers.Dinov2Model(transformers.Dinov2Config(mlp_ratio=2, **SMALL)),
-        "clip": lambda: transformers.CLIPVisionModel(transformers.CLIPVisionConfig(intermediate_size=64, **SMALL)),
-    }
-
-    def make(kind):
-        generator = torch.Generator().manual_seed(3)
-        model = kinds[kind]()
-        with torch.no_grad():
-            for value in model.parameters():
-                value.add_(0.1 * torch.randn(value.shape, generator=generator))
-        return model.eval()
-
-    return make
+    """Build a small model of one kind (see `small_models.KINDS`)."""
+    return partial(make_model, transformers)

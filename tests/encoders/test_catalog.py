@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from shoal.encoders import catalog
 from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
 from shoal.encoders.hub import build_dino
-from shoal.encoders.vision import split_transformer
+from shoal.encoders.splitting import split_model
 from shoal.encoders.weights import rename_dino
 from shoal.errors import MissingError, UnknownName, UsageError
 
@@ -73,7 +73,7 @@ def dino_forward(weights, images, n_heads):
 
 def test_dinos_own_weights_give_dinos_own_features():
     weights, images = dino_weights(), torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    parts = split_transformer(build_dino(rename_dino(weights), "w.pth", n_heads=4), 32)
+    parts = split_model(build_dino(rename_dino(weights), "w.pth", n_heads=4), 32)
     with torch.no_grad():
         tokens = torch.nn.Sequential(parts.stem, *parts.blocks)(images)
         torch.testing.assert_close(parts.finish(tokens), dino_forward(weights, images, 4), rtol=0, atol=2e-6)
@@ -101,7 +101,7 @@ def save_folder(model, folder, **preprocessor):
     (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))
 
 
-@pytest.mark.parametrize("kind", ["vit", "dinov2", "clip"])
+@pytest.mark.parametrize("kind", ["vit", "dinov2", "dinov3", "clip", "siglip", "swin", "convnext", "resnet"])
 def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, kind):
     model = make_transformer(kind)
     save_folder(model, tmp_path / "model")
@@ -109,11 +109,57 @@ def test_a_folder_saved_by_transformers_is_loaded(make_transformer, tmp_path, ki
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         out = model(images)
-        own = out.pooler_output if kind == "clip" else out.last_hidden_state[:, 0]
-        torch.testing.assert_close(encoder(images), own, rtol=0, atol=1e-6)
+        own = out.last_hidden_state[:, 0] if kind in ("vit", "dinov2", "dinov3") else out.pooler_output.flatten(1)
+        torch.testing.assert_close(encoder(images), own, rtol=0, atol=2e-6 * float(own.abs().max()))
     assert encoder.n_tail_blocks == 2
     assert encoder.input_format.size == 32
     assert encoder.input_format.mean == (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize("kind", ["CLIP", "Siglip"])
+def test_the_image_half_of_a_model_with_text_is_loaded(transformers, tmp_path, kind):
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    config = getattr(transformers, f"{kind}Config")(
+        text_config=small | {"vocab_size": 20}, vision_config=small | {"image_size": 32, "patch_size": 8}
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}Model")(config).eval()
+    save_folder(model, tmp_path / "model")
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        own = model.vision_model(images).pooler_output
+        torch.testing.assert_close(load_encoder(str(tmp_path / "model"))(images), own, rtol=0, atol=1e-6)
+
+
+def test_a_model_of_an_unknown_structure_is_loaded_whole(make_transformer, tmp_path):
+    save_folder(make_transformer("pvt"), tmp_path / "model")
+    encoder = load_encoder(str(tmp_path / "model"))
+    assert encoder.n_tail_blocks == encoder.n_blocks == 0
+    assert encoder(torch.randn(2, 3, 32, 32)).shape == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("preprocessor", "white"),
+    [
+        ({"image_mean": [0.5] * 3, "image_std": [0.5] * 3}, 1.0),
+        ({"image_mean": [0.5] * 3, "image_std": [0.25] * 3, "rescale_factor": 1 / 127.5}, 6.0),  # (2 - 0.5) / 0.25
+        ({"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "rescale_factor": 1 / 127.5, "rescale_offset": True}, 1.0),
+        ({"image_mean": [127.5] * 3, "image_std": [127.5] * 3, "do_rescale": False}, 1.0),
+        ({"do_normalize": False}, 1.0),
+        ({"do_flip_channel_order": True}, 1.0),
+        ({"image_processor": {"image_mean": [0.5] * 3, "image_std": [0.1] * 3}}, 5.0),
+    ],
+    ids=str,
+)
+def test_what_a_preprocessor_makes_of_white_is_what_the_encoder_sees(make_transformer, tmp_path, preprocessor, white):
+    model = make_transformer("vit")
+    model.save_pretrained(tmp_path / "model")
+    name = "processor_config.json" if "image_processor" in preprocessor else "preprocessor_config.json"
+    (tmp_path / "model" / name).write_text(json.dumps(preprocessor))
+    encoder = load_encoder(str(tmp_path / "model"))
+    assert encoder.normalize(torch.ones(1, 3, 1, 1)).flatten().tolist() == pytest.approx([white] * 3, rel=1e-5)
+    assert encoder.input_format.is_bgr == ("do_flip_channel_order" in preprocessor)
+    assert encoder.input_format.size == 32  # the model's own, where the preprocessor names none
 
 
 def test_a_catalog_model_is_found_in_the_weights_folder(make_transformer, empty_machine):

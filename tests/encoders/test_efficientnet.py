@@ -71,6 +71,29 @@ def test_batch_norm_statistics_stay_frozen_in_training(efficientnet, images):
     assert all(torch.equal(value, before[name]) for name, value in encoder.named_buffers())
 
 
+def test_the_trunk_holds_folded_weights_only_and_the_tail_the_networks_own(efficientnet):
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 2)
+    assert not list(encoder.trunk.parameters())
+    own = {id(value) for value in efficientnet.parameters()}
+    assert {id(value) for value in encoder.tail.parameters()} <= own
+
+
+def test_frozen_weights_follow_the_precision_in_use_and_go_back(efficientnet, images):
+    """Converted to bfloat16 once, in inference mode; then full precision again, to the bit, and bfloat16 outside."""
+    encoder = Encoder("e", split_efficientnet(efficientnet), FORMAT, 2)
+    with torch.no_grad():
+        full = encoder.trunk(images)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        low = encoder.trunk(images)
+    assert low.dtype == torch.bfloat16
+    assert (low.float() - full).abs().max() < 0.05 * full.abs().max()
+    with torch.no_grad():
+        assert torch.equal(encoder.trunk(images), full)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert torch.equal(encoder.trunk(images), low)
+    assert encoder.trunk[0].conv.kept.get_buffer("_weight").dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("n_tail_blocks", [-1, 17])
 def test_a_tail_longer_than_the_network_is_refused(efficientnet, n_tail_blocks):
     with pytest.raises(UsageError, match=f"n_tail_blocks: found {n_tail_blocks}, but e has 16 blocks"):

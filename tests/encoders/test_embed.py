@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +6,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from several_processes import finish_processes, start_processes
 from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, explain_out_of_memory
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, ShoalError, UsageError
-
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
 class Mean(nn.Module):
@@ -137,7 +133,5 @@ with processes(torch.device("cpu")):
 def test_two_processes_share_the_rows_and_agree_with_one(tmp_path, pixels):
     out = tmp_path / "found.npy"
     code = TWO.format(tests=str(Path(__file__).parent), out=str(out))
-    env = dict(os.environ, PYTHONPATH=str(SOURCE), MASTER_ADDR="127.0.0.1", MASTER_PORT="29713", WORLD_SIZE="2")
-    running = [subprocess.Popen([sys.executable, "-c", code], env=dict(env, RANK=str(rank))) for rank in (0, 1)]
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    finish_processes(start_processes(code))
     np.testing.assert_allclose(np.load(out), embed(pixels, tiny_encoder()).numpy(), rtol=1e-5, atol=1e-6)

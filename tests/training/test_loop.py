@@ -1,8 +1,5 @@
 import json
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +7,15 @@ import numpy as np
 import pytest
 import torch
 
+from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.errors import ShoalError, UsageError
 from shoal.training.loop import train
 from shoal.training.objective import Objective
+from shoal.training.tokens import TokenCache
 from shoal.training.trainer import TrainingData
 from shoal.training.views import ViewSettings
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
 
 
@@ -247,6 +245,28 @@ def test_tokens_left_on_the_disk_give_the_same_run_and_are_removed(toy, tmp_path
     assert not list((tmp_path / "run").glob("tokens*"))
 
 
+def test_what_a_killed_run_left_is_removed_when_it_goes_on(toy, tmp_path, monkeypatch):
+    """Tokens of two processes, and a checkpoint half written; now there is one process, and memory enough."""
+    for name in ("tokens.npy.0", "tokens.npy.1", ".checkpoint.safetensors.77.tmp"):
+        (tmp_path / name).write_bytes(b"half of it")
+    train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
+    held = sorted(file.name for file in tmp_path.iterdir())
+    assert held == ["best-1.safetensors", "checkpoint.safetensors", "metrics.jsonl"]
+
+
+def test_tokens_of_a_killed_run_are_not_believed(toy, tmp_path, monkeypatch):
+    whole = toy.networks()
+    train(toy.data(), *whole, toy.settings(epochs=1))
+    monkeypatch.setattr("shoal.training.tokens.SHARE_OF_MEMORY", 0)
+    monkeypatch.setattr(TokenCache, "remove", lambda self: None)  # a killed run removes nothing
+    other = TrainingData(pixels=255 - toy.data().pixels, labels=toy.data().labels)
+    train(other, *toy.networks(), toy.settings(epochs=1), folder=tmp_path)
+    assert (tmp_path / "tokens.npy.0").is_file()
+    networks = toy.networks()
+    train(toy.data(), *networks, toy.settings(epochs=1), folder=tmp_path)
+    assert same(weights(whole), weights(networks))
+
+
 class Hungry(Broken):
     def forward(self, batch):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -311,11 +331,10 @@ with processes(torch.device("cpu")):
 def test_two_processes_train_as_one_does(toy, tmp_path):
     """A batch of 7 does not split evenly, the bank is sharded, and attention learns: all of it as in one process."""
     code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path))
-    env = dict(os.environ, PYTHONPATH=str(SOURCE), MASTER_ADDR="127.0.0.1", MASTER_PORT="29721", WORLD_SIZE="2")
-    running = [subprocess.Popen([sys.executable, "-c", code], env=dict(env, RANK=str(rank))) for rank in (0, 1)]
+    running = start_processes(code)
     networks = toy.networks("bottleneck", ShiftSettings(n_neighbors=3, aggregation="attention"))
     alone = train(toy.data(), *networks, toy.settings(batch_size=7))
-    assert [process.wait(timeout=120) for process in running] == [0, 0]
+    finish_processes(running)
     together = [json.loads(row) for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     for one, two in zip(alone.metrics, together, strict=True):
         assert [two[name] for name in KEEP] == pytest.approx([one[name] for name in KEEP], rel=1e-3)

@@ -1,8 +1,12 @@
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 import torch
 
 from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
+from shoal.errors import ShoalError
 from shoal.training.tokens import ViewPool, cache_tokens, pool_views, resident, take
 from shoal.training.views import ViewSettings, draw_views, make_views
 
@@ -38,6 +42,14 @@ def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, t
     assert torch.equal(on_disk.embed(encoder, None), on_device.embed(encoder, None))
     on_disk.remove()
     on_device.remove()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_without_room_for_the_tokens_is_an_error_and_not_a_crash(toy, tmp_path, monkeypatch):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(ShoalError, match=r"tokens of 48 images take 0.0 GB.*disk has 0.0 GB left; free some"):
+        cache_tokens(pixels, encoder, file=tmp_path / "tokens.npy", memory=100)
     assert not list(tmp_path.iterdir())
 
 

@@ -2,17 +2,26 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from shoal.encoders import hub
 from shoal.encoders.efficientnet import split_efficientnet
-from shoal.encoders.vision import Encoder, InputFormat, split_transformer
+from shoal.encoders.splitting import split_model
+from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.encoders.weights import is_dino, package_weights, read_weights, rename_dino, weights_folder
 from shoal.errors import MissingError, UnknownName
 
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-CLIP = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
-SYMMETRIC = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
+
+class Colours(TypedDict):
+    """What pixels are centred on and divided by."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+IMAGENET: Colours = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+CLIP: Colours = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
+SYMMETRIC: Colours = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +134,7 @@ def load_encoder(name: str, *, n_tail_blocks: int | None = None, input_size: int
         input_format, n_tail = info.input_format, info.n_tail_blocks
     else:
         model_parts, input_format = _load_other(name)
-        n_tail = 1
+        n_tail = min(1, len(model_parts.blocks))
     if input_size is not None:
         input_format = replace(input_format, size=input_size)
     return Encoder(name, model_parts, input_format, n_tail if n_tail_blocks is None else n_tail_blocks)
@@ -137,7 +146,7 @@ def _info(name: str) -> EncoderInfo:
     return ENCODERS[name]
 
 
-def _load_known(name: str, info: EncoderInfo) -> tuple[Any, EncoderInfo]:
+def _load_known(name: str, info: EncoderInfo) -> tuple[Parts, EncoderInfo]:
     if info.origin == "package":
         return split_efficientnet(_build_efficientnet(name, info)), info
     own = _own_source(name, info)
@@ -146,10 +155,10 @@ def _load_known(name: str, info: EncoderInfo) -> tuple[Any, EncoderInfo]:
     if own is None and not hub.is_cached(info.location):
         raise MissingError(_how_to_get(name, info))
     model = hub.load_model(str(own or info.location), may_download=False)
-    return split_transformer(model, info.input_format.size), info
+    return split_model(model, info.input_format.size), info
 
 
-def _load_other(name: str) -> tuple[Any, InputFormat]:
+def _load_other(name: str) -> tuple[Parts, InputFormat]:
     path = Path(name).expanduser()
     if path.is_file():
         return _load_dino_file(path)
@@ -163,10 +172,10 @@ def _load_other(name: str) -> tuple[Any, InputFormat]:
     source = str(path) if path.is_dir() else name
     model = hub.load_model(source, may_download=not path.is_dir())
     input_format = hub.read_input_format(source, model.config, may_download=not path.is_dir())
-    return split_transformer(model, input_format.size), input_format
+    return split_model(model, input_format.size), input_format
 
 
-def _load_dino_file(path: Path) -> tuple[Any, InputFormat]:
+def _load_dino_file(path: Path) -> tuple[Parts, InputFormat]:
     weights = read_weights(path)
     if not is_dino(weights):
         raise MissingError(
@@ -174,7 +183,7 @@ def _load_dino_file(path: Path) -> tuple[Any, InputFormat]:
             "for other models give the folder that transformers saved"
         )
     input_format = InputFormat(size=224, **IMAGENET)
-    return split_transformer(hub.build_dino(rename_dino(weights), str(path)), input_format.size), input_format
+    return split_model(hub.build_dino(rename_dino(weights), str(path)), input_format.size), input_format
 
 
 def _build_efficientnet(name: str, info: EncoderInfo) -> Any:

@@ -34,15 +34,22 @@ class FoldedConv(nn.Module):
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, *, has_activation: bool) -> None:
         super().__init__()
         self.conv, self.norm, self.has_activation = conv, norm, has_activation
+        self.stride, self.dilation, self.groups = conv.stride, conv.dilation, conv.groups
+        self.kept: KeptWeights | None = None
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into another, halved where the stride is 2."""
-        weight, bias = self._folded()
-        features, padding = _pad(features, weight.shape[-1], int(self.conv.stride[0]))
-        stride, dilation, groups = self.conv.stride, self.conv.dilation, self.conv.groups
-        out = F.conv2d(features, weight, bias, stride, padding, dilation, groups)
+        weight, bias = self._folded() if self.kept is None else self.kept(features)
+        features, padding = _pad(features, weight.shape[-1], int(self.stride[0]))
+        out = F.conv2d(features, weight, bias, self.stride, padding, self.dilation, self.groups)
         # In place where nothing will ask for the value before: the trunk.
         return F.relu6(out, inplace=not torch.is_grad_enabled()) if self.has_activation else out
+
+    def freeze(self) -> None:
+        """Fold once instead of in every call; the convolution's own weights are let go."""
+        with torch.no_grad():
+            self.kept = KeptWeights(*self._folded())
+        del self.conv, self.norm
 
     def _folded(self) -> tuple[Tensor, Tensor]:
         norm = self.norm
@@ -51,6 +58,32 @@ class FoldedConv(nn.Module):
         scale = norm.weight * (norm.running_var + norm.eps).rsqrt()  # (C,)
         weight = self.conv.weight * scale.view(-1, 1, 1, 1)
         return weight.contiguous(memory_format=torch.channels_last), norm.bias - norm.running_mean * scale
+
+
+class KeptWeights(nn.Module):
+    """Folded weights that never change, converted once to the precision in use: autocast would do it in every call."""
+
+    _weight: Tensor | None
+    _bias: Tensor | None
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+        self.register_buffer("_weight", None, persistent=False)
+        self.register_buffer("_bias", None, persistent=False)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight and bias in the precision that a convolution of `features` is computed in."""
+        weight, bias = self.get_buffer("weight"), self.get_buffer("bias")
+        kind = features.device.type
+        if not torch.is_autocast_enabled(kind):
+            return weight, bias
+        dtype = torch.get_autocast_dtype(kind)
+        if self._weight is None or self._bias is None or self._weight.dtype != dtype:
+            with torch.inference_mode(False):  # what is kept must serve outside of inference mode too
+                self._weight, self._bias = weight.to(dtype), bias.to(dtype)
+        return self._weight, self._bias
 
 
 class Stem(nn.Module):

@@ -11,10 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
+from shoal.encoders.architectures import ARCHITECTURES
 from shoal.encoders.vision import InputFormat
 from shoal.errors import MissingError, UsageError
 
 DINO_HEAD_DIM = 64  # channels of an attention head in every DINO ViT; the file does not say
+PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""Files that say what a model's images look like, in the order they are looked for."""
+
+Channels = tuple[float, float, float]
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -64,7 +69,7 @@ def load_model(source: str, *, may_download: bool) -> Any:
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
         raise MissingError(_why_not_loaded(source, error, is_local=local["local_files_only"])) from error
-    _check_loaded(source, info)
+    _check_loaded(source, info, config.model_type)
     return model
 
 
@@ -90,41 +95,72 @@ def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None
             )
     except Exception as error:
         raise MissingError(f"{where}: not the weights of a DINO ViT ({' '.join(str(error).split())[:160]})") from error
-    _check_loaded(where, info)
+    _check_loaded(where, info, config.model_type)
     return model
 
 
 def read_input_format(source: str, config: Any, *, may_download: bool) -> InputFormat:
-    """Read size, mean and std from the model's preprocessor_config.json; without one they are unknown, an error."""
-    from huggingface_hub import hf_hub_download
-
-    name = "preprocessor_config.json"
+    """Read size, mean and std from the model's preprocessor file; without one they are unknown, an error."""
     try:
-        is_folder = Path(source).is_dir()
-        path = Path(source) / name if is_folder else hf_hub_download(source, name, local_files_only=not may_download)
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        mean, std = tuple(map(float, found["image_mean"])), tuple(map(float, found["image_std"]))
-    except Exception as error:
+        found = _read_preprocessor(source, may_download=may_download)
+        mean, std = _mean_and_std(found)
+    except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
-            f"{source}: no {name} with image_mean and image_std ({type(error).__name__}), so the input format is "
-            "unknown; add that file beside config.json"
+            f"{source}: no {PREPROCESSORS[0]} with image_mean and image_std ({type(error).__name__}), so the input "
+            "format is unknown; add that file beside config.json"
         ) from error
-    size = found.get("crop_size") or found.get("size") or getattr(config, "image_size", 224)
+    size: Any = found.get("crop_size") or found.get("size") or getattr(config, "image_size", 224)
     if isinstance(size, dict):
         size = size.get("height") or size.get("shortest_edge") or getattr(config, "image_size", 224)
-    return InputFormat(size=int(size), mean=mean, std=std)  # type: ignore[arg-type]
+    return InputFormat(
+        size=int(size[0] if isinstance(size, list) else size),
+        mean=mean,
+        std=std,
+        is_bgr=bool(found.get("do_flip_channel_order")),
+    )
+
+
+def _read_preprocessor(source: str, *, may_download: bool) -> dict[str, Any]:
+    """The image half of the first preprocessor file there is; newer models keep it beside a tokenizer's."""
+    from huggingface_hub import hf_hub_download
+
+    for name in PREPROCESSORS:
+        try:
+            is_folder = Path(source).is_dir()
+            path = (
+                Path(source) / name if is_folder else hf_hub_download(source, name, local_files_only=not may_download)
+            )
+            found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        except Exception:
+            if name == PREPROCESSORS[-1]:
+                raise
+            continue
+        return dict(found.get("image_processor", found))
+    raise AssertionError
+
+
+def _mean_and_std(found: Mapping[str, Any]) -> tuple[Channels, Channels]:
+    """Mean and std of images scaled to [0, 1], whatever the preprocessor scales them to itself."""
+    is_plain = found.get("do_normalize", "do_flip_channel_order" not in found) is False
+    mean, std = ([0.0] * 3, [1.0] * 3) if is_plain else (found["image_mean"], found["image_std"])
+    scale = 255.0 if found.get("do_rescale") is False else 255.0 * float(found.get("rescale_factor", 1 / 255))
+    offset = 1.0 if found.get("rescale_offset") else 0.0  # (scale x - offset - mean) / std, solved for x
+    red, green, blue = ((float(value) + offset) / scale for value in mean)
+    spread = tuple(float(value) / scale for value in std)
+    return (red, green, blue), (spread[0], spread[1], spread[2])
 
 
 def _model_class(transformers: Any, config: Any) -> Any:
-    if config.model_type in ("clip", "clip_vision_model"):
-        return transformers.CLIPVisionModel
-    return transformers.AutoModel
+    known = ARCHITECTURES.get(config.model_type)
+    return getattr(transformers, known.model_class if known is not None and known.model_class else "AutoModel")
 
 
-def _check_loaded(where: str, info: Mapping[str, Any]) -> None:
+def _check_loaded(where: str, info: Mapping[str, Any], model_type: str) -> None:
     """Refuse weights that leave part of the model at random; transformers only warns."""
-    wrong = [*info["mismatched_keys"], *info["missing_keys"]]
-    wrong = sorted(str(name) for name in wrong if "pooler" not in str(name) and "mask_token" not in str(name))
+    known = ARCHITECTURES.get(model_type)
+    unused = known.unused if known is not None else ("mask_token",)
+    names = map(str, [*info["mismatched_keys"], *info["missing_keys"]])
+    wrong = sorted(name for name in names if not any(part in name for part in unused))
     if wrong:
         raise MissingError(
             f"{where}: the weights do not fit the architecture, {len(wrong)} tensors are missing or of another shape "

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from shoal.distributed import is_main
+from shoal.distributed import barrier, is_main
 from shoal.encoders.embed import Progress
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
@@ -21,6 +21,9 @@ from shoal.training.objective import Objective
 from shoal.training.sampling import check_batch_size
 from shoal.training.trainer import Trainer, TrainingData, TrainSettings
 from shoal.training.validation import Validation
+
+TOKENS = "tokens.npy"
+"""The file of a run's tokens, where they do not fit into memory; each process appends its number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +64,12 @@ def train(
     """
     check_batch_size(settings.batch_size, len(data.training))
     if folder is not None:
-        make_folder(folder)
+        _tidy(folder)
     trainer = Trainer(data, encoder, head, objective, settings)
     journal = Journal(folder, {"tail": encoder.tail, "head": head, "objective": objective}, trainer.optimizer)
     identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
-    trainer.prepare(folder and folder / "tokens.npy")
+    trainer.prepare(folder and folder / TOKENS)
     n_steps = len(data.training) // settings.batch_size
     for epoch in range(start, settings.epochs):
         began = time.perf_counter()
@@ -81,6 +84,15 @@ def train(
     embeddings = trainer.embed_all()
     trainer.clean()
     return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
+
+
+def _tidy(folder: Path) -> None:
+    """Make the folder, and remove what a killed run could not: its tokens, and drafts of files it was writing."""
+    if is_main():
+        make_folder(folder)
+        for left in (*folder.glob(f"{TOKENS}.*"), *folder.glob(".*.tmp")):
+            left.unlink(missing_ok=True)
+    barrier()
 
 
 def _counting(progress: Progress | None, done: int, total: int) -> Progress | None:

@@ -30,8 +30,8 @@ class LossSettings:
     """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
     positives. 'reference', the released code: the two the other way round."""
     detach_norm: bool = False
-    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then also
-    pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than the negatives."""
+    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then
+    also pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than its negatives."""
 
     def __post_init__(self) -> None:
         for name in ("temperature", "supervised_temperature"):

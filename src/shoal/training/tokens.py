@@ -6,6 +6,7 @@ N images, V views of each, T the shape of one image's tokens, D the dimension of
 """
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from shoal.encoders.embed import (
 )
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
+from shoal.errors import ShoalError
+from shoal.files import writing
 from shoal.training.views import ViewSettings, draw_views, make_views
 
 SHARE_OF_MEMORY = 0.45
@@ -154,8 +157,7 @@ def _keep(
         with explain_out_of_memory("images", shape[0]):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
     else:
-        place = file.with_name(f"{file.name}.{rank()}")
-        kept = np.lib.format.open_memmap(place, mode="w+", dtype=np.float16, shape=shape)
+        kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape)
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
         with explain_out_of_memory("batch_size", batch_size):
@@ -191,6 +193,18 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
 
 def _token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
     return _trunk_tokens(center_images(to_device(pixels[:1], encoder.device), encoder), encoder).shape[1:]
+
+
+def _open_file(place: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
+    """A new memory-mapped file; a full disk is noticed here, because writing to the map would kill the process."""
+    wanted, free = 2 * math.prod(shape), shutil.disk_usage(place.parent).free
+    if wanted > free:
+        raise ShoalError(
+            f"{place}: tokens of {shape[0]:,} images take {wanted / 1e9:.1f} GB, more than fit into memory, and the "
+            f"disk has {free / 1e9:.1f} GB left; free some, lower input_size, or use a smaller encoder"
+        )
+    with writing(place):
+        return np.lib.format.open_memmap(place, mode="w+", dtype=np.float16, shape=shape)
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.distributed import mean_over_processes, shard, world_size
@@ -25,12 +25,13 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
+from shoal.training.forward import Forward
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, epoch_generator
 from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
-from shoal.training.views import ViewSettings, draw_views, make_views
+from shoal.training.views import ViewSettings, draw_views
 
 BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL = range(5)
 """What an epoch draws random numbers for; each has a generator of its own."""
@@ -54,7 +55,7 @@ class TrainSettings:
     """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
     views: ViewSettings = field(default_factory=ViewSettings)
     compile: bool = False
-    """Let torch.compile rewrite the trunk: a minute once, less time per step on a GPU."""
+    """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: a minute once, less time per step."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -135,7 +136,7 @@ class Trainer:
         self.optimizer = torch.optim.SGD(
             self.parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
-        self.trunk: nn.Module = torch.compile(encoder.trunk) if settings.compile else encoder.trunk  # type: ignore[assignment]
+        self.forward = Forward(encoder, head, settings.views, is_compiled=settings.compile)
         self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
         self.labels = torch.from_numpy(data.training_labels).to(self.device)  # (n,)
         self._embeddings: Tensor | None = None
@@ -242,10 +243,7 @@ class Trainer:
         mine = shard(len(rows))
         images = rows[mine].repeat(2)  # (2b,)
         draws = torch.cat([half[mine] for half in draws.chunk(2)])  # (2b, 7)
-        tokens = self._trunk_tokens(images, draws)
-        with autocast(self.device):
-            features = self.encoder.tail(tokens)  # (2b, C)
-            embeddings = self.head(features)  # (2b, D)
+        features, embeddings = self.forward.embeddings(self._tokens(images, draws))
         losses = self.objective(
             Batch(
                 images=images,
@@ -257,27 +255,32 @@ class Trainer:
                 generator=generator,
             )
         )
-        self.optimizer.zero_grad(set_to_none=True)
-        losses["loss"].backward()
-        gradients = [value.grad for value in self.parameters if value.grad is not None]
-        _add_over_processes(gradients)
-        losses["gradient"] = _length(gradients)
-        if self.settings.max_gradient is not None:
-            factor = (self.settings.max_gradient / losses["gradient"]).clamp_max(1)
-            torch._foreach_mul_(gradients, factor)
-        self.optimizer.step()
+        self._backward(losses["loss"])
+        losses["gradient"] = self._update()
         self.forget_embeddings()
         return {name: value.detach() for name, value in losses.items()}
 
-    @torch.no_grad()
-    def _trunk_tokens(self, images: Tensor, draws: Tensor) -> Tensor:
+    def _tokens(self, images: Tensor, draws: Tensor) -> Tensor:
+        """The trunk's tokens of views of some training images, begun anew."""
+        self.forward.begin()
         if self.pool is not None:
             return self.pool.take(self.training[images], draws)
         source, places = take(self.pixels, self.training[images], self.device)
-        views = make_views(source, places, draws, self.encoder, self.settings.views)
-        with autocast(self.device):
-            tokens: Tensor = self.trunk(views)
-        return tokens
+        return self.forward.tokens(self.forward.cut(source, places, draws), draws)
+
+    def _backward(self, loss: Tensor) -> None:
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def _update(self) -> Tensor:
+        """Take a step along the gradients, which are freed; their length."""
+        gradients = [value.grad for value in self.parameters if value.grad is not None]
+        _add_over_processes(gradients)
+        length = _length(gradients)
+        if self.settings.max_gradient is not None:
+            torch._foreach_mul_(gradients, (self.settings.max_gradient / length).clamp_max(1))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return length
 
     @torch.no_grad()
     def _embed_random_views(self, epoch: int) -> Tensor:
@@ -288,7 +291,7 @@ class Trainer:
         parts = []
         for rows, look in zip(torch.split(images, size), torch.split(draws, size), strict=True):
             with autocast(self.device):
-                parts.append(self.head(self.encoder.tail(self._trunk_tokens(rows, look))))
+                parts.append(self.head(self.encoder.tail(self._tokens(rows, look))))
         return torch.cat(parts)
 
 

@@ -60,10 +60,25 @@ def make_views(pixels: Tensor, rows: Tensor, draws: Tensor, encoder: Encoder, se
     """Cut, flip, colour and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
 
     The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or down, so images
-    of any size will do. The cut is one gather; nothing is copied but the views themselves.
+    of any size will do.
     """
-    cut = _cut(pixels, rows, draws, settings.flip)  # (B, C, C, 3) uint8
-    images = resize(to_float(cut), encoder.input_format.size)  # (B, 3, I, I)
+    return finish_views(cut_views(pixels, rows, draws, settings), draws, encoder, settings)
+
+
+def cut_views(pixels: Tensor, rows: Tensor, draws: Tensor, settings: ViewSettings) -> Tensor:
+    """Cut and flip images `rows` of `pixels`: (B, C, C, 3) uint8, in one gather; nothing else is copied."""
+    side = pixels.shape[1]
+    crop = crop_size(side)
+    steps = torch.arange(crop, device=pixels.device)
+    top = (draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
+    left = (draws[:, 1] * (side - crop + 1)).long()[:, None]
+    across = left + torch.where((draws[:, 2] < settings.flip)[:, None], steps.flip(0), steps)  # (B, C)
+    return pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]
+
+
+def finish_views(cut: Tensor, draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
+    """Scale, colour and normalize what was cut, (B, C, C, 3): (B, 3, I, I)."""
+    images = resize(to_float(cut), encoder.input_format.size)
     if settings.jitter > 0 or settings.hue > 0:
         images = jitter(images, draws[:, 3:], settings)
     return encoder.normalize(images)
@@ -87,16 +102,6 @@ def jitter(images: Tensor, draws: Tensor, settings: ViewSettings) -> Tensor:
     offset = (1 - contrast[:, 0]) * mean  # (B, 1)
     flat = torch.baddbmm(offset[:, :, None], matrix, images.flatten(2))  # (B, 3, H*W)
     return flat.view_as(images).clamp(0, 1)
-
-
-def _cut(pixels: Tensor, rows: Tensor, draws: Tensor, flip: float) -> Tensor:
-    side = pixels.shape[1]
-    crop = crop_size(side)
-    steps = torch.arange(crop, device=pixels.device)
-    top = (draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
-    left = (draws[:, 1] * (side - crop + 1)).long()[:, None]
-    across = left + torch.where((draws[:, 2] < flip)[:, None], steps.flip(0), steps)  # (B, C)
-    return pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]
 
 
 def _hue_rotation(turns: Tensor) -> Tensor:

@@ -1,0 +1,213 @@
+"""The architectures of the transformers library that can be split into trunk and tail: where each keeps what.
+
+Paths are attributes of the model (of its `vision_model` where it has one). B images, T tokens, C channels.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+Feature = Literal["class token", "pooled", "mean"]
+"""What of a model's output is its feature: the class token, its own pooled output, or the mean over all tokens."""
+
+Inputs = Callable[[Tensor], dict[str, Any]]
+"""Turns images (B, 3, S, S) into the arguments of a model's forward, `pixel_values` first."""
+
+FIRST, MEAN, FLAT = "[first]", "[mean]", "[flat]"
+"""Steps of a finish that are no module of the model: its first token, the mean over tokens or places, a flattening."""
+
+BLOCK_LISTS = ("layers", "layer", "encoder.layers", "encoder.layer", "model.layer")
+"""Where the library keeps a transformer's blocks; the place differs by model and by version."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Architecture:
+    """How a model is taken apart: stem, blocks and finish, each a list of modules run one after the other."""
+
+    feature: Feature
+    """What the finish must come to; the splitting proves it."""
+    stem: tuple[str, ...] = ("embeddings",)
+    blocks: tuple[str, ...] = BLOCK_LISTS
+    """Where the list of blocks, or of stages, may be; the first that is there counts."""
+    stage: str | None = None
+    """The list of blocks inside a stage; None: the blocks are in one list."""
+    before: str | None = None
+    """What a stage runs before its first block, where it has it."""
+    after: str | None = None
+    """What it runs after its last."""
+    finish: tuple[str, ...]
+    trains_finish: bool = False
+    """Whether the finish is trained with the tail; a head convolution is, a final norm is not."""
+    context: Callable[[Any], nn.Module] | None = None
+    """Makes the module that tells every block what it needs besides the tokens."""
+    inputs: Callable[[Any], Inputs] | None = None
+    """Makes the function that turns images into the model's arguments, where they are not just pixels."""
+    model_class: str | None = None
+    """The library's class with this model's image half; None: the one it chooses itself."""
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Parts of names of weights that a feature does not depend on: they may be missing in a file."""
+        return ("mask_token", "pooler") if self.feature == "class token" else ("mask_token",)
+
+
+class Grid(nn.Module):
+    """Tells blocks the side of the square of tokens that they get (Swin)."""
+
+    def forward(self, tokens: Tensor) -> dict[str, Any]:
+        """The arguments of a block of tokens (B, T, C)."""
+        side = math.isqrt(tokens.shape[1])
+        return {"input_dimensions": (side, side)}
+
+
+class Rope(nn.Module):
+    """Tells blocks the rotations of their positions (DINOv3)."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.rotations, self.patch = model.rope_embeddings, model.config.patch_size
+        self.n_others = 1 + model.config.num_register_tokens
+
+    def forward(self, tokens: Tensor) -> dict[str, Any]:
+        """The arguments of a block of tokens (B, T, C)."""
+        side = math.isqrt(tokens.shape[1] - self.n_others) * self.patch
+        return {"position_embeddings": self.rotations(tokens.new_empty(1, 3, side, side))}
+
+
+class RelativeBias(nn.Module):
+    """Tells blocks the side of the image, and the bias of relative positions that they share (BEiT)."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.shared, self.patch = model.shared_position_bias, model.config.patch_size
+
+    def forward(self, tokens: Tensor) -> dict[str, Any]:
+        """The arguments of a block of tokens (B, T, C)."""
+        side = math.isqrt(tokens.shape[1] - 1)
+        given: dict[str, Any] = {"resolution": (side * self.patch, side * self.patch)}
+        if self.shared is not None:
+            given["attention_mask"] = self.shared((side, side), dim_size=tokens.shape[1])
+        return given
+
+
+def plain_inputs(images: Tensor) -> dict[str, Any]:
+    """Just the pixels; positions are stretched to other image sizes, which at the native size changes nothing."""
+    return {"pixel_values": images, "interpolate_pos_encoding": True}
+
+
+def unmasked_inputs(model: Any) -> Inputs:
+    """Inputs of a masked autoencoder with nothing masked, its patches in their own order."""
+    model.embeddings.config.mask_ratio = 0.0
+    patch = model.config.patch_size
+
+    def inputs(images: Tensor) -> dict[str, Any]:
+        order = torch.arange((images.shape[-1] // patch) ** 2, device=images.device, dtype=torch.float32)
+        return plain_inputs(images) | {"noise": order.expand(len(images), -1)}
+
+    return inputs
+
+
+def patch_inputs(model: Any) -> Inputs:
+    """Inputs of a model that takes patches, each (rows, columns, channels) in one line, and their number (SigLIP 2)."""
+    patch = model.config.patch_size
+
+    def inputs(images: Tensor) -> dict[str, Any]:
+        n_images, side = len(images), images.shape[-1] // patch
+        tiles = images[..., : side * patch, : side * patch].view(n_images, 3, side, patch, side, patch)
+        patches = tiles.permute(0, 2, 4, 3, 5, 1).reshape(n_images, side * side, -1)
+        shapes = torch.full((n_images, 2), side, device=images.device)
+        mask = torch.ones(n_images, side * side, dtype=torch.long, device=images.device)
+        return {"pixel_values": patches, "pixel_attention_mask": mask, "spatial_shapes": shapes}
+
+    return inputs
+
+
+CLASS_TOKEN = Architecture(feature="class token", finish=(FIRST, "layernorm"))
+CLIP = Architecture(
+    feature="pooled",
+    stem=("embeddings", "pre_layrnorm"),  # CLIP's own spelling
+    finish=(FIRST, "post_layernorm"),
+    model_class="CLIPVisionModel",
+)
+SIGLIP = Architecture(feature="pooled", finish=("post_layernorm", "head"), model_class="SiglipVisionModel")
+SIGLIP2 = Architecture(
+    feature="pooled", finish=("post_layernorm", "head"), inputs=patch_inputs, model_class="Siglip2VisionModel"
+)
+SWIN = Architecture(
+    feature="pooled",
+    blocks=("encoder.layers",),
+    stage="blocks",
+    after="downsample",
+    finish=("layernorm", MEAN),
+    context=lambda model: Grid(),
+)
+CONVNEXT = Architecture(
+    feature="pooled",
+    blocks=("encoder.stages",),
+    stage="layers",
+    before="downsampling_layer",
+    finish=(MEAN, "layernorm"),
+)
+RESNET = Architecture(
+    feature="pooled", stem=("embedder",), blocks=("encoder.stages",), stage="layers", finish=("pooler", FLAT)
+)
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "vit": CLASS_TOKEN,
+    "deit": CLASS_TOKEN,
+    "dinov2": CLASS_TOKEN,
+    "dinov2_with_registers": CLASS_TOKEN,
+    "dinov3_vit": Architecture(feature="class token", finish=(FIRST, "norm"), context=Rope),
+    "vit_msn": CLASS_TOKEN,
+    "vit_mae": Architecture(feature="class token", finish=(FIRST, "layernorm"), inputs=unmasked_inputs),
+    "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
+    "beit": Architecture(feature="pooled", finish=("layernorm", "pooler"), context=RelativeBias),
+    "clip": CLIP,
+    "clip_vision_model": CLIP,
+    "siglip": SIGLIP,
+    "siglip_vision_model": SIGLIP,
+    "siglip2": SIGLIP2,
+    "siglip2_vision_model": SIGLIP2,
+    "swin": SWIN,
+    "swinv2": SWIN,
+    "convnext": CONVNEXT,
+    "convnextv2": CONVNEXT,
+    "dinov3_convnext": Architecture(
+        feature="pooled",
+        stem=(),
+        blocks=("model.stages",),
+        stage="layers",
+        before="downsample_layers",
+        finish=(MEAN, "layer_norm"),
+    ),
+    "resnet": RESNET,
+    "regnet": RESNET,
+    "bit": Architecture(
+        feature="pooled",
+        stem=("embedder",),
+        blocks=("encoder.stages",),
+        stage="layers",
+        finish=("norm", "pooler", FLAT),
+    ),
+    "efficientnet": Architecture(
+        feature="pooled",
+        blocks=("encoder.blocks",),
+        finish=("encoder.top_conv", "encoder.top_bn", "encoder.top_activation", "pooler", FLAT),
+        trains_finish=True,
+    ),
+    "mobilenet_v1": Architecture(feature="pooled", stem=("conv_stem",), blocks=("layer",), finish=("pooler", FLAT)),
+    "mobilenet_v2": Architecture(
+        feature="pooled",
+        stem=("conv_stem",),
+        blocks=("layer",),
+        finish=("conv_1x1", "pooler", FLAT),
+        trains_finish=True,
+    ),
+    "mobilevit": Architecture(feature="pooled", stem=("conv_stem",), finish=("conv_1x1_exp", MEAN), trains_finish=True),
+    "mobilevitv2": Architecture(feature="pooled", stem=("conv_stem",), finish=(MEAN,)),
+}
+"""By the library's `model_type`."""

@@ -1,0 +1,206 @@
+"""A model of the transformers library taken apart, and the proof on one image that nothing was lost.
+
+B images, T tokens, C channels of a token, D of a feature.
+"""
+
+import inspect
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.encoders.architectures import ARCHITECTURES, FIRST, FLAT, MEAN, Architecture, Feature, Inputs, plain_inputs
+from shoal.encoders.vision import Parts
+from shoal.errors import UsageError
+
+SPLIT_TOLERANCE = 1e-4
+"""How far trunk + tail may lie from the model's own forward on the probe image, relative to its largest entry."""
+
+log = logging.getLogger(__name__)
+
+
+class Step(nn.Module):
+    """One module of a model, called as the model calls it: tokens in, tokens out."""
+
+    def __init__(self, module: nn.Module, context: nn.Module | None = None) -> None:
+        super().__init__()
+        self.module = module
+        self._context = (context,)  # in a tuple: the blocks share it, so it is no part of any of them
+        self.accepted = _arguments(module)
+        # No token is masked, so whatever else a module insists on is given as None.
+        _, *others = inspect.signature(module.forward).parameters.values()
+        self.absent = {p.name: None for p in others if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty}
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Run the module; what it returns besides tokens is dropped."""
+        context = self._context[0]
+        given = {} if context is None else _pick(context(tokens), self.accepted)
+        return _first(self.module(tokens, **{**self.absent, **given}))
+
+
+class Stem(nn.Module):
+    """Images to the first tokens: a model's first module with the arguments it takes, then others."""
+
+    def __init__(self, modules: list[nn.Module], inputs: Inputs) -> None:
+        super().__init__()
+        self.inputs = inputs
+        self.first = modules[0] if modules else nn.Identity()
+        self.others = nn.Sequential(*map(Step, modules[1:]))
+        self.accepted = _arguments(self.first)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Turn images (B, 3, S, S) into tokens (B, T, C) or a feature map (B, C, H, W)."""
+        given = self.inputs(images)
+        pixels = given.pop("pixel_values")
+        tokens: Tensor = self.others(_first(self.first(pixels, **_pick(given, self.accepted))))
+        return tokens
+
+
+class First(nn.Module):
+    """The first token."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Turn tokens (B, T, C) into (B, C)."""
+        return tokens[:, 0]
+
+
+class Mean(nn.Module):
+    """The mean over tokens (B, T, C) or over the places of a feature map (B, C, H, W)."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Turn either into (B, C)."""
+        return mean_of(tokens)
+
+
+class Whole(nn.Module):
+    """A whole model, images in, feature out."""
+
+    def __init__(self, model: Any, inputs: Inputs, feature: Feature | None) -> None:
+        super().__init__()
+        self.model, self.inputs, self.feature = model, inputs, feature
+        self.accepted = _arguments(model)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Turn images (B, 3, S, S) into features (B, D)."""
+        out = self.model(**_pick(self.inputs(images), self.accepted | {"pixel_values"}))
+        hidden: Tensor = out.last_hidden_state
+        if self.feature == "class token":
+            return hidden[:, 0]
+        pooled: Tensor | None = getattr(out, "pooler_output", None)
+        return mean_of(hidden) if self.feature == "mean" or pooled is None else pooled.flatten(1)
+
+
+def mean_of(tokens: Tensor) -> Tensor:
+    """The mean over tokens (B, T, C) or over the places of a feature map (B, C, H, W): (B, C)."""
+    return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
+
+
+def split_model(model: Any, image_size: int) -> Parts:
+    """Take a vision model apart by the table of architectures; `tail(trunk(images))` is then its own forward.
+
+    One of an architecture that is not in the table, or that does not come out the same on a probe image, is kept whole:
+    it has no blocks to train, and its own pooling gives the feature. A model that takes no images is refused.
+    """
+    model.eval()
+    kind, known = type(model).__name__, ARCHITECTURES.get(model.config.model_type)
+    inputs = known.inputs(model) if known is not None and known.inputs is not None else plain_inputs
+    whole = Whole(model, inputs, known.feature if known is not None else None)
+    probe = torch.linspace(-1, 1, 3 * image_size * image_size).sin().view(1, 3, image_size, image_size)
+    own = _run_whole(whole, probe, kind)
+    if known is None:
+        why = f"{kind} is none of the architectures that can be split (docs/encoders.md lists them)"
+    else:
+        try:
+            parts = _take_apart(getattr(model, "vision_model", model), known, inputs, own.shape[1])
+            error = _difference(parts, probe, own)
+            if error <= SPLIT_TOLERANCE:
+                return parts
+            why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
+        except (TypeError, AttributeError, RuntimeError) as error:  # another version of the library: other names
+            why = f"{kind} could not be split ({' '.join(str(error).split())[:120]})"
+    log.warning("encoder: %s; it is used whole and frozen, only the head is trained", why)
+    return Parts(stem=whole, blocks=[], finish=nn.Identity(), is_finish_trained=False, feature_dim=own.shape[1])
+
+
+@torch.inference_mode()
+def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
+    try:
+        own: Tensor = whole(probe)
+    except Exception as error:  # whatever a model raises that wants text, sound, or several images
+        raise UsageError(
+            f"encoder: {kind} does not turn images of {probe.shape[-1]} px into features "
+            f"({' '.join(str(error).split())[:120]}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, ConvNeXt "
+            "or ResNet"
+        ) from error
+    return own
+
+
+def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int) -> Parts:
+    context = None if known.context is None else known.context(root)
+    return Parts(
+        stem=Stem([_get(root, path) for path in known.stem], inputs),
+        blocks=list(_blocks(root, known, context)),
+        finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
+        is_finish_trained=known.trains_finish,
+        feature_dim=feature_dim,
+        context=context,
+    )
+
+
+def _blocks(root: Any, known: Architecture, context: nn.Module | None) -> Iterator[nn.Module]:
+    found = next(places for path in known.blocks if (places := _get_or_none(root, path)) is not None)
+    for stage in found if known.stage is not None else [found]:
+        blocks = [[block] for block in (stage if known.stage is None else _get(stage, known.stage))]
+        blocks[0] = [*_others(stage, known.before), *blocks[0]]
+        blocks[-1] = [*blocks[-1], *_others(stage, known.after)]
+        for modules in blocks:
+            steps = [Step(module, context) for module in modules]
+            yield steps[0] if len(steps) == 1 else nn.Sequential(*steps)
+
+
+def _others(stage: Any, path: str | None) -> list[nn.Module]:
+    found = None if path is None else _get_or_none(stage, path)
+    if found is None:
+        return []
+    return list(found) if isinstance(found, nn.ModuleList) else [found]
+
+
+def _finish_step(root: Any, path: str) -> nn.Module:
+    own: dict[str, nn.Module] = {FIRST: First(), MEAN: Mean(), FLAT: nn.Flatten()}
+    return own[path] if path in own else Step(_get(root, path))
+
+
+@torch.inference_mode()
+def _difference(parts: Parts, probe: Tensor, own: Tensor) -> float:
+    found: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
+    if found.shape != own.shape:
+        return float("inf")
+    return float((found - own).abs().max() / own.abs().max().clamp_min(1e-12))
+
+
+def _arguments(module: nn.Module) -> set[str]:
+    return set(inspect.signature(module.forward).parameters)
+
+
+def _pick(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: given[name] for name in given if name in set(names)}
+
+
+def _first(out: Any) -> Tensor:
+    tokens: Tensor = out[0] if isinstance(out, tuple) else out
+    return tokens
+
+
+def _get(root: Any, path: str) -> Any:
+    for name in path.split("."):
+        root = getattr(root, name)
+    return root
+
+
+def _get_or_none(root: Any, path: str) -> Any:
+    try:
+        return _get(root, path)
+    except AttributeError:
+        return None

@@ -1,0 +1,67 @@
+"""A batch of views through the networks: cut, trunk, tail and head; compiled where that is asked for.
+
+b views, C the side of a crop, T tokens of a view, D entries of an embedding.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.encoders.embed import autocast
+from shoal.encoders.head import Head
+from shoal.encoders.vision import Encoder
+from shoal.training.views import ViewSettings, cut_views, finish_views
+
+ON_CUDA: dict[str, Any] = {"mode": "reduce-overhead"}
+"""How networks are compiled for a GPU: fused kernels, replayed as CUDA graphs."""
+
+
+class Forward:
+    """The forward pass of a step, in the three parts that a step takes it in.
+
+    Compiled, the parts after the cut are fused, and on a GPU replayed as CUDA graphs: a small network is then limited
+    by its arithmetic, and not by how fast Python can launch it. The cut stays outside, because a graph copies its
+    inputs, and its input is every pixel of the collection.
+    """
+
+    def __init__(self, encoder: Encoder, head: Head, views: ViewSettings, *, is_compiled: bool = False) -> None:
+        self.encoder, self.head, self.views = encoder, head, views
+        self._has_graphs = is_compiled and encoder.device.type == "cuda"
+        self._run_trunk: Callable[[Tensor, Tensor], Tensor] = self._trunk
+        self._run_tail: Callable[[Tensor], tuple[Tensor, Tensor]] = self._tail
+        if is_compiled:
+            how = ON_CUDA if self._has_graphs else {}
+            self._run_trunk = torch.compile(self._trunk, **how)
+            self._run_tail = torch.compile(self._tail, **how)
+
+    def begin(self) -> None:
+        """Begin a step: what the last one has left in the memory of a graph may be overwritten."""
+        if self._has_graphs:
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+
+    def cut(self, pixels: Tensor, rows: Tensor, draws: Tensor) -> Tensor:
+        """Cut views of images `rows` (b,) of `pixels`: (b, C, C, 3) uint8."""
+        return cut_views(pixels, rows, draws, self.views)
+
+    @torch.no_grad()
+    def tokens(self, cut: Tensor, draws: Tensor) -> Tensor:
+        """Colour what was cut and run the trunk over it: (b, T, …)."""
+        return self._run_trunk(cut, draws)
+
+    def embeddings(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The tail's features (b, F) and the head's embeddings (b, D), with gradients."""
+        return self._run_tail(tokens)
+
+    def _trunk(self, cut: Tensor, draws: Tensor) -> Tensor:
+        views = finish_views(cut, draws, self.encoder, self.views)  # (b, 3, I, I)
+        with autocast(self.encoder.device):
+            tokens: Tensor = self.encoder.trunk(views)
+        return tokens
+
+    def _tail(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        with autocast(self.encoder.device):
+            features: Tensor = self.encoder.tail(tokens)
+            embeddings: Tensor = self.head(features)
+        return features, embeddings

@@ -1,0 +1,35 @@
+"""Python programs started the way torchrun starts them: several processes that find each other."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent
+PATH = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"
+
+
+def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
+    """Start `code` in n processes that know their rank and a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"PYTHONPATH": PATH, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = []
+    for rank in range(n):
+        names = shared | {"RANK": rank, "LOCAL_RANK": rank}
+        env = os.environ | {name: str(value) for name, value in names.items()}
+        started.append(subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True))
+    return started
+
+
+def finish_processes(started: list[subprocess.Popen], timeout_s: float = 120) -> list[str]:
+    """Wait for all of them; what each has printed. One that fails is an error, and takes the others with it."""
+    try:
+        said = [process.communicate(timeout=timeout_s)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0] * len(started)
+    return said

@@ -1,0 +1,70 @@
+"""Small random models of the real architectures of the transformers library."""
+
+import torch
+from torch import nn
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
+VIT = {**SIZES, "intermediate_size": 64}
+NAFLEX = {name: value for name, value in VIT.items() if name != "image_size"}
+WINDOWS = {"image_size": 32, "patch_size": 2, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4}
+STAGES = {"hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 2, 1]}
+NARROW = {"depth_multiplier": 0.25, "image_size": 32}
+MOBILE = {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 8, 16, 16, 24, 32]}
+MAE = {"decoder_hidden_size": 16, "decoder_num_attention_heads": 2, "decoder_num_hidden_layers": 1}
+EFFICIENT = {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320, "image_size": 32}
+
+KINDS = {
+    "vit": ("ViTModel", "ViTConfig", VIT),
+    "deit": ("DeiTModel", "DeiTConfig", VIT),
+    "dinov2": ("Dinov2Model", "Dinov2Config", SIZES | {"mlp_ratio": 2}),
+    "dinov2-registers": ("Dinov2WithRegistersModel", "Dinov2WithRegistersConfig", SIZES | {"mlp_ratio": 2}),
+    "dinov3": ("DINOv3ViTModel", "DINOv3ViTConfig", VIT | {"num_register_tokens": 2}),
+    "dinov3-convnext": ("DINOv3ConvNextModel", "DINOv3ConvNextConfig", STAGES),
+    "vit-msn": ("ViTMSNModel", "ViTMSNConfig", VIT),
+    "vit-mae": ("ViTMAEModel", "ViTMAEConfig", VIT | MAE),
+    "ijepa": ("IJepaModel", "IJepaConfig", VIT),
+    "beit": ("BeitModel", "BeitConfig", VIT),
+    "beit-relative": ("BeitModel", "BeitConfig", VIT | {"use_relative_position_bias": True}),
+    "beit-shared": (
+        "BeitModel",
+        "BeitConfig",
+        VIT | {"use_shared_relative_position_bias": True, "use_mean_pooling": False},
+    ),
+    "clip": ("CLIPVisionModel", "CLIPVisionConfig", VIT),
+    "siglip": ("SiglipVisionModel", "SiglipVisionConfig", VIT),
+    "siglip2": ("Siglip2VisionModel", "Siglip2VisionConfig", NAFLEX | {"num_patches": 16}),
+    "swin": ("SwinModel", "SwinConfig", WINDOWS),
+    "swinv2": ("Swinv2Model", "Swinv2Config", WINDOWS),
+    "convnext": ("ConvNextModel", "ConvNextConfig", STAGES),
+    "convnextv2": ("ConvNextV2Model", "ConvNextV2Config", STAGES),
+    "resnet": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8}),
+    "resnet-basic": ("ResNetModel", "ResNetConfig", STAGES | {"embedding_size": 8, "layer_type": "basic"}),
+    "regnet": ("RegNetModel", "RegNetConfig", STAGES | {"embedding_size": 8, "groups_width": 8}),
+    "bit": (
+        "BitModel",
+        "BitConfig",
+        {"embedding_size": 8, "hidden_sizes": [32, 64], "depths": [1, 2], "num_groups": 8},
+    ),
+    "efficientnet": ("EfficientNetModel", "EfficientNetConfig", EFFICIENT),
+    "mobilenet-v1": ("MobileNetV1Model", "MobileNetV1Config", NARROW),
+    "mobilenet-v2": ("MobileNetV2Model", "MobileNetV2Config", NARROW),
+    "mobilevit": ("MobileViTModel", "MobileViTConfig", MOBILE),
+    "mobilevitv2": ("MobileViTV2Model", "MobileViTV2Config", {"image_size": 64, "width_multiplier": 0.25}),
+    "pvt": ("PvtV2Model", "PvtV2Config", STAGES | {"num_attention_heads": [1, 1, 2, 4]}),
+}
+"""Class, configuration and its sizes; the last one is none that can be split."""
+
+
+def make_model(transformers, kind):
+    """Build a model of one kind with random weights, and statistics, large enough that every path matters."""
+    model_class, config, sizes = KINDS[kind]
+    torch.manual_seed(0)
+    model = getattr(transformers, model_class)(getattr(transformers, config)(**sizes))
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.1 * torch.randn(value.shape))
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_(std=0.1)
+                module.running_var.uniform_(0.5, 1.5)
+    return model.eval()
