@@ -199,7 +199,7 @@ def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.runs.np.save", lambda *a, **k: full(0))
+        patched.setattr("shoal.runs.run.np.save", lambda *a, **k: full(0))
         refused(discover(*given), 1, "frozen.npy: no space left on the disk")
     assert discover(*given, "--resume").exit_code == 0
     assert Run.open(tmp_path / "run").is_finished
