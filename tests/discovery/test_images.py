@@ -14,14 +14,20 @@ from shoal.data.demo import digits
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import images as module
+from shoal.discovery.assign import Assigner
+from shoal.discovery.choice import Choice
+from shoal.discovery.folder import fingerprint
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
+from shoal.discovery.outputs import answer
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError
+from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.cms import cms
+from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import Task
 from shoal.runs import Run
 
@@ -34,7 +40,7 @@ def settings(photos) -> DiscoverySettings:
 
 
 def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)[0]
+    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
 
 
 def tables(run: Run) -> tuple[bytes, bytes]:
@@ -56,6 +62,62 @@ def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path:
     assert not [name for name in held if "checkpoint" in name or "best-" in name or name.endswith(".tmp")]
     assert len(run.metrics) == 2
     assert run.provenance["root"] == str(photos.folder)
+
+
+@pytest.fixture
+def known_colours(photos):
+    """The same photos with every colour known, so that one of five can be hidden from training."""
+    rows = [f"{name},{colour}" for i, (name, colour) in enumerate(photos.truth.items()) if i % 2]
+    photos.labels.write_text("\n".join(["path,label", *rows]))
+    return photos
+
+
+@pytest.mark.parametrize("trained", [0.5, 0.75, 1.0])
+def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw(
+    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: float
+) -> None:
+    seen = []
+
+    def judge(frozen, learned, labels, classes, withheld, chosen):
+        seen.append((withheld.hidden, len(withheld.judged)))
+        return Choice(hidden=("red",), n_images=10, frozen=0.75, trained=trained)
+
+    monkeypatch.setattr(module, "compare", judge)
+    heard: list[str] = []
+    run = run_on(known_colours, tmp_path / "run", settings, narrator=Narrator(heard.append))
+    assert len(seen[0][0]) == 1
+    is_trained = trained >= 0.75
+    assert run.json("choice")["kept"] == ("trained" if is_trained else "frozen")
+    assert run.has("model.safetensors") == is_trained
+    assert np.array_equal(run.array("embeddings"), run.array("frozen")) == (not is_trained)
+    assert any(line.startswith("of 10 labeled images kept from training") for line in heard)
+    rows, _ = Assigner(run, device="cpu").assign_images(read_collection(known_colours.folder, False))
+    assert sum(new.category_id != old.category_id for new, old in zip(rows, run.assignments, strict=True)) <= 1
+
+
+def test_the_comparison_is_made_by_labels_and_written_down(known_colours, settings, tmp_path: Path) -> None:
+    run = run_on(known_colours, tmp_path / "run", settings)
+    found = run.json("choice")
+    (hidden,) = found["hidden"]
+    n_hidden = sum(row.label_given == hidden for row in run.assignments)
+    assert found["n_images"] == n_hidden + 4  # and one validation image of each of the other four
+    assert 0 < found["accuracy"]["frozen"] <= 1
+    assert not run_on(known_colours, tmp_path / "all", replace(settings, hidden_share=0.0)).has("choice.json")
+
+
+@pytest.mark.parametrize("method", ["gcd", "agglomerative"])
+def test_other_methods_find_the_colours_too_and_take_new_images(photos, settings, tmp_path: Path, method: str) -> None:
+    cms = settings.of_method
+    common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
+    own = GcdSettings(**common, head=cms.head, training=cms.training)
+    chosen = own if method == "gcd" else AgglomerativeSettings(**common)
+    settings = DiscoverySettings(method=method, n_clusters=5, pixel_size=16, **{method: chosen})
+    run = run_on(photos, tmp_path / "run", settings)
+    assert score_run(run, photos.truth).accuracy.all > 0.9
+    assert run.has("model.safetensors") == (method == "gcd")
+    assert len(run.metrics) == (2 if method == "gcd" else 0)
+    again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
+    assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
 
 
 def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path) -> None:
@@ -112,7 +174,7 @@ def test_pixels_of_a_collection_train_as_an_array_of_them_does(photos, settings)
     found = [
         cms(
             Task(pixels=given, labels=collection.labels, validation=np.arange(0, 60, 3)),
-            settings.seeded(),
+            settings.of_method,
             device=torch.device("cpu"),
         )
         for given in (pixels[:], pixels, scattered, torch.from_numpy(pixels[:]))
@@ -142,10 +204,10 @@ def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings
 
 def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:
     collection = read_collection(photos.folder, False)
-    run, found = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu")
+    run = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu")
     assert run.n_clusters == 5
     assert all(category.is_novel for category in run.categories)
-    assert found.in_words().startswith("0 known categories found, 5 likely new")
+    assert answer(run).startswith("0 known categories found, 5 likely new")
 
 
 def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: Path) -> None:
@@ -213,7 +275,18 @@ def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_pat
         run_on(photos, run.path, settings)
     assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
     with pytest.raises(UsageError, match="holds a finished run; give --force"):
-        run_on(photos, run.path, settings, resume=True)
+        run_on(photos, run.path, settings)
+
+
+def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tmp_path: Path) -> None:
+    settings = replace(settings, train=False)
+    before = {file.name: file.read_bytes() for file in run_on(photos, tmp_path / "run", settings).path.iterdir()}
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", settings, resume=True, narrator=Narrator(heard.append))
+    assert heard == [f"{run.path} is finished, there is nothing left to do"]
+    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
+    with pytest.raises(UsageError, match="made with other settings: train: True, was False"):
+        run_on(photos, run.path, replace(settings, train=True), resume=True)
 
 
 def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
@@ -238,8 +311,8 @@ def stop(*_args: object) -> None:
 
 
 def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
-    before = module._fingerprint(read_collection(photos.folder, photos.labels))
+    before = fingerprint(read_collection(photos.folder, photos.labels))
     name = next(iter(photos.truth))
     (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
-    assert module._fingerprint(read_collection(photos.folder, photos.labels)) != before
-    assert module._fingerprint(digits(0)[0]) != module._fingerprint(digits(1)[0])
+    assert fingerprint(read_collection(photos.folder, photos.labels)) != before
+    assert fingerprint(digits(0)[0]) != fingerprint(digits(1)[0])

@@ -34,6 +34,7 @@ def cluster(
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+    from shoal.discovery.outputs import answer
 
     given = read_embeddings(embeddings)
     if labels is not None:
@@ -43,7 +44,7 @@ def cluster(
         return
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, rule=rule))
-    run, found = cluster_embeddings(
+    run = cluster_embeddings(
         LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
         out or Path("runs") / embeddings.stem,
         settings,
@@ -52,6 +53,6 @@ def cluster(
         command=shlex.join(["shoal", *sys.argv[1:]]),
         narrator=narrator(),
     )
-    answer = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": found.in_words()}
-    result(f"{found.in_words()}\n{run.path}", answer, as_json=json)
+    words = answer(run)
+    result(f"{words}\n{run.path}", {"run": str(run.path), "n_clusters": run.n_clusters, "answer": words}, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")

@@ -76,9 +76,11 @@ def cluster(
     """Cut Ward's tree at K."""
     points = unit_points(learned.embeddings, device=device)
     tree = Tree(ward_linkage(points, device=device))
+    estimate = None
     if n_clusters is None:
         rule, limit = settings.inference.rule, settings.inference.max_clusters
-        n_clusters = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit).n_clusters
+        estimate = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit)
+        n_clusters = estimate.n_clusters
     clusters = tree.cut(check_n_clusters(n_clusters, labels, len(labels)))
     is_labeled = labels != UNLABELED
     return Discovery(
@@ -87,6 +89,7 @@ def cluster(
         embeddings=to_numpy(learned.embeddings),
         linkage=tree.linkage,
         accuracies=(matched_accuracy(labels[is_labeled], clusters[is_labeled]),),
+        estimate=estimate,
         metrics=learned.metrics,
         epoch=learned.epoch,
     )

@@ -162,6 +162,7 @@ def cluster(
         linkage=found.tree.linkage,
         accuracies=found.accuracies,
         n_shifts=found.n_shifts,
+        estimate=found.estimate,
         metrics=learned.metrics,
         epoch=learned.epoch,
     )

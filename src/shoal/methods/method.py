@@ -12,8 +12,12 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import NeighborAttention
+from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.encoders.embed import ImageRows, Progress, check_pixels
+from shoal.encoders.head import Head
+from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
+from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache
 from shoal.training.trainer import TrainingData
 
@@ -90,6 +94,8 @@ class Discovery:
     """Accuracy on the labeled images after 0, 1, 2 … shifts."""
     n_shifts: int = 0
     """How many of them the clusters come from."""
+    estimate: NClustersEstimate | None = None
+    """Where the number of clusters was estimated on these labels: the curve it was read from."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """A row per epoch of training."""
     epoch: int = 0
@@ -160,6 +166,14 @@ class Cluster(Protocol):
         self, learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
     ) -> Discovery:
         """Cluster what was learned, by this method or another; `n_clusters` None: estimated."""
+        ...
+
+
+class Build(Protocol):
+    """The networks of a method that trains, before any training."""
+
+    def __call__(self, settings: Any) -> tuple[Encoder, Head, Objective]:
+        """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
         ...
 
 

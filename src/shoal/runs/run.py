@@ -33,9 +33,10 @@ from shoal.runs.rows import Assignment, Category, Row, Skip, from_csv, to_csv, t
 from shoal.settings import dump_settings
 
 PARTS = (
-    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "train.log"),
+    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
-    *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz", "checkpoint.safetensors"),
+    *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
+    *("choice.json", "train.log", "checkpoint.safetensors"),
 )
 """The files a run may hold; with `force` these, and snapshots of training, are removed and nothing else."""
 
