@@ -2,9 +2,12 @@
 
 import os
 import shutil
+import sys
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,6 +121,32 @@ def test_other_methods_find_the_colours_too_and_take_new_images(photos, settings
     assert len(run.metrics) == (2 if method == "gcd" else 0)
     again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
     assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
+
+
+def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings, tmp_path: Path) -> None:
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", settings, narrator=Narrator(heard.append, detail=lambda text: None))
+    lines = (run.path / "train.log").read_text().splitlines()
+    told = [line.split("  ", 1)[1] for line in lines if "  " in line]
+    assert [line for line in heard if line not in told] == []
+    assert told[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
+    assert [line.split(":")[0] for line in told if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
+    assert told[-1] == answer(run)
+
+
+def test_metrics_reach_tensorboard_when_asked(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    opened, written = [], []
+    writer = SimpleNamespace(add_scalar=lambda *scalar: written.append(scalar), flush=lambda: None)
+    stand_in = types.ModuleType("torch.utils.tensorboard")
+    stand_in.SummaryWriter = lambda folder: opened.append(folder) or writer
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", stand_in)
+    run = run_on(photos, tmp_path / "run", settings, tensorboard=True)
+    assert opened == [str(run.path)]
+    assert [(name, step) for name, _value, step in written if name == "loss"] == [("loss", 1), ("loss", 2)]
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingError, match="pip install 'shoal"):
+        run_on(photos, tmp_path / "other", settings, tensorboard=True)
+    assert not (tmp_path / "other").exists()
 
 
 def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path) -> None:

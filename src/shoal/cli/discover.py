@@ -38,6 +38,9 @@ def discover(
     seed: Seed = None,
     device: Device = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write each epoch's metrics for TensorBoard into the run folder.")
+    ] = False,
     force: Force = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -81,6 +84,7 @@ def discover(
         force=force,
         command=shlex.join(["shoal", *sys.argv[1:]]),
         narrator=narrator(),
+        tensorboard=tensorboard,
     )
     _tell_answer(run, as_json=json)
 

@@ -44,6 +44,7 @@ def discover(
     resume: bool = False,
     force: bool = False,
     narrator: Narrator | None = None,
+    tensorboard: bool = False,
     **settings: Any,
 ) -> DiscoveredRun:
     """Discover the categories in a partly labeled collection of images.
@@ -58,6 +59,7 @@ def discover(
         resume: go on with an interrupted run; a finished one is returned as it is.
         force: overwrite a run that is there.
         narrator: who is told what happens; the logger `shoal` if not given, at level INFO.
+        tensorboard: write each epoch's metrics for TensorBoard into the run folder.
         settings: `n_clusters`, `method`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config`, `protocol` and the
             other arguments of `shoal.discovery.settings.choose_settings`.
 
@@ -68,7 +70,8 @@ def discover(
     chosen = choose_settings(**settings)
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
-    return discover_and_report(collection, place, chosen, device=device, resume=resume, force=force, narrator=narrator)
+    how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
+    return discover_and_report(collection, place, chosen, narrator=narrator, **how)
 
 
 def discover_and_report(

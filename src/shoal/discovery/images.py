@@ -8,6 +8,7 @@ it stopped.
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,8 +33,9 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, Representation, Task
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run, Skip
+from shoal.training.tensorboard import event_writer, tensorboard_writer
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +56,15 @@ def discover_images(
     force: bool = False,
     command: str = "",
     narrator: Narrator | None = None,
+    tensorboard: bool = False,
 ) -> Run:
     """Discover the categories of a collection and write what was found to the run folder `out`.
 
     `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force` starts over in a
-    folder that holds one.
+    folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder.
     """
+    if tensorboard:
+        tensorboard_writer()  # whether it is installed is said now, not after decoding and embedding
     settings, narrator = settings or choose_settings(), narrator or Narrator()
     place, began = choose_device(device), time.perf_counter()
     check_collection(collection, settings)
@@ -72,13 +77,16 @@ def discover_images(
         return run
     seed_everything(settings.seed)
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
+    narrator = narrator.heard_by(run.log)
+    narrator.detail(collection.describe())
     images = _decode(collection, run, settings, narrator)
     frozen = _embed_frozen(images, run, encoder, narrator)
     found = _cluster(frozen, images, settings)
     if settings.is_trained:
         narrator.say(f"first answer, without training: {_name(found, images, settings).in_words()}")
-        found = _train(frozen, images, run, settings, resume, narrator) or found
-    _write(run, found, images, settings, narrator)
+        found = _train(frozen, images, run, settings, resume, narrator, tensorboard) or found
+    named = _write(run, found, images, settings, narrator)
+    narrator.detail(named.in_words())
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()
@@ -125,6 +133,7 @@ def _train(
     settings: DiscoverySettings,
     resume: bool,
     narrator: Narrator,
+    tensorboard: bool,
 ) -> Discovery | None:
     """Train, and cluster by what was learned; None where that is no better than what the frozen encoder knows."""
     collection = images.collection
@@ -136,7 +145,13 @@ def _train(
     task = Task(pixels=images.pixels, labels=withheld.labels, validation=withheld.validation, n_clusters=n_clusters)
     with narrator.bar("training") as progress:
         learned = get_method(settings.method).represent(
-            task, chosen.of_method, device=device, folder=run.path, resume=resume, progress=progress
+            task,
+            chosen.of_method,
+            device=device,
+            folder=run.path,
+            resume=resume,
+            progress=progress,
+            on_epoch=_epoch_listener(run, narrator, tensorboard),
         )
     if withheld.hidden:
         choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
@@ -149,6 +164,20 @@ def _train(
     if found.estimate is None and n_clusters is None and withheld.validation is not None:
         return _with_estimate(found, collection.labels, withheld.validation, settings)
     return found
+
+
+def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool) -> OnEpoch:
+    """Who is told an epoch's metrics: whoever listens to details, and TensorBoard where it was asked for."""
+    write = event_writer(run.path) if tensorboard else None
+
+    def tell(row: dict[str, Any]) -> None:
+        accuracy = row["validation_accuracy"]
+        seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
+        narrator.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+        if write is not None:
+            write(row)
+
+    return tell
 
 
 def _fit_batch(settings: DiscoverySettings, n_training: int, narrator: Narrator) -> DiscoverySettings:
@@ -180,7 +209,7 @@ def _write(
     images: _Readable,
     settings: DiscoverySettings,
     narrator: Narrator,
-) -> None:
+) -> Found:
     found, shift = _name(discovery, images, settings), settings.shift
     repeats: list[int] = []
     if settings.stability and settings.n_clusters is None:
@@ -193,3 +222,4 @@ def _write(
     write_found(run, found, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha, repeats=repeats)
     with narrator.bar("making thumbnails"):
         run.write_thumbnails(make_thumbnails(images.pixels))
+    return found

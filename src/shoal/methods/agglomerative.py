@@ -17,7 +17,7 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import Progress, embed
-from shoal.methods.method import Discovery, Representation, Task, to_numpy
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task, to_numpy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,7 @@ def represent(
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Representation:
     """Embed the images; there is nothing to train, to keep or to resume."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)

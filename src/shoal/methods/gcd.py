@@ -24,7 +24,7 @@ from shoal.encoders.embed import Progress, embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, Representation, Task, n_clusters_to_use, to_numpy
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
 from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
@@ -116,6 +116,7 @@ def represent(
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Representation:
     """Train the tail through a head, and keep the tail."""
     encoder, head, objective = build(settings)
@@ -130,6 +131,7 @@ def represent(
         folder=folder,
         resume=resume,
         progress=progress,
+        on_epoch=on_epoch,
     )
     return Representation(
         embeddings=trained.embeddings,

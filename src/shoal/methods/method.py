@@ -21,6 +21,9 @@ from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache
 from shoal.training.trainer import TrainingData
 
+OnEpoch = Callable[[dict[str, Any]], None]
+"""Called with an epoch's row of metrics."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -154,8 +157,12 @@ class Represent(Protocol):
         folder: Path | None = None,
         resume: bool = False,
         progress: Progress | None = None,
+        on_epoch: OnEpoch | None = None,
     ) -> Representation:
-        """Learn from a task; the arguments are those of `Method`. A K in the task serves to choose the snapshot."""
+        """Learn from a task; the arguments are those of `Method`. A K in the task serves to choose the snapshot.
+
+        `on_epoch` is told each row of metrics.
+        """
         ...
 
 

@@ -3,9 +3,10 @@
     config.yaml        the settings, resolved            assignments.csv  a row per image (.parquet too with pyarrow)
     provenance.json    versions, device, seed, times     categories.csv   a row per category
     metrics.jsonl      a row per epoch                   skipped.csv      files that could not be read, and why
-    model.safetensors  the trained weights               report.html      the pictures
-    embeddings.npy     (N, D) from the encoder           estimate.json    the number of clusters, and how it was chosen
-    shifted.npy        (N, D) after the mean shifts      shifts.json      labeled accuracy after each shift
+    train.log          what was said, and when           report.html      the pictures
+    model.safetensors  the trained weights               estimate.json    the number of clusters, and how it was chosen
+    embeddings.npy     (N, D) from the encoder           shifts.json      labeled accuracy after each shift
+    shifted.npy        (N, D) after the mean shifts      choice.json      whether training helped, by unseen labels
     frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
     tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
 
@@ -28,7 +29,7 @@ import numpy as np
 import yaml
 
 from shoal.errors import DataError, UsageError
-from shoal.files import atomic_file, make_folder, write_text
+from shoal.files import atomic_file, make_folder, write_text, writing
 from shoal.runs.rows import Assignment, Category, Row, Skip, from_csv, to_csv, to_parquet
 from shoal.settings import dump_settings
 
@@ -38,10 +39,13 @@ PARTS = (
     *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
     *("choice.json", "train.log", "checkpoint.safetensors"),
 )
-"""The files a run may hold; with `force` these, and snapshots of training, are removed and nothing else."""
+"""The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
 
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, while training goes on."""
+
+EVENTS = "events.out.tfevents.*"
+"""What TensorBoard reads."""
 
 LEFTOVERS = (".*.tmp", "tokens.npy.*")
 """What a killed run leaves behind: files half written, and the trunk's tokens."""
@@ -69,7 +73,9 @@ class Run:
         is_foreign = run.path.is_dir() and bool({*run.path.iterdir()} - leftovers) and not run.has("provenance.json")
         if is_foreign:
             raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
-        cleared = (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS)) if force else ()
+        cleared = (
+            (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS), *run.path.glob(EVENTS)) if force else ()
+        )
         for file in (*cleared, *leftovers):
             file.unlink(missing_ok=True)
         make_folder(run.path)
@@ -115,6 +121,11 @@ class Run:
         """The resolved settings."""
         found: dict[str, Any] = yaml.safe_load(self._read("config.yaml"))
         return found
+
+    def log(self, text: str) -> None:
+        """Add a line to train.log, with the time; the only file that grows while a run goes on."""
+        with writing(self.path / "train.log"), (self.path / "train.log").open("a", encoding="utf-8") as file:
+            file.write(f"{_now()}  {text}\n")
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a row to metrics.jsonl."""
