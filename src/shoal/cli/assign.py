@@ -1,5 +1,6 @@
 """`shoal assign`: new images onto the categories of a finished run."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,7 @@ def assign(
     found = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
     listed = {**found, "assignments": [_plain(row) for row in rows]}
     result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
+    say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 
 
 def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float, as_json: bool) -> None:

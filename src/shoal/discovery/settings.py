@@ -131,11 +131,17 @@ def choose_settings(
     return replace(base, method=chosen, **blocks, **values)
 
 
+def get_protocol(name: str) -> dict[str, Any]:
+    """Look a protocol up by its name: the settings it decides, block by block."""
+    if name not in PROTOCOLS:
+        raise UnknownName("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]
+
+
 def follow_protocol(settings: Any, protocol: str, method: str = DEFAULT_METHOD) -> Any:
     """A method's settings with what a protocol decides."""
-    if protocol not in PROTOCOLS:
-        raise UnknownName("protocol", protocol, PROTOCOLS)
-    blocks = PROTOCOLS[protocol] if method == DEFAULT_METHOD else {"inference": PROTOCOLS[protocol]["inference"]}
+    blocks = get_protocol(protocol)
+    blocks = blocks if method == DEFAULT_METHOD else {"inference": blocks["inference"]}
     changed = {name: replace(getattr(settings, name), **values) for name, values in blocks.items()}
     return replace(settings, **changed)
 
