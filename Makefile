@@ -1,5 +1,6 @@
 # make demo   discover the categories of the embedded digits        make check   everything that must hold
 # make test   run the tests                                         make bench   the speed benchmarks
+# make docs   write docs/cli.md from what --help prints
 # Each sets up .venv first, from constraints.txt; the second time that costs nothing.
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format docs bench clean
 
 demo: $(READY)
 	$(BIN)/shoal demo
@@ -27,6 +28,9 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(READY)
+	$(BIN)/python docs/make_cli.py
 
 bench: $(READY) $(BENCH_READY)
 	$(BIN)/python benchmarks/pixels.py

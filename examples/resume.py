@@ -10,6 +10,7 @@ from pathlib import Path
 from shoal.data.demo import digits
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
+from shoal.discovery.outputs import answer
 from shoal.discovery.settings import choose_settings
 
 
@@ -28,14 +29,14 @@ def main() -> None:
     collection = digits()[0].subset(range(60))  # a few digits, a small network input: seconds, not minutes
     settings = choose_settings(recipe="digits", epochs=2, n_clusters=10, pixel_size=40, input_size=40)
     with tempfile.TemporaryDirectory() as place:
-        whole, _ = discover_images(collection, Path(place) / "whole", settings, device="cpu")
+        whole = discover_images(collection, Path(place) / "whole", settings, device="cpu")
         try:
             narrator = Narrator(bar=interrupt_training)
             discover_images(collection, Path(place) / "run", settings, device="cpu", narrator=narrator)
         except KeyboardInterrupt:
             print("interrupted in epoch 2")
-        run, found = discover_images(collection, Path(place) / "run", settings, device="cpu", resume=True)
-        print(found.in_words())
+        run = discover_images(collection, Path(place) / "run", settings, device="cpu", resume=True)
+        print(answer(run))
         same = (run.path / "assignments.csv").read_bytes() == (whole.path / "assignments.csv").read_bytes()
         print(f"the same as without the interruption: {same}")
 

@@ -62,7 +62,7 @@ TINY = """
 pixel_size: 16
 cms:
   encoder: {encoder}
-  head: {{width: 24, dim: 12, bottleneck: 8}}
+  head: {{kind: paper, width: 24, dim: 12, bottleneck: 8}}
   training: {{epochs: 2, batch_size: 16, lr: 0.01}}
   inference: {{shift: {{n_neighbors: 4}}}}
 """

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,33 @@ def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
     opened = Run(run)
     opened.write_json("provenance", {**opened.provenance, "finished": None})
     assert invoke("assign", run, photos.folder).exit_code == 3
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--out"]], ids=["rows", "json", "file"])
+def test_a_watched_folder_is_read_until_it_is_interrupted(
+    run: Path, photos, tmp_path: Path, monkeypatch, flags
+) -> None:
+    inbox, names = tmp_path / "inbox", iter(sorted(photos.truth)[:2])
+    inbox.mkdir()
+    n_looks = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal n_looks
+        n_looks += 1
+        if n_looks > 5:
+            raise KeyboardInterrupt
+        if (name := next(names, None)) is not None:
+            shutil.copy(photos.folder / name, inbox)
+
+    monkeypatch.setattr("shoal.cli.assign.time.sleep", sleep)
+    out = tmp_path / "new.csv"
+    flags = [*flags, out] if flags == ["--out"] else flags
+    found = invoke("assign", run, inbox, "--watch", "--device", "cpu", *flags)
+    assert found.exit_code == 0, found.stderr
+    assert found.stderr.splitlines() == [f"watching {inbox}; Ctrl-C ends it", "2 images assigned"]
+    expected = [row.category_id for row in Run.open(run).assignments[:2]]
+    if "--json" in flags:
+        assert [json.loads(line)["category_id"] for line in found.stdout.splitlines()] == expected
+        return
+    table = out.read_text() if out.exists() else found.stdout
+    assert [int(row["category_id"]) for row in csv.DictReader(io.StringIO(table))] == expected

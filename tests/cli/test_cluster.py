@@ -48,6 +48,14 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     assert {"embeddings.npy", "tree.npy", "shifts.json"} <= {part.name for part in found.path.iterdir()}
 
 
+def test_the_papers_protocol_is_one_flag_and_a_rule_given_beside_it_wins(file: Path, tmp_path: Path) -> None:
+    for flags, expected in ([], ("paper", 0)), (["--rule", "plateau"], ("plateau", 0)):
+        run = cluster(file, "--out", tmp_path / "run", "--protocol", "paper", "--force", *flags)
+        assert run.exit_code == 0, run.stderr
+        inference = Run.open(tmp_path / "run").config["inference"]
+        assert (inference["rule"], inference["estimate_shifts"]) == expected
+
+
 def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", points[0])
     cells = [str(label) if label < 3 and i < 30 else "-1" for i, label in enumerate(points[1])]
@@ -83,6 +91,7 @@ def test_the_order_of_the_rows_changes_nothing(file: Path, points, tmp_path: Pat
         (["--n-neighbors", 60], 2, "60"),
         (["--n-neighbors", 0], 2, "n_neighbors"),
         (["--alpha", 1.5], 2, "alpha"),
+        (["--protocol", "papr"], 2, "no protocol 'papr'; did you mean 'paper'"),
         (["--rule", "papr"], 2, "did you mean 'paper'"),
         (["--labels", "nowhere.csv"], 3, "nowhere.csv"),
     ],

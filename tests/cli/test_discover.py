@@ -78,6 +78,24 @@ def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
     assert (config["cms"]["training"]["epochs"], config["cms"]["input_size"]) == (1, 24)
 
 
+def test_a_method_a_protocol_and_its_recipe_are_flags(photos, given, tiny_encoder: Path, tmp_path: Path) -> None:
+    flags = ["--method", "agglomerative", "--encoder", tiny_encoder, "--protocol", "paper", "--input-size", 16]
+    run = discover(*given, *flags)
+    assert run.exit_code == 0, run.stderr
+    config = Run.open(tmp_path / "run").config
+    assert (config["method"], config["cms"], config["hidden_share"]) == ("agglomerative", None, 0.0)
+    inference = config["agglomerative"]["inference"]
+    assert (inference["rule"], inference["estimate_shifts"]) == ("paper", 0)
+    assert "first answer" not in run.stderr  # it would be the same as the last
+
+
+def test_resuming_a_finished_run_shows_its_answer_again(given) -> None:
+    first = discover(*given, "--no-train")
+    again = discover(*given, "--no-train", "--resume")
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+    assert "is finished, there is nothing left to do" in again.stderr
+
+
 def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
     photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +120,9 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
         (["--encoder", "efficientnet-lite3"], 2, ["did you mean 'efficientnet-lite2'"]),
         (["--encoder", "./nowhere"], 4, ["no folder or file './nowhere'"]),
         (["--recipe", "cub"], 2, ["recipe and config: found both"]),
+        (["--method", "kmeans"], 2, ["no method 'kmeans'", "agglomerative, cms, gcd"]),
+        (["--method", "agglomerative", "--epochs", 3], 2, ["epochs: found 3, but the method agglomerative trains"]),
+        (["--protocol", "papers"], 2, ["did you mean 'paper'"]),
         (["--device", "tpu"], 2, ["found 'tpu', expected cpu"]),
         (["--epochs", 0], 2, ["epochs: found 0, expected at least 1"]),
         (["--input-size", 4], 2, ["input size: found 4, expected at least 8"]),
@@ -199,7 +220,7 @@ def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.runs.np.save", lambda *a, **k: full(0))
+        patched.setattr("shoal.runs.run.np.save", lambda *a, **k: full(0))
         refused(discover(*given), 1, "frozen.npy: no space left on the disk")
     assert discover(*given, "--resume").exit_code == 0
     assert Run.open(tmp_path / "run").is_finished

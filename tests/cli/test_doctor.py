@@ -13,7 +13,7 @@ from shoal.cli.main import app
 def test_a_healthy_machine_is_told_so() -> None:
     run = CliRunner().invoke(app, ["doctor"])
     assert run.exit_code == 0, run.stdout
-    assert run.stdout.endswith("Everything shoal needs is here.\n")
+    assert run.stdout.endswith("Everything shoal needs is here. Next: shoal demo\n")
     for what in ("python", "torch", "device", "free memory"):
         assert f"ok   {what}" in run.stdout
 

@@ -12,7 +12,7 @@ def test_the_list_says_what_is_here_and_where_weights_come_from() -> None:
     assert "yes" in default
     assert "224 px" in default
     assert "ImageNet-1k with its labels" in default
-    assert run.stdout.endswith("The default is efficientnet-lite2.\n")
+    assert run.stdout.endswith("The default is efficientnet-lite2. Next: shoal discover photos/ --encoder NAME\n")
 
 
 def test_json_has_a_row_per_encoder() -> None:

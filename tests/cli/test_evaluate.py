@@ -82,6 +82,19 @@ def test_where_no_novel_image_has_a_class_there_is_no_novel_accuracy(run: Run, t
     assert found["novel"] is None
 
 
+def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(run: Run, tmp_path: Path) -> None:
+    truth = {name: label.upper() for name, label in TRUTH.items()}
+    found = evaluate(run, write_truth(tmp_path / "truth.csv", truth))
+    assert found.exit_code == 0
+    notes = [line for line in found.stderr.splitlines() if line.startswith("note: ")]
+    assert notes == [
+        "note: the truth names another class than the run was given for 1 labeled image, such as a: 'CAT', given 'cat'",
+        "note: no true class of the unlabeled images is a known category, so there is no Known accuracy; are they "
+        "spelled alike? true: CAT, DOG, OWL; known: cat",
+    ]
+    assert "Known nan / " in found.stdout
+
+
 @pytest.mark.parametrize(
     ("truth", "code", "word"),
     [

@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from shoal.cli import main
+from shoal.cli import console, main
 from shoal.errors import DataError, MissingError, ShoalError, UsageError
 
 
@@ -16,6 +16,18 @@ def command_that_raises(error: BaseException) -> typer.Typer:
     @app.command()
     def break_() -> None:
         raise error
+
+    app.callback()(main.options)
+    return app
+
+
+def command_that_says() -> typer.Typer:
+    app = typer.Typer(cls=main.Commands, pretty_exceptions_enable=False)
+
+    @app.command()
+    def talk() -> None:
+        console.say("hello")
+        console.detail("a trifle")
 
     app.callback()(main.options)
     return app
@@ -51,6 +63,26 @@ def test_the_version_and_an_unknown_command() -> None:
     wrong = CliRunner().invoke(main.app, ["docto"])
     assert wrong.exit_code == 2
     assert "doctor" in wrong.stderr
+
+
+@pytest.mark.parametrize("place", ["before", "behind"])
+def test_general_options_stand_before_or_behind_the_command(place: str, monkeypatch) -> None:
+    app = command_that_says()
+
+    def invoke(*flags: str) -> str:
+        return CliRunner().invoke(app, [*flags, "talk"] if place == "before" else ["talk", *flags]).stderr
+
+    assert invoke() == "hello\n"
+    assert invoke("-v") == invoke("--verbose") == "hello\na trifle\n"
+    assert invoke("-q") == invoke("--quiet") == invoke("-q", "-v") == ""
+    assert invoke("--no-color") == "hello\n"
+    assert console.voice.has_color is False
+    assert invoke() == "hello\n"  # what was asked for once is not kept
+
+
+def test_an_error_is_said_even_when_nothing_is_to_be_said() -> None:
+    run = CliRunner().invoke(command_that_raises(DataError("w")), ["break-", "--quiet"])
+    assert (run.exit_code, run.stderr) == (3, "error: w\n")
 
 
 def test_help_takes_under_half_a_second_and_opens_with_an_example() -> None:

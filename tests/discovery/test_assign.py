@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def discovered(photos, out: Path, **changes) -> Run:
     settings = choose_settings(config=photos.config, n_clusters=5)
     settings = replace(settings, **changes)
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu")[0]
+    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu")
 
 
 BOTTLENECK = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
@@ -95,7 +95,7 @@ def embedded() -> LabeledEmbeddings:
 
 
 def test_embeddings_are_assigned_as_the_estimator_predicts(embedded: LabeledEmbeddings, tmp_path: Path) -> None:
-    run, _ = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
     model = MeanShiftClustering(n_clusters=5, device="cpu").fit(np.asarray(embedded.x), embedded.labels)
     new = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
     rows = Assigner(run, device="cpu").assign_embeddings([str(i) for i in range(200)], new)
@@ -106,7 +106,7 @@ def test_embeddings_are_assigned_as_the_estimator_predicts(embedded: LabeledEmbe
 
 
 def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, photos, tmp_path: Path) -> None:
-    run, _ = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
     assigner = Assigner(run, device="cpu")
     with pytest.raises(UsageError, match="was made from ready embeddings, so nothing here can embed images"):
         assign_file(assigner, photos.folder)
@@ -117,7 +117,7 @@ def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, pho
 
 
 def test_embeddings_of_another_kind_are_refused(embedded: LabeledEmbeddings, tmp_path: Path) -> None:
-    run, _ = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
     with pytest.raises(DataError, match=r"found shape \(2, 3\), expected \(2, 5\)"):
         Assigner(run, device="cpu").assign_embeddings(["a", "b"], np.ones((2, 3)))
     with pytest.raises(UsageError, match="outlier_share: found 1"):

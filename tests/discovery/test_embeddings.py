@@ -21,11 +21,11 @@ def given() -> LabeledEmbeddings:
 
 
 def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path: Path) -> None:
-    run, found = cluster_embeddings(given, tmp_path / "run", device="cpu")
+    run = cluster_embeddings(given, tmp_path / "run", device="cpu")
     model = MeanShiftClustering(device="cpu").fit(np.asarray(given.x), given.labels)
     assert [row.category_id for row in run.assignments] == model.labels_.tolist()
     assert [row.category for row in run.categories[3:]] == model.classes_[3:].tolist()
-    assert run.json("estimate")["n_clusters"] == model.n_clusters_ == found.categories.max() + 1
+    assert run.json("estimate")["n_clusters"] == model.n_clusters_ == run.n_clusters
     assert [row.outlier_score for row in run.assignments] == pytest.approx(model.outlier_score_, abs=1e-6)
     assert [row.confidence for row in run.assignments] == pytest.approx(model.confidence_, abs=1e-6)
     assert run.json("shifts")["chosen"] == model.n_shifts_

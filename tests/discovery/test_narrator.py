@@ -1,13 +1,20 @@
-"""A library caller hears nothing; the command line hears everything."""
+"""A library caller finds it in the log; the command line hears everything."""
 
+import logging
 from contextlib import contextmanager
 
 from shoal.discovery.narrator import Narrator
 
 
-def test_nobody_is_told_anything_unless_asked(capsys) -> None:
+def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
     narrator = Narrator()
-    narrator.say("hello")
+    with caplog.at_level(logging.INFO, logger="shoal"):
+        narrator.say("hello")
+        narrator.detail("a trifle")
+    assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", "hello")]
+    with caplog.at_level(logging.DEBUG, logger="shoal"):
+        narrator.detail("a trifle")
+    assert caplog.records[-1].message == "a trifle"
     with narrator.bar("working") as progress:
         progress(1, 2)
     assert capsys.readouterr() == ("", "")
@@ -26,3 +33,11 @@ def test_what_is_said_and_done_reaches_the_given_callables() -> None:
     with narrator.bar("working") as progress:
         progress(1, 2)
     assert heard == ["hello", "working", (1, 2)]
+
+
+def test_a_second_listener_hears_lines_and_details_too() -> None:
+    first, second = [], []
+    narrator = Narrator(first.append, detail=lambda text: None).heard_by(second.append)
+    narrator.say("hello")
+    narrator.detail("a trifle")
+    assert (first, second) == (["hello"], ["hello", "a trifle"])

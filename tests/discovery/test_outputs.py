@@ -1,11 +1,14 @@
 """Rows and words of what was found: six images, two known categories of which one is empty, two novel ones."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from shoal.clustering.categories import describe_members
-from shoal.discovery.outputs import Found, assignment_rows, category_rows
+from shoal.discovery.outputs import Found, answer, assignment_rows, category_rows
+from shoal.runs import Run
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 10, 20, 90, 100, 180], dtype=torch.float64))
 POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
@@ -27,6 +30,13 @@ def found() -> Found:
 def test_the_answer_counts_categories_with_images_and_images_among_strangers(found: Found) -> None:
     assert found.in_words() == "1 known category found (of 2), 2 likely new, 1 image unsure"
     assert found.is_unsure.tolist() == [False] * 5 + [True]
+
+
+def test_a_run_says_the_same_when_it_is_read_again(found: Found, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.write_assignments(assignment_rows(found))
+    run.write_categories(category_rows(found))
+    assert answer(run) == found.in_words()
 
 
 def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Found) -> None:

@@ -1,12 +1,14 @@
 """Flags, files and recipes come together in one way."""
 
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
+from shoal.clustering.inference import PAPER, InferenceSettings
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.catalog import load_recipe
+from shoal.methods.catalog import METHODS, load_recipe
 from shoal.settings import dump_settings
 
 
@@ -35,7 +37,44 @@ def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
 
 
 def test_one_seed_decides_for_training_too() -> None:
-    assert choose_settings(seed=5).seeded().training.seed == 5
+    assert choose_settings(seed=5).of_method.training.seed == 5
+
+
+def test_every_method_has_a_field_of_its_name_and_only_the_chosen_one_is_filled() -> None:
+    hints = get_type_hints(DiscoverySettings)
+    assert {name: hints[name] for name in METHODS} == {name: info.settings | None for name, info in METHODS.items()}
+    for method in METHODS:
+        found = choose_settings(method=method)
+        assert [name for name in METHODS if getattr(found, name) is not None] == [method]
+        assert getattr(found, method) == load_recipe(method=method)
+        assert found.is_trained == (method != "agglomerative")
+
+
+def test_another_method_than_the_configs_starts_from_its_own_default(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(dump_settings(choose_settings(n_clusters=9, epochs=3)))
+    found = choose_settings(config=tmp_path / "config.yaml", method="gcd")
+    assert (found.n_clusters, found.cms, found.gcd) == (9, None, load_recipe(method="gcd"))
+    assert choose_settings(method="gcd", recipe="dino").gcd == load_recipe("dino", "gcd")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
+    found = choose_settings(method=method, protocol="paper")
+    assert (found.of_method.inference.rule, found.of_method.inference.estimate_shifts) == ("paper", 0)
+    assert found.of_method.inference == PAPER
+    assert found.hidden_share == 0
+    ours = choose_settings(method=method, protocol="shoal")
+    assert ours.of_method.inference == InferenceSettings()
+    assert ours.hidden_share == DiscoverySettings().hidden_share
+
+
+def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
+    found = choose_settings(protocol="reference").of_method
+    assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
+    assert (found.head.kind, found.training.bank, found.inference.rule) == ("bottleneck", "views", "paper")
+    papers = choose_settings(protocol="paper").of_method
+    assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == ("paper", "paper", "images")
+    assert papers.loss.temperature == load_recipe().loss.temperature
 
 
 @pytest.mark.parametrize(
@@ -47,11 +86,19 @@ def test_one_seed_decides_for_training_too() -> None:
         ({"validation_share": 1.0}, "validation_share: found 1.0"),
         ({"pixel_size": 2}, "pixel_size"),
         ({"method": "cmss"}, "did you mean 'cms'"),
+        ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
+        ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
+        ({"method": "agglomerative", "epochs": 3}, "agglomerative trains nothing"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         choose_settings(**given)
+
+
+def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
+    with pytest.raises(UsageError, match="gcd: found settings of a method that is not used"):
+        DiscoverySettings(gcd=load_recipe(method="gcd"))
 
 
 def test_an_unknown_recipe_lists_the_known_ones() -> None:

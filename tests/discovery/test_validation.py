@@ -7,7 +7,7 @@ import pytest
 
 from shoal.data.collection import Collection
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.validation import check_collection, describe_hold_out, hold_out
+from shoal.discovery.validation import check_collection, describe_withheld, withhold
 from shoal.errors import DataError
 
 
@@ -20,30 +20,68 @@ def collection_of(labels: list[int]) -> Collection:
 
 def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
     collection = collection_of([0] * 10 + [1] * 3 + [-1] * 30)
-    first = hold_out(collection, choose_settings())
-    again, other = hold_out(collection, choose_settings()), hold_out(collection, choose_settings(seed=1))
-    assert first is not None
+    first = withhold(collection, choose_settings())
+    again, other = withhold(collection, choose_settings()), withhold(collection, choose_settings(seed=1))
+    assert first.validation is not None
     np.testing.assert_array_equal(first.validation, again.validation)
     assert not np.array_equal(first.validation, other.validation)
+    training = np.setdiff1d(np.arange(43), first.validation)
     for label in (0, 1):
         assert (collection.labels[first.validation] == label).any()
-        assert (collection.labels[first.training] == label).any()
-    assert describe_hold_out(collection, first) == ["9 images set aside for validation, 3 of them labeled"]
+        assert (collection.labels[training] == label).any()
+    assert describe_withheld(collection, first) == ["9 images set aside for validation, 3 labels kept from training"]
 
 
 def test_nothing_is_set_aside_where_nothing_is_labeled() -> None:
-    assert hold_out(collection_of([-1] * 20), choose_settings()) is None
+    collection = collection_of([-1] * 20)
+    found = withhold(collection, choose_settings())
+    assert (found.validation, found.hidden, len(found.judged)) == (None, (), 0)
+    assert describe_withheld(collection, found) == []
+
+
+def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labels_in_validation() -> None:
+    collection = collection_of([label for label in range(5) for _ in range(10)] + [-1] * 20)
+    found = withhold(collection, choose_settings())
+    (hidden,) = found.hidden
+    is_validation = np.isin(np.arange(70), found.validation)
+    assert found.labels[is_validation].tolist() == collection.labels[is_validation].tolist()
+    seen = np.where(collection.labels == hidden, -1, collection.labels)
+    assert found.labels[~is_validation].tolist() == seen[~is_validation].tolist()
+    # All ten images of the hidden category are judged, and the two of each other one that were set aside.
+    assert np.bincount(collection.labels[found.judged]).tolist() == [10 if c == hidden else 2 for c in range(5)]
+    assert describe_withheld(collection, found)[1] == (
+        f"the labels of 1 known category ({'abcde'[hidden]}) are hidden from training, to see whether it helps with "
+        "categories that it has no labels of"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "share", "n_hidden"),
+    [
+        ([0, 0, 1, 1, 2, 2, 3, 3], 0.2, 0),  # four known categories are too few
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4], 0.2, 0),  # a fifth with one labeled image does not count
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.2, 1),
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.01, 1),  # a share above 0 hides at least one
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.0, 0),
+        ([label for label in range(8) for _ in range(2)], 0.25, 2),
+    ],
+)
+def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidden: int) -> None:
+    settings = replace(choose_settings(), hidden_share=share)
+    found = withhold(collection_of(labels + [-1] * 20), settings)
+    assert len(found.hidden) == n_hidden
 
 
 def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:
     collection = collection_of([0, 0, *range(1, 8)] + [-1] * 20)
-    split = hold_out(collection, choose_settings())
-    note = describe_hold_out(collection, split)[1]
+    note = describe_withheld(collection, withhold(collection, choose_settings()))[1]
     assert note.startswith("note: 7 categories have a single labeled image (b, c, d, e, f, …)")
 
 
 def test_neighbors_need_images() -> None:
-    few = collection_of([0, 0, 1, 1] + [-1] * 7)
-    with pytest.raises(DataError, match="needs more than 8 images besides the 3 set aside for validation, found 8"):
-        check_collection(few, choose_settings())
-    check_collection(few, replace(choose_settings(), train=False))
+    settings = choose_settings()
+    wide = replace(settings.cms.inference, shift=replace(settings.shift, n_neighbors=11))
+    settings = replace(settings, cms=replace(settings.cms, inference=wide))
+    with pytest.raises(DataError, match="a mean over 11 neighbors needs more than 11 images, found 11"):
+        check_collection(collection_of([0, 0, 1, 1] + [-1] * 7), settings)
+    check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)

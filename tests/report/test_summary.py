@@ -68,3 +68,15 @@ def test_a_truth_without_novel_images_leaves_a_dash(plain_run: Callable[..., Run
     found = summarize(Snapshot(run))
     assert [tile.value for tile in found.accuracy] == ["50.0 %", "50.0 %", "–"]
     assert found.accuracy_note == "Accuracy against the given truth, 2 images of 1 class"
+
+
+def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> None:
+    run = plain_run(images("a"))
+    found = {"kept": "frozen", "accuracy": {"frozen": 0.75, "trained": 0.5}, "n_images": 1200, "hidden": ["a"]}
+    run.write_json("choice", found)
+    assert summarize(Snapshot(run)).sentences[-1] == (
+        "Of 1,200 labeled images kept from training, 75.0 % were put right without training and 50.0 % with it: "
+        "so what it learned was not used."
+    )
+    run.write_json("choice", found | {"kept": "trained"})
+    assert summarize(Snapshot(run)).sentences[-1].endswith("with it: it was kept.")

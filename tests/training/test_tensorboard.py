@@ -4,13 +4,13 @@ import types
 import pytest
 
 from shoal.errors import MissingError
-from shoal.training.tensorboard import tensorboard
+from shoal.training.tensorboard import event_writer
 
 
 def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingError, match=r"pip install 'shoal\[tensorboard\]'"):
-        tensorboard(tmp_path)
+        event_writer(tmp_path)
 
 
 def test_every_number_of_a_row_is_written_under_its_epoch(tmp_path, monkeypatch):
@@ -29,5 +29,5 @@ def test_every_number_of_a_row_is_written_under_its_epoch(tmp_path, monkeypatch)
     module = types.ModuleType("torch.utils.tensorboard")
     module.SummaryWriter = Writer
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", module)
-    tensorboard(tmp_path)({"epoch": 3, "loss": 0.5, "validation_accuracy": None, "n_clusters": 7})
+    event_writer(tmp_path)({"epoch": 3, "loss": 0.5, "validation_accuracy": None, "n_clusters": 7})
     assert written == [("loss", 0.5, 3), ("n_clusters", 7, 3), "flushed"]

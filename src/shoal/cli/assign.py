@@ -1,12 +1,20 @@
 """`shoal assign`: new images onto the categories of a finished run."""
 
+import shlex
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.console import Json, result, say
+from shoal.cli.console import Json, detail, result, say
 from shoal.cli.options import Device
+
+if TYPE_CHECKING:
+    from shoal.data.pixels import Skipped
+    from shoal.discovery.assign import Assigner
+    from shoal.runs import Assignment
 
 
 def assign(
@@ -16,29 +24,71 @@ def assign(
     outlier_share: Annotated[
         float, typer.Option(help="Images farther out than all but this share of the run's own are possibly new.")
     ] = 0.01,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay, and assign images as they arrive in the folder.")
+    ] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks at a watched folder.", min=0.05)] = 2.0,
     device: Device = None,
     json: Json = False,
 ) -> None:
     """Put new images into a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
 
     Categories and their ids never change; -1 means possibly new. Embeddings are npy or npz files, and for a run that
-    was made from embeddings parquet and csv files too.
+    was made from embeddings parquet and csv files too. A watched folder ends with Ctrl-C.
     """
-    from dataclasses import asdict
-
     from shoal.discovery.assign import Assigner, assign_file
     from shoal.files import write_text
     from shoal.runs import Assignment, Run, to_csv
 
     assigner = Assigner(Run.open(run), outlier_share=outlier_share, device=device)
+    if watch:
+        _watch(assigner, images, out, every=every, as_json=json)
+        return
     rows, skipped = assign_file(assigner, images)
-    for image in skipped:
-        say(f"note: {image.name} left out, {image.reason}")
+    _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
     say(f"{len(rows):,} images assigned, {n_new:,} of them possibly new (outlier score above {assigner.threshold:.3f})")
     table = to_csv(Assignment, rows)
     if out is not None:
         write_text(out, table)
     found = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
-    listed = [{name: None if value != value else value for name, value in asdict(row).items()} for row in rows]
-    result(str(out) if out else table.rstrip("\n"), {**found, "assignments": listed}, as_json=json)
+    listed = {**found, "assignments": [_plain(row) for row in rows]}
+    result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
+    say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
+
+
+def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float, as_json: bool) -> None:
+    """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
+    from shoal.discovery.watch import Watch
+    from shoal.files import write_text
+    from shoal.runs import Assignment, to_csv
+
+    watched, rows = Watch(assigner, folder), list[Assignment]()
+    _ = assigner.networks  # before the first image comes
+    say(f"watching {folder}; Ctrl-C ends it")
+    if out is None and not as_json:
+        typer.echo(to_csv(Assignment, []).rstrip("\n"))
+    try:
+        while True:
+            new, skipped = watched.look()
+            _tell_skipped(skipped)
+            rows += new
+            if out is not None and new:
+                write_text(out, to_csv(Assignment, rows))
+                detail(f"{len(new):,} images assigned")
+            for row in new if out is None else ():
+                result(to_csv(Assignment, [row]).splitlines()[1], _plain(row), as_json=as_json)
+            time.sleep(every)
+    except KeyboardInterrupt:
+        say(f"{len(rows):,} images assigned")
+
+
+def _tell_skipped(skipped: Sequence["Skipped"]) -> None:
+    for image in skipped:
+        say(f"note: {image.name} left out, {image.reason}")
+
+
+def _plain(row: "Assignment") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {name: None if value != value else value for name, value in asdict(row).items()}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import Json, narrator, result, say
-from shoal.cli.options import Device, DryRun, Force, NClusters
+from shoal.cli.options import Device, DryRun, Force, NClusters, Protocol
 
 
 def cluster(
@@ -18,8 +18,9 @@ def cluster(
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
     rule: Annotated[
-        str, typer.Option(help="How K is estimated: balance, plateau, precision, occupancy or paper.")
-    ] = "balance",
+        str | None, typer.Option(help="How K is estimated: balance, plateau, precision, occupancy or paper.")
+    ] = None,
+    protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
     device: Device = None,
     force: Force = False,
@@ -34,6 +35,8 @@ def cluster(
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+    from shoal.discovery.outputs import answer
+    from shoal.discovery.settings import get_protocol
 
     given = read_embeddings(embeddings)
     if labels is not None:
@@ -41,9 +44,10 @@ def cluster(
     say(given.describe())
     if dry_run:
         return
+    chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
-    settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, rule=rule))
-    run, found = cluster_embeddings(
+    settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, **chosen))
+    run = cluster_embeddings(
         LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
         out or Path("runs") / embeddings.stem,
         settings,
@@ -52,6 +56,6 @@ def cluster(
         command=shlex.join(["shoal", *sys.argv[1:]]),
         narrator=narrator(),
     )
-    answer = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": found.in_words()}
-    result(f"{found.in_words()}\n{run.path}", answer, as_json=json)
+    words = answer(run)
+    result(f"{words}\n{run.path}", {"run": str(run.path), "n_clusters": run.n_clusters, "answer": words}, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,8 +18,32 @@ Progress = Callable[[int, int], None]
 """Called with (done, total) while something long runs."""
 
 
+@dataclass(slots=True)
+class Voice:
+    """How much is said on stderr; set anew whenever the command line is read."""
+
+    is_quiet: bool = False
+    is_verbose: bool = False
+    has_color: bool = True
+
+
+voice = Voice()
+
+
 def say(text: str) -> None:
-    """Print a line for a person, on stderr."""
+    """Print a line for a person, on stderr, unless nothing is to be said."""
+    if not voice.is_quiet:
+        typer.echo(text, err=True)
+
+
+def detail(text: str) -> None:
+    """Print a line for someone who wants to know more."""
+    if voice.is_verbose:
+        say(text)
+
+
+def complain(text: str) -> None:
+    """Print an error, which is said in any case."""
     typer.echo(text, err=True)
 
 
@@ -30,7 +55,8 @@ def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
 @contextmanager
 def progress(what: str) -> Iterator[Progress]:
     """Show a bar with the time left on stderr; where stderr is not a terminal, one line and nothing more."""
-    if not sys.stderr.isatty():
+    # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
+    if not sys.stderr.isatty() or voice.is_quiet or voice.is_verbose:
         say(f"{what} …")
         yield lambda done, total: None
         return
@@ -39,7 +65,7 @@ def progress(what: str) -> Iterator[Progress]:
     from rich.progress import Progress as Bars
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True, no_color=not voice.has_color or None), transient=True) as bars:
         task = bars.add_task(what, total=None)
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
@@ -48,4 +74,4 @@ def narrator() -> "Narrator":
     """Tell a person on stderr what happens."""
     from shoal.discovery.narrator import Narrator
 
-    return Narrator(say, progress)
+    return Narrator(say, progress, detail)

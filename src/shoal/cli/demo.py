@@ -27,6 +27,7 @@ def demo(
     0 to 4 are known and half of them labeled, 5 to 9 are novel; in the end the answer is compared with the truth.
     """
     from shoal.discovery.demo import demo_settings, run_demo
+    from shoal.discovery.outputs import answer
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
@@ -35,7 +36,7 @@ def demo(
     found = run_demo(
         out, demo_settings(seed, train=train), device=device, force=True, command=command, narrator=narrator()
     )
-    words, path = f"{found.found.in_words()}\n{found.score.in_words()}", found.run.path
-    answer = {"run": str(path), "answer": found.found.in_words(), **score_to_dict(found.score)}
-    result(f"{words}\n{path}\n{path / 'report.html'}", answer, as_json=json)
+    words, path = answer(found.run), found.run.path
+    facts = {"run": str(path), "answer": words, **score_to_dict(found.score)}
+    result(f"{words}\n{found.score.in_words()}\n{path}\n{path / 'report.html'}", facts, as_json=json)
     say("next: shoal discover photos/ --labels labels.csv")

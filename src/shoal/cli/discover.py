@@ -3,12 +3,16 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.console import Json, narrator, result, say
-from shoal.cli.options import Device, DryRun, Force, NClusters, Seed
+from shoal.cli.options import Device, DryRun, Force, NClusters, Protocol, Seed
+
+if TYPE_CHECKING:
+    from shoal.data.collection import Collection
+    from shoal.runs import Run
 
 
 def discover(
@@ -18,6 +22,7 @@ def discover(
     unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
     path_column: Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")] = None,
     label_column: Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")] = None,
+    method: Annotated[str | None, typer.Option(help="cms (the default), gcd or agglomerative.")] = None,
     encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
@@ -27,11 +32,15 @@ def discover(
     input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Named settings, such as cub or default.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")] = None,
+    protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")] = None,
     stability: Annotated[int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")] = None,
     seed: Seed = None,
     device: Device = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write each epoch's metrics for TensorBoard into the run folder.")
+    ] = False,
     force: Force = False,
     dry_run: DryRun = False,
     json: Json = False,
@@ -45,32 +54,28 @@ def discover(
     from shoal.discovery.settings import choose_settings
     from shoal.discovery.validation import check_collection
 
-    collection = read_collection(
-        images,
-        labels,
-        labeled=labeled,
-        unlabeled=unlabeled,
-        path_column=path_column,
-        label_column=label_column,
-    )
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
+    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
     say(collection.describe())
-    settings = choose_settings(
-        recipe=recipe,
-        config=config,
-        encoder=encoder,
-        epochs=epochs,
-        input_size=input_size,
-        n_clusters=n_clusters,
-        train=train,
-        stability=stability,
-        seed=seed,
-    )
+    own: dict[str, Any] = {
+        "recipe": recipe,
+        "config": config,
+        "method": method,
+        "encoder": encoder,
+        "protocol": protocol,
+    }
+    numbers: dict[str, Any] = {
+        "n_clusters": n_clusters,
+        "epochs": epochs,
+        "input_size": input_size,
+        "stability": stability,
+    }
+    settings = choose_settings(**own, **numbers, train=train, seed=seed)
     if dry_run:
         check_collection(collection, settings)  # what the run would refuse, a dry run refuses too
-        counts = {"n_images": len(collection), "n_labeled": collection.n_labeled, "classes": list(collection.classes)}
-        result(collection.count(), counts, as_json=json)
+        _tell_found(collection, as_json=json)
         return
-    run, found = discover_and_report(
+    run = discover_and_report(
         collection,
         out or default_folder(images or unlabeled),
         settings,
@@ -79,7 +84,20 @@ def discover(
         force=force,
         command=shlex.join(["shoal", *sys.argv[1:]]),
         narrator=narrator(),
+        tensorboard=tensorboard,
     )
-    answer = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": found.in_words()}
-    result(f"{found.in_words()}\n{run.path}\n{run.path / 'report.html'}", answer, as_json=json)
+    _tell_answer(run, as_json=json)
+
+
+def _tell_found(collection: "Collection", *, as_json: bool) -> None:
+    counts = {"n_images": len(collection), "n_labeled": collection.n_labeled, "classes": list(collection.classes)}
+    result(collection.count(), counts, as_json=as_json)
+
+
+def _tell_answer(run: "Run", *, as_json: bool) -> None:
+    from shoal.discovery.outputs import answer
+
+    words, report = answer(run), run.path / "report.html"
+    facts = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": words}
+    result(f"{words}\n{run.path}\n{report}", facts, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))} --open")

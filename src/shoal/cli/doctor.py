@@ -40,7 +40,7 @@ def doctor(json: Json = False) -> None:
     ]
     lines = [f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks]
     advice = [f"{check.what}: {check.advice}" for check in checks if not check.is_ok]
-    end = "\n".join(advice) if advice else "Everything shoal needs is here."
+    end = "\n".join(advice) if advice else "Everything shoal needs is here. Next: shoal demo"
     is_ok = not advice
     found = {"ok": is_ok, "checks": [asdict(check) for check in checks]}
     result("\n".join([*lines, "", end]), found, as_json=json)

@@ -33,4 +33,8 @@ def list_encoders(json: Json = False) -> None:
         f"{row['weights_from']:<42} {row['pretrained_on']}"
         for row in rows
     ]
-    result("\n".join([*lines, "", f"The default is {DEFAULT_ENCODER}."]), {"encoders": rows}, as_json=json)
+    result(
+        "\n".join([*lines, "", f"The default is {DEFAULT_ENCODER}. Next: shoal discover photos/ --encoder NAME"]),
+        {"encoders": rows},
+        as_json=json,
+    )

@@ -23,5 +23,7 @@ def evaluate(
 
     opened = Run.open(run)
     score = score_run(opened, read_names(truth, [row.path for row in opened.assignments]))
+    for note in score.notes:
+        say(f"note: {note}")
     result(score.in_words(), score_to_dict(score), as_json=json)
     say(f"written to {opened.path / 'accuracy.json'}; next: shoal report {run}")

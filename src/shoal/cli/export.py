@@ -1,11 +1,12 @@
 """`shoal export`: a run for other programs."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, result
+from shoal.cli.console import Json, result, say
 
 
 def export(
@@ -25,3 +26,4 @@ def export(
 
     folder = export_run(Run.open(run), to, out, images=images, linking="copy" if copy else "link")
     result(str(folder), {"out": str(folder), "format": to}, as_json=json)
+    say(f"next: shoal assign {shlex.quote(str(run))} new/ puts images that come later into the same categories")

@@ -19,15 +19,24 @@ from shoal.cli import (
     report,
     reproduce,
 )
-from shoal.cli.console import say
+from shoal.cli.console import complain, voice
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
 
 INTERRUPTED = 130
 
+GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")
+"""Options of `shoal` itself that may also stand behind the command."""
+
 
 class Commands(TyperGroup):
     """A group whose commands may raise: what a user caused is one line, anything else asks for --debug."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the options that go with every command from wherever they stand, up to a lone `--`."""
+        end = args.index("--") if "--" in args else len(args)
+        general = [word for word in args[:end] if word in GENERAL]
+        return super().parse_args(ctx, [*general, *(word for word in args[:end] if word not in GENERAL), *args[end:]])
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an exception into a message on stderr and an exit code."""
@@ -98,16 +107,20 @@ def options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
     ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but the result and errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more, such as a line per epoch.")] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="Draw bars without color, as NO_COLOR does.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
-    """Options that stand before the command."""
+    """Options that go with every command, before or behind it."""
     ctx.obj = {"debug": debug}
+    voice.is_quiet, voice.is_verbose, voice.has_color = quiet, verbose, not no_color
 
 
 def _tell(text: str, ctx: Any) -> None:
     if (ctx.obj or {}).get("debug"):
-        say(traceback.format_exc())
-    say(text)
+        complain(traceback.format_exc())
+    complain(text)
 
 
 def main() -> None:

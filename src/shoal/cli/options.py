@@ -9,3 +9,4 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best 
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was found and stop.")]
 Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.")]
+Protocol = Annotated[str | None, typer.Option(help="Whose choices: shoal, paper, or reference (released code).")]

@@ -29,7 +29,7 @@ from shoal.encoders.embed import ImageRows, embed
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
-from shoal.methods.cms import build
+from shoal.methods.catalog import get_method
 from shoal.runs import DECIMALS, Assignment, Run
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_modules, read_checkpoint
@@ -44,16 +44,17 @@ IMAGES_AT_ONCE = 1024
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Networks:
-    """The encoder of a run, and the head where one was trained."""
+    """The encoder of a run, and the head where images were clustered by its output."""
 
     encoder: Encoder
+    is_trained: bool = False
     head: Head | None = None
     basis: Tensor | None = None
     """(D, R) where the run's embeddings are compact."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Unit embeddings (M, D) as the run made them: a trained one kept its trunk's tokens in half precision."""
-        if self.head is None:
+        if not self.is_trained:
             return embed(pixels, self.encoder)
         starts = range(0, len(pixels), IMAGES_AT_ONCE)
         tokens = (cache_tokens(pixels[start : start + IMAGES_AT_ONCE], self.encoder) for start in starts)
@@ -87,7 +88,7 @@ class Assigner:
     @cached_property
     def settings(self) -> DiscoverySettings:
         """What the run was told; a run made from ready embeddings has no encoder."""
-        if "cms" not in self.run.config:
+        if "method" not in self.run.config:
             raise UsageError(
                 f"{self.run.path}: was made from ready embeddings, so nothing here can embed images; embed them as "
                 "those were, and give the file (npy, npz, parquet or csv)"
@@ -114,7 +115,8 @@ class Assigner:
                 "per name with as many columns as the run's; embed the images as the run's were embedded"
             )
         config = self.run.config
-        n_neighbors = (config.get("cms") or config)["inference"]["shift"]["n_neighbors"]
+        config = config[config["method"]] if "method" in config else config
+        n_neighbors = config["inference"]["shift"]["n_neighbors"]
         voted, members = place_newcomers(
             new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors
         )
@@ -143,22 +145,29 @@ class Assigner:
 
 def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
     """The encoder of a run and, where it was trained, its tail's and head's weights."""
-    chosen = settings.seeded()
+    chosen = settings.of_method
     if not run.has("model.safetensors"):
-        if settings.train:
+        was_kept = not run.has("choice.json") or run.json("choice")["kept"] == "trained"
+        if settings.is_trained and was_kept:
             raise DataError(f"{run.path / 'model.safetensors'}: not in this run, which was trained; was it deleted?")
         return Networks(encoder=load_encoder(chosen.encoder, input_size=chosen.input_size).to(device))
     file = run.path / "model.safetensors"
+    build = get_method(settings.method).build
+    assert build is not None
     encoder, head, objective = build(chosen)
     load_modules({"tail": encoder.tail, "head": head}, read_checkpoint(file).tensors, str(file))
     encoder, head = encoder.to(device).eval(), head.to(device).eval()
-    return Networks(encoder=encoder, head=head, basis=head.basis() if objective.attention is None else None)
+    if objective.discards_head:
+        return Networks(encoder=encoder, is_trained=True)
+    # Where attention was learned, on full embeddings, the run's are not compact either.
+    basis = head.basis() if getattr(objective, "attention", None) is None else None
+    return Networks(encoder=encoder, is_trained=True, head=head, basis=basis)
 
 
 def assign_file(assigner: Assigner, source: Path) -> tuple[list[Assignment], tuple[Skipped, ...]]:
     """Put what lies at `source` into categories: a folder of images, one image, a table of paths, or embeddings."""
     is_array = source.suffix.lower() in (".npy", ".npz")
-    if is_array or ("cms" not in assigner.run.config and source.suffix.lower() in EMBEDDING_SUFFIXES):
+    if is_array or ("method" not in assigner.run.config and source.suffix.lower() in EMBEDDING_SUFFIXES):
         given = read_embeddings(source)
         return assigner.assign_embeddings(given.names, given.x), ()
     _ = assigner.settings  # a run that has no encoder says so before any image is looked for

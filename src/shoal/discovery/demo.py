@@ -9,7 +9,6 @@ from shoal.data.demo import digits
 from shoal.discovery.face import DiscoveredRun
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.outputs import Found
 from shoal.discovery.scoring import Score, score_run
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.catalog import load_recipe
@@ -22,7 +21,6 @@ class Demo:
     """What the demo found, and how it compares with the truth that was kept aside."""
 
     run: DiscoveredRun
-    found: Found
     score: Score
 
 
@@ -51,11 +49,9 @@ def run_demo(
     settings, narrator = settings or demo_settings(), narrator or Narrator()
     collection, truth = digits(settings.seed)
     narrator.say(collection.describe())
-    made, found = discover_images(
-        collection, out, settings, device=device, force=force, command=command, narrator=narrator
-    )
+    made = discover_images(collection, out, settings, device=device, force=force, command=command, narrator=narrator)
     run = DiscoveredRun(made.path)  # its report comes last, with the score in it
     score = score_run(run, dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True)))
     with narrator.bar("writing the report"):
         run.report()
-    return Demo(run=run, found=found, score=score)
+    return Demo(run=run, score=score)

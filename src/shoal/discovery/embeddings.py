@@ -11,8 +11,8 @@ from shoal.arrays import Ints, as_labels
 from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
 from shoal.device import choose_device
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.outputs import Found
-from shoal.discovery.writing import Clusters, name_categories, write_found
+from shoal.discovery.writing import name_categories, write_found
+from shoal.methods.method import Discovery
 from shoal.runs import Run
 
 
@@ -46,7 +46,7 @@ def cluster_embeddings(
     force: bool = False,
     command: str = "",
     narrator: Narrator | None = None,
-) -> tuple[Run, Found]:
+) -> Run:
     """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
     settings, narrator = settings or ClusterSettings(), narrator or Narrator()
     place = choose_device(device)
@@ -58,18 +58,17 @@ def cluster_embeddings(
     )
     with narrator.bar("shifting and growing trees"):
         found = infer(points, labels, settings.n_clusters, settings.inference, device=place)
-    clusters = as_clusters(points, found)
-    shift = settings.inference.shift
-    named = name_categories(clusters, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
-    write_found(run, named, clusters, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
+    discovery, shift = _as_discovery(points, found), settings.inference.shift
+    named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
+    write_found(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()
-    return run, named
+    return run
 
 
-def as_clusters(points: torch.Tensor, found: Inference) -> Clusters:
-    """The outcome of Algorithm 1 in the host's memory."""
-    return Clusters(
-        labels=found.labels,
+def _as_discovery(points: torch.Tensor, found: Inference) -> Discovery:
+    return Discovery(
+        clusters=found.labels,
+        n_clusters=found.n_clusters,
         embeddings=points.cpu().numpy(),
         shifted=found.embeddings.cpu().numpy(),
         linkage=found.tree.linkage,

@@ -11,7 +11,6 @@ from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.files import make_folder, write_text
 from shoal.runs import Run
@@ -45,6 +44,7 @@ def discover(
     resume: bool = False,
     force: bool = False,
     narrator: Narrator | None = None,
+    tensorboard: bool = False,
     **settings: Any,
 ) -> DiscoveredRun:
     """Discover the categories in a partly labeled collection of images.
@@ -56,11 +56,12 @@ def discover(
         unlabeled: a folder of images without labels.
         out: the run folder to write; runs/<name of the images> if not given.
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
-        resume: go on with an interrupted run.
+        resume: go on with an interrupted run; a finished one is returned as it is.
         force: overwrite a run that is there.
-        narrator: who is told what happens; nobody if not given.
-        settings: `n_clusters`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config` and the other arguments of
-            `shoal.discovery.settings.choose_settings`.
+        narrator: who is told what happens; the logger `shoal` if not given, at level INFO.
+        tensorboard: write each epoch's metrics for TensorBoard into the run folder.
+        settings: `n_clusters`, `method`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config`, `protocol` and the
+            other arguments of `shoal.discovery.settings.choose_settings`.
 
     Example:
         >>> run = shoal.discover("photos/", labels="labels.csv")  # doctest: +SKIP
@@ -69,10 +70,8 @@ def discover(
     chosen = choose_settings(**settings)
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
-    run, _found = discover_and_report(
-        collection, place, chosen, device=device, resume=resume, force=force, narrator=narrator
-    )
-    return run
+    how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
+    return discover_and_report(collection, place, chosen, narrator=narrator, **how)
 
 
 def discover_and_report(
@@ -82,17 +81,19 @@ def discover_and_report(
     *,
     narrator: Narrator | None = None,
     **how: Any,
-) -> tuple[DiscoveredRun, Found]:
+) -> DiscoveredRun:
     """Discover the categories of a collection, and write the report beside what was found.
 
     `how` are the other arguments of `discover_images`.
     """
     narrator = narrator or Narrator()
-    made, found = discover_images(collection, out, settings, narrator=narrator, **how)
-    run = DiscoveredRun(made.path)
-    with narrator.bar("writing the report"):
-        run.report()
-    return run, found
+    run = DiscoveredRun(Path(out))
+    was_finished = run.is_finished
+    discover_images(collection, out, settings, narrator=narrator, **how)
+    if not (was_finished and run.has("report.html")):
+        with narrator.bar("writing the report"):
+            run.report()
+    return run
 
 
 def default_folder(images: Any) -> Path:

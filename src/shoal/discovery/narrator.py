@@ -1,25 +1,46 @@
-"""Who is told what happens: the command line prints and draws bars, a library caller hears nothing."""
+"""Who is told what happens: the command line prints and draws bars, a library caller reads the log of `shoal`."""
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
+Listener = Callable[[str], None]
+"""Takes a line of text."""
 
-def _say_nothing(text: str) -> None:
-    """Hear a line and drop it."""
+log = logging.getLogger("shoal")
 
 
 @contextmanager
 def _show_nothing(what: str) -> Iterator[Progress]:
+    log.debug("%s …", what)
     yield lambda done, total: None
 
 
 @dataclass(frozen=True, slots=True)
 class Narrator:
-    """Takes lines for a person, and makes a progress callback for something long that has a name."""
+    """Takes lines for a person, and makes a progress callback for something long that has a name.
 
-    say: Callable[[str], None] = _say_nothing
+    The default logs lines at level INFO and details at level DEBUG to the logger `shoal`, and draws nothing:
+    `logging.basicConfig(level="INFO")` shows them in Python.
+    """
+
+    say: Listener = log.info
     bar: Callable[[str], AbstractContextManager[Progress]] = _show_nothing
+    detail: Listener = log.debug
+    """Takes what only someone who asks wants to hear, such as a line per epoch."""
+
+    def heard_by(self, listener: Listener) -> "Narrator":
+        """The same with another listener, who hears every line and every detail."""
+        return replace(self, say=_both(self.say, listener), detail=_both(self.detail, listener))
+
+
+def _both(first: Listener, second: Listener) -> Listener:
+    def tell(text: str) -> None:
+        first(text)
+        second(text)
+
+    return tell

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.categories import NONE, Membership
-from shoal.runs import UNSURE_BELOW, Assignment, Category
+from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""
@@ -39,13 +39,22 @@ class Found:
 
     def in_words(self) -> str:
         """The answer: '14 known categories found, 9 likely new, 212 images unsure'."""
-        sizes = np.bincount(self.categories, minlength=len(self.classes))
-        n_known, n_novel = int((sizes[: self.n_known] > 0).sum()), int((sizes[self.n_known :] > 0).sum())
-        n_unsure = int(self.is_unsure.sum())
-        known = f"{n_known} known categor{'y' if n_known == 1 else 'ies'} found"
-        if n_known < self.n_known:
-            known += f" (of {self.n_known})"
-        return f"{known}, {n_novel} likely new, {n_unsure:,} image{'' if n_unsure == 1 else 's'} unsure"
+        sizes = np.bincount(self.categories, minlength=len(self.classes)).tolist()
+        return _in_words(sizes[: self.n_known], sizes[self.n_known :], int(self.is_unsure.sum()))
+
+
+def answer(run: Run) -> str:
+    """The answer of a finished run in words, as `Found.in_words` gives it."""
+    known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
+    return _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
+
+
+def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
+    n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
+    known = f"{n_known} known categor{'y' if n_known == 1 else 'ies'} found"
+    if n_known < len(known_sizes):
+        known += f" (of {len(known_sizes)})"
+    return f"{known}, {n_novel} likely new, {n_unsure:,} image{'' if n_unsure == 1 else 's'} unsure"
 
 
 def assignment_rows(found: Found) -> list[Assignment]:

@@ -1,13 +1,16 @@
 """Scoring: a finished run against the truth. Nothing here reaches anything that chooses."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, normalized_mutual_info
 from shoal.errors import DataError
-from shoal.runs import Run
+from shoal.runs import Assignment, Run
+
+MAX_NAMED = 5
+"""How many names a note lists."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +26,8 @@ class Score:
     """True classes among them."""
     n_clusters: int
     """Categories the run found in all."""
+    notes: tuple[str, ...] = ()
+    """What about the truth may be a mistake, a sentence each."""
 
     def in_words(self) -> str:
         """The accuracy as the field prints it."""
@@ -58,12 +63,34 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,
+        notes=tuple(_doubts(rows, truth, known_names, set(classes))),
     )
     run.write_json("accuracy", score_to_dict(score))
     return score
 
 
+def _doubts(rows: Sequence[Assignment], truth: Mapping[str, str], known: set[str], classes: set[str]) -> Iterator[str]:
+    """Sentences about names that do not fit together, which would make known classes count as novel ones."""
+    other = [row for row in rows if row.label_given and truth.get(row.path, row.label_given) != row.label_given]
+    if other:
+        first, images = other[0], f"{len(other):,} labeled image{'' if len(other) == 1 else 's'}"
+        yield (
+            f"the truth names another class than the run was given for {images}, such as {first.path}: "
+            f"{truth[first.path]!r}, given {first.label_given!r}"
+        )
+    if known and not known & classes:
+        yield (
+            f"no true class of the unlabeled images is a known category, so there is no Known accuracy; are they "
+            f"spelled alike? true: {_some(classes)}; known: {_some(known)}"
+        )
+
+
+def _some(names: set[str]) -> str:
+    listed = ", ".join(sorted(names)[:MAX_NAMED])
+    return f"{listed}, …" if len(names) > MAX_NAMED else listed
+
+
 def score_to_dict(score: Score) -> dict[str, object]:
     """The score as plain numbers, NaN as null."""
-    plain = {**asdict(score.accuracy), **{k: v for k, v in asdict(score).items() if k != "accuracy"}}
+    plain = {**asdict(score.accuracy), **{k: v for k, v in asdict(score).items() if k not in ("accuracy", "notes")}}
     return {name: None if value != value else value for name, value in plain.items()}

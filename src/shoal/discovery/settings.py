@@ -1,16 +1,36 @@
 """What `shoal discover` can be told, and how flags, files and recipes come together."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.errors import UsageError, did_you_mean
-from shoal.methods.catalog import DEFAULT_METHOD, get_method, load_recipe
+from shoal.errors import UnknownName, UsageError, did_you_mean
+from shoal.methods.agglomerative import AgglomerativeSettings
+from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe
 from shoal.methods.cms import CmsSettings
+from shoal.methods.gcd import GcdSettings
 from shoal.settings import load_settings
 
-OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size"})
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "shoal": {"inference": {"rule": "balance", "estimate_shifts": 1}},
+    "paper": {
+        "inference": {"rule": "paper", "estimate_shifts": 0},
+        "loss": {"denominator": "paper", "detach_norm": False},
+        "head": {"kind": "paper"},
+        "training": {"bank": "images"},
+    },
+    "reference": {
+        "inference": {"rule": "paper", "estimate_shifts": 0},
+        "loss": {"denominator": "reference", "detach_norm": True},
+        "head": {"kind": "bottleneck"},
+        "training": {"bank": "views"},
+    },
+}
+"""Whose choices: this package's estimate of K, the paper's equations, or what the released code does where it differs
+from the paper without reading hidden labels. GCD and agglomerative clustering take the estimate of K alone from it."""
+
+OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
 
@@ -24,6 +44,9 @@ class DiscoverySettings:
     """Whether to train; without, the frozen encoder's embeddings are clustered."""
     validation_share: float = 0.2
     """Share of the labeled and of the unlabeled images set aside to choose K and the snapshot."""
+    hidden_share: float = 0.2
+    """Share of the known categories whose labels are kept from training, to see whether it helps with categories it has
+    no labels of; where it does not, the frozen encoder's answer stands. 0: none, and the trained answer stands."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
     stability: int = 0
@@ -31,53 +54,108 @@ class DiscoverySettings:
     seed: int = 0
     """Decides every draw."""
     method: str = DEFAULT_METHOD
-    """A name in the catalog of methods."""
-    cms: CmsSettings = field(default_factory=load_recipe)
-    """Encoder, head, training and inference."""
+    """A name in the catalog of methods; the field of that name below holds its settings, the others are empty."""
+    cms: CmsSettings | None = None
+    """Encoder, head, training and inference; the default recipe if not given."""
+    gcd: GcdSettings | None = None
+    """The same for the method gcd."""
+    agglomerative: AgglomerativeSettings | None = None
+    """The same for the method agglomerative."""
 
     def __post_init__(self) -> None:
         if not 0 < self.validation_share < 1:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
+        if not 0 <= self.hidden_share < 1:
+            raise UsageError(f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none")
         if self.stability < 0 or self.pixel_size < 8:
             raise UsageError("stability and pixel_size: expected at least 0 and 8")
         get_method(self.method)
+        unused = [name for name in METHODS if name != self.method and getattr(self, name) is not None]
+        if unused:
+            raise UsageError(
+                f"{unused[0]}: found settings of a method that is not used; remove them, or set method: {unused[0]}"
+            )
+        if getattr(self, self.method) is None:
+            object.__setattr__(self, self.method, load_recipe(method=self.method))
+
+    @property
+    def of_method(self) -> Any:
+        """The settings of the method, a `MethodSettings`, with this seed."""
+        return getattr(self, self.method).with_seed(self.seed)
 
     @property
     def shift(self) -> ShiftSettings:
-        """The mean shift of training and inference."""
-        return self.cms.inference.shift
+        """The mean shift; its neighbors also say how sure an assignment is."""
+        return self.of_method.inference.shift  # type: ignore[no-any-return]
 
-    def seeded(self) -> CmsSettings:
-        """The method's settings with this seed."""
-        return replace(self.cms, training=replace(self.cms.training, seed=self.seed))
+    @property
+    def is_trained(self) -> bool:
+        """Whether anything will be trained."""
+        return self.train and get_method(self.method).trains
 
 
 def choose_settings(
     *,
     recipe: str | None = None,
     config: Path | str | None = None,
+    method: str | None = None,
     encoder: str | None = None,
     epochs: int | None = None,
     input_size: int | None = None,
+    protocol: str | None = None,
     **given: Any,
 ) -> DiscoverySettings:
     """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
 
-    `given` are fields of `DiscoverySettings`; None leaves a value as it is.
+    `given` are fields of `DiscoverySettings`; None leaves a value as it is. `protocol` is a name in `PROTOCOLS`; the
+    paper and the released code hide no category from training, so that their protocols do not either.
     """
     if recipe is not None and config is not None:
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
     base = load_settings(DiscoverySettings, config) if config is not None else DiscoverySettings()
-    cms = base.cms if recipe is None else load_recipe(recipe)
-    if encoder is not None and encoder != cms.encoder:
-        cms = replace(cms, encoder=encoder, n_tail_blocks=None)  # how many blocks to train depends on the encoder
-    if input_size is not None:
-        cms = replace(cms, input_size=input_size)
-    if epochs is not None:
-        cms = replace(cms, training=replace(cms.training, epochs=epochs))
-    names = {one.name for one in fields(DiscoverySettings)} - {"cms"}
+    chosen = base.method if method is None else method
+    if recipe is None and chosen == base.method:
+        settings = getattr(base, chosen)
+    else:
+        settings = load_recipe(recipe or "default", chosen)
+    settings = _change(settings, chosen, encoder=encoder, epochs=epochs, input_size=input_size)
+    if protocol is not None:
+        settings = follow_protocol(settings, protocol, chosen)
+        base = replace(base, hidden_share=base.hidden_share if protocol == "shoal" else 0.0)
+    blocks: dict[str, Any] = dict.fromkeys(METHODS) | {chosen: settings}
+    names = {one.name for one in fields(DiscoverySettings)} - set(METHODS)
     for name in given:
         if name not in names:
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return replace(base, cms=cms, **chosen)
+    values = {name: value for name, value in given.items() if value is not None}
+    return replace(base, method=chosen, **blocks, **values)
+
+
+def get_protocol(name: str) -> dict[str, Any]:
+    """Look a protocol up by its name: the settings it decides, block by block."""
+    if name not in PROTOCOLS:
+        raise UnknownName("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]
+
+
+def follow_protocol(settings: Any, protocol: str, method: str = DEFAULT_METHOD) -> Any:
+    """A method's settings with what a protocol decides."""
+    blocks = get_protocol(protocol)
+    blocks = blocks if method == DEFAULT_METHOD else {"inference": blocks["inference"]}
+    changed = {name: replace(getattr(settings, name), **values) for name, values in blocks.items()}
+    return replace(settings, **changed)
+
+
+def _change(settings: Any, method: str, *, encoder: str | None, epochs: int | None, input_size: int | None) -> Any:
+    """Single values of a method's settings."""
+    if encoder is not None and encoder != settings.encoder:
+        settings = replace(settings, encoder=encoder)
+        if get_method(method).trains:
+            settings = replace(settings, n_tail_blocks=None)  # how many blocks to train depends on the encoder
+    if input_size is not None:
+        settings = replace(settings, input_size=input_size)
+    if epochs is not None:
+        if not get_method(method).trains:
+            raise UsageError(f"epochs: found {epochs}, but the method {method} trains nothing; leave it out")
+        settings = replace(settings, training=replace(settings.training, epochs=epochs))
+    return settings

@@ -1,16 +1,40 @@
-"""What a collection must hold, and which of its images are set aside to choose K and the snapshot."""
+"""What a collection must hold, and which of its labels are kept from training to choose K, the snapshot and more.
+
+N images.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.arrays import UNLABELED
+from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
-from shoal.data.splits import HoldOut, hold_out_validation
+from shoal.data.splits import hold_out_validation
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError
 
 MAX_NAMED = 5
 """How many categories a note lists."""
+
+MIN_CATEGORIES = 5
+"""Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Withheld:
+    """The labels that training sees, and those it does not."""
+
+    labels: Ints
+    """(N,) for training; validation images keep theirs, which the loss never sees."""
+    validation: Ints | None = None
+    """Rows whose labels the loss never sees; None where no image is labeled."""
+    hidden: tuple[int, ...] = ()
+    """Known categories whose labels the loss never sees, as if they were novel."""
+    judged: Ints
+    """Rows whose label the loss never sees: labeled validation images, and those of hidden categories."""
+    too_small: tuple[int, ...] = ()
+    """Categories with a single labeled image, which validation cannot see."""
 
 
 def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
@@ -19,33 +43,62 @@ def check_collection(collection: Collection, settings: DiscoverySettings) -> Non
         check_for_discovery(collection)
     else:
         check_n_clusters(settings.n_clusters, collection.labels, len(collection))
-    split = hold_out(collection, settings) if settings.train else None
-    n_used, n_neighbors = len(collection) if split is None else len(split.training), settings.shift.n_neighbors
-    if n_used <= n_neighbors:
-        besides = "" if split is None else f" besides the {len(split.validation)} set aside for validation"
+    n_neighbors = settings.shift.n_neighbors
+    if len(collection) <= n_neighbors:
         raise DataError(
-            f"{collection.count()}: a mean over {n_neighbors} neighbors needs more than {n_neighbors} images{besides}, "
-            f"found {n_used}; add images"
+            f"{collection.count()}: a mean over {n_neighbors} neighbors needs more than {n_neighbors} images, "
+            f"found {len(collection)}; add images"
         )
 
 
-def hold_out(collection: Collection, settings: DiscoverySettings) -> HoldOut | None:
-    """Draw the validation images with the seed; None where no image is labeled."""
+def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
+    """Draw validation images and hidden categories with the seed; where no image is labeled there is nothing to draw.
+
+    Categories are hidden where at least five have two labeled images or more.
+    """
+    labels = collection.labels
     if not collection.n_labeled:
-        return None
+        return Withheld(labels=labels, judged=np.empty(0, dtype=np.int64))
     rng = np.random.default_rng(settings.seed)
-    return hold_out_validation(collection.labels, share=settings.validation_share, rng=rng)
+    split = hold_out_validation(labels, share=settings.validation_share, rng=rng)
+    hidden = _draw_hidden(np.flatnonzero(collection.class_sizes > 1), settings.hidden_share, rng)
+    is_validation, is_hidden = np.isin(np.arange(len(labels)), split.validation), np.isin(labels, hidden)
+    return Withheld(
+        labels=np.where(is_hidden & ~is_validation, UNLABELED, labels),
+        validation=split.validation,
+        hidden=tuple(hidden.tolist()),
+        judged=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
+        too_small=split.too_small,
+    )
 
 
-def describe_hold_out(collection: Collection, split: HoldOut) -> list[str]:
-    """Say how many images were set aside, and which categories validation cannot see."""
-    n_labeled, n_small = int((collection.labels[split.validation] != UNLABELED).sum()), len(split.too_small)
-    lines = [f"{len(split.validation):,} images set aside for validation, {n_labeled:,} of them labeled"]
-    if split.too_small:
-        names = ", ".join(collection.classes[label] for label in split.too_small[:MAX_NAMED])
-        dots = ", …" if n_small > MAX_NAMED else ""
+def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
+    if share == 0 or len(able) < MIN_CATEGORIES:
+        return able[:0]
+    return np.sort(rng.choice(able, max(1, round(share * len(able))), replace=False))
+
+
+def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
+    """Say which labels training does not see, and which categories validation cannot see."""
+    if withheld.validation is None:
+        return []
+    n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
+    lines = [f"{len(withheld.validation):,} images set aside for validation, {n_labeled:,} labels kept from training"]
+    if withheld.hidden:
+        n, names = len(withheld.hidden), _listed(collection, withheld.hidden)
+        lines.append(
+            f"the labels of {n} known categor{'y' if n == 1 else 'ies'} ({names}) are hidden from training, "
+            "to see whether it helps with categories that it has no labels of"
+        )
+    if withheld.too_small:
+        n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)
         lines.append(
             f"note: {n_small} {'category has' if n_small == 1 else 'categories have'} a single labeled image "
-            f"({names}{dots}), which validation cannot judge when K and the snapshot are chosen; label one more of each"
+            f"({names}), which validation cannot judge when K and the snapshot are chosen; label one more of each"
         )
     return lines
+
+
+def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
+    names = ", ".join(collection.classes[label] for label in categories[:MAX_NAMED])
+    return f"{names}, …" if len(categories) > MAX_NAMED else names

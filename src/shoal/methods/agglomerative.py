@@ -17,7 +17,7 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import Progress, embed
-from shoal.methods.method import Discovery, Representation, Task, to_numpy
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task, to_numpy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +57,7 @@ def represent(
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Representation:
     """Embed the images; there is nothing to train, to keep or to resume."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
@@ -76,9 +77,11 @@ def cluster(
     """Cut Ward's tree at K."""
     points = unit_points(learned.embeddings, device=device)
     tree = Tree(ward_linkage(points, device=device))
+    estimate = None
     if n_clusters is None:
         rule, limit = settings.inference.rule, settings.inference.max_clusters
-        n_clusters = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit).n_clusters
+        estimate = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit)
+        n_clusters = estimate.n_clusters
     clusters = tree.cut(check_n_clusters(n_clusters, labels, len(labels)))
     is_labeled = labels != UNLABELED
     return Discovery(
@@ -87,6 +90,7 @@ def cluster(
         embeddings=to_numpy(learned.embeddings),
         linkage=tree.linkage,
         accuracies=(matched_accuracy(labels[is_labeled], clusters[is_labeled]),),
+        estimate=estimate,
         metrics=learned.metrics,
         epoch=learned.epoch,
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.errors import UnknownName
 from shoal.methods import agglomerative, cms, gcd
-from shoal.methods.method import Cluster, Method, Represent
+from shoal.methods.method import Build, Cluster, Method, Represent
 from shoal.settings import load_settings
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -23,6 +23,13 @@ class MethodInfo:
     settings: type[Any]
     """A class of `MethodSettings`."""
     about: str
+    build: Build | None = None
+    """Makes the networks of a method that trains; its settings then have `training` and `n_tail_blocks`."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether anything is trained."""
+        return self.build is not None
 
 
 METHODS: dict[str, MethodInfo] = {
@@ -32,6 +39,7 @@ METHODS: dict[str, MethodInfo] = {
         cluster=cms.cluster,
         settings=cms.CmsSettings,
         about="contrastive mean-shift learning (CVPR 2024)",
+        build=cms.build,
     ),
     "gcd": MethodInfo(
         run=gcd.gcd,
@@ -39,6 +47,7 @@ METHODS: dict[str, MethodInfo] = {
         cluster=gcd.cluster,
         settings=gcd.GcdSettings,
         about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
+        build=gcd.build,
     ),
     "agglomerative": MethodInfo(
         run=agglomerative.agglomerative,

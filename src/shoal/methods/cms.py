@@ -21,7 +21,7 @@ from shoal.encoders.embed import Progress, embed
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, Representation, Task, n_clusters_to_use, to_numpy
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
 from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
@@ -112,6 +112,7 @@ def represent(
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Representation:
     """Train tail and head on a task (sections 4.2 and 4.3)."""
     encoder, head, objective = build(settings)
@@ -126,6 +127,7 @@ def represent(
         folder=folder,
         resume=resume,
         progress=progress,
+        on_epoch=on_epoch,
     )
     # Learned attention was trained on full embeddings; everything else is the same, and cheaper, on compact ones.
     basis = head.basis() if objective.attention is None else None
@@ -160,6 +162,7 @@ def cluster(
         linkage=found.tree.linkage,
         accuracies=found.accuracies,
         n_shifts=found.n_shifts,
+        estimate=found.estimate,
         metrics=learned.metrics,
         epoch=learned.epoch,
     )

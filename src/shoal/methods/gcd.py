@@ -24,7 +24,7 @@ from shoal.encoders.embed import Progress, embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, Representation, Task, n_clusters_to_use, to_numpy
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
 from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
@@ -116,20 +116,22 @@ def represent(
     folder: Path | None = None,
     resume: bool = False,
     progress: Progress | None = None,
+    on_epoch: OnEpoch | None = None,
 ) -> Representation:
     """Train the tail through a head, and keep the tail."""
-    encoder, head = build(settings)
+    encoder, head, objective = build(settings)
     trained = train(
         task.training_data,
         encoder.to(device),
         head.to(device),
-        ContrastiveObjective(settings.loss).to(device),
+        objective.to(device),
         settings.training,
         n_clusters=task.n_clusters,
         rule=settings.inference.rule,
         folder=folder,
         resume=resume,
         progress=progress,
+        on_epoch=on_epoch,
     )
     return Representation(
         embeddings=trained.embeddings,
@@ -145,10 +147,11 @@ def cluster(
 ) -> Discovery:
     """Run semi-supervised k-means: labeled images keep their class, the others go to the nearest center."""
     points = unit_points(learned.embeddings, device=device)
-    wanted = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on)
+    wanted, estimate = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on), None
     if wanted is None:
         tree, inference = Tree(ward_linkage(points, device=device)), settings.inference
-        wanted = estimate_n_clusters(tree, labels, rule=inference.rule, max_clusters=inference.max_clusters).n_clusters
+        estimate = estimate_n_clusters(tree, labels, rule=inference.rule, max_clusters=inference.max_clusters)
+        wanted = estimate.n_clusters
     found = semi_supervised_kmeans(
         points,
         torch.from_numpy(_renumbered(labels)).to(device),
@@ -160,17 +163,18 @@ def cluster(
         clusters=found.labels.cpu().numpy(),
         n_clusters=wanted,
         embeddings=to_numpy(learned.embeddings),
+        estimate=estimate,
         metrics=learned.metrics,
         epoch=learned.epoch,
     )
 
 
-def build(settings: GcdSettings) -> tuple[Encoder, Head]:
-    """Load the encoder and make a new head, whose weights depend on the seed alone."""
+def build(settings: GcdSettings) -> tuple[Encoder, Head, ContrastiveObjective]:
+    """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.training.seed)
-        return encoder, Head(encoder.feature_dim, settings.head)
+        return encoder, Head(encoder.feature_dim, settings.head), ContrastiveObjective(settings.loss)
 
 
 def _renumbered(labels: Ints) -> Ints:

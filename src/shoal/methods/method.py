@@ -12,10 +12,17 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import NeighborAttention
+from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.encoders.embed import ImageRows, Progress, check_pixels
+from shoal.encoders.head import Head
+from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
+from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache, ViewPool
 from shoal.training.trainer import TrainingData
+
+OnEpoch = Callable[[dict[str, Any]], None]
+"""Called with an epoch's row of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +108,8 @@ class Discovery:
     """Accuracy on the labeled images after 0, 1, 2 … shifts."""
     n_shifts: int = 0
     """How many of them the clusters come from."""
+    estimate: NClustersEstimate | None = None
+    """Where the number of clusters was estimated on these labels: the curve it was read from."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """A row per epoch of training."""
     epoch: int = 0
@@ -159,8 +168,12 @@ class Represent(Protocol):
         folder: Path | None = None,
         resume: bool = False,
         progress: Progress | None = None,
+        on_epoch: OnEpoch | None = None,
     ) -> Representation:
-        """Learn from a task; the arguments are those of `Method`. A K in the task serves to choose the snapshot."""
+        """Learn from a task; the arguments are those of `Method`. A K in the task serves to choose the snapshot.
+
+        `on_epoch` is told each row of metrics.
+        """
         ...
 
 
@@ -171,6 +184,14 @@ class Cluster(Protocol):
         self, learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
     ) -> Discovery:
         """Cluster what was learned, by this method or another; `n_clusters` None: estimated."""
+        ...
+
+
+class Build(Protocol):
+    """The networks of a method that trains, before any training."""
+
+    def __call__(self, settings: Any) -> tuple[Encoder, Head, Objective]:
+        """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
         ...
 
 

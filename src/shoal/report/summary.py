@@ -41,7 +41,9 @@ def summarize(run: Snapshot) -> Summary:
     accuracy, note = _accuracy(run)
     return Summary(
         headline=f"{count(len(run.categories), 'category')} in {count(len(run.assignments), 'image')}",
-        sentences=tuple(filter(None, (_found(n_known, n_novel), _unsure(run), how_sure(run), _skipped(run)))),
+        sentences=tuple(
+            filter(None, (_found(n_known, n_novel), _unsure(run), how_sure(run), _training(run), _skipped(run)))
+        ),
         tiles=(
             Tile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
             Tile(f"{int(run.is_labeled.sum()):,}", "labeled"),
@@ -97,6 +99,17 @@ def _unsure(run: Snapshot) -> str:
     if not n:
         return f"Every image has a confidence of at least {UNSURE_BELOW}."
     return f"{count(n, 'image')} {plural(n, 'is')} unsure (confidence below {UNSURE_BELOW}, or possibly new)."
+
+
+def _training(run: Snapshot) -> str:
+    """Say whether training helped, where labels were kept from it to find out."""
+    if not run.has("choice.json"):
+        return ""
+    found = run.json("choice")
+    frozen, trained = (percent(float(found["accuracy"][name])) for name in ("frozen", "trained"))
+    n, end = int(found["n_images"]), "it was kept" if found["kept"] == "trained" else "so what it learned was not used"
+    images = f"{n:,} labeled {plural(n, 'image')} kept from training"
+    return f"Of {images}, {frozen} were put right without training and {trained} with it: {end}."
 
 
 def _skipped(run: Snapshot) -> str:

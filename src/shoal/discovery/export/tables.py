@@ -4,23 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from shoal.discovery.export.names import Linking
-from shoal.files import atomic_file, write_text
-from shoal.runs import Assignment, Category, Run, to_csv
+from shoal.files import write_text
+from shoal.runs import Assignment, Category, Run, to_csv, to_parquet
 
 
 def to_tables(run: Run, root: Path | None, out: Path, linking: Linking) -> None:
     """assignments.csv and categories.csv, and assignments.parquet where pyarrow is installed."""
     write_text(out / "assignments.csv", to_csv(Assignment, run.assignments))
     write_text(out / "categories.csv", to_csv(Category, run.categories))
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return
-    rows = run.assignments
-    columns = {name: [getattr(row, name) for row in rows] for name in Assignment.__slots__}
-    with atomic_file(out / "assignments.parquet") as file:
-        pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    to_parquet(Assignment, run.assignments, out / "assignments.parquet")
 
 
 def to_projector(run: Run, root: Path | None, out: Path, linking: Linking) -> None:

@@ -1,11 +1,12 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read.
 
-    config.yaml        the settings, resolved            assignments.csv  a row per image
+    config.yaml        the settings, resolved            assignments.csv  a row per image (.parquet too with pyarrow)
     provenance.json    versions, device, seed, times     categories.csv   a row per category
     metrics.jsonl      a row per epoch                   skipped.csv      files that could not be read, and why
-    model.safetensors  the trained weights               report.html      the pictures
-    embeddings.npy     (N, D) from the encoder           estimate.json    the number of clusters, and how it was chosen
-    shifted.npy        (N, D) after the mean shifts      shifts.json      labeled accuracy after each shift
+    train.log          what was said, and when           report.html      the pictures
+    model.safetensors  the trained weights               estimate.json    the number of clusters, and how it was chosen
+    embeddings.npy     (N, D) from the encoder           shifts.json      labeled accuracy after each shift
+    shifted.npy        (N, D) after the mean shifts      choice.json      whether training helped, by unseen labels
     frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
     tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
 
@@ -13,9 +14,6 @@ Rows of arrays, assignments and thumbnails are the same images in the same order
 all. A run is finished when provenance.json says when; a finished run is never overwritten unless asked.
 """
 
-import csv
-import dataclasses
-import io
 import json
 import platform
 import shutil
@@ -25,85 +23,38 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, get_type_hints
+from typing import Any
 
 import numpy as np
 import yaml
 
 from shoal.errors import DataError, UsageError
-from shoal.files import atomic_file, make_folder, write_text
+from shoal.files import atomic_file, make_folder, write_text, writing
+from shoal.runs.rows import Assignment, Category, Row, Skip, from_csv, to_csv, to_parquet
 from shoal.settings import dump_settings
 
 PARTS = (
-    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "train.log"),
+    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
-    *("assignments.csv", "categories.csv", "skipped.csv", "map.npz", "checkpoint.safetensors"),
+    *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
+    *("choice.json", "train.log", "checkpoint.safetensors"),
 )
-"""The files a run may hold; with `force` these, and snapshots of training, are removed and nothing else."""
-
-UNSURE_BELOW = 0.5
-"""An image is unsure when its confidence, the share of its neighbors in its own category, is below this."""
+"""The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
 
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, while training goes on."""
 
+EVENTS = "events.out.tfevents.*"
+"""What TensorBoard reads."""
+
 LEFTOVERS = (".*.tmp", "tokens.npy.*")
 """What a killed run leaves behind: files half written, and the trunk's tokens."""
-
-DECIMALS = 6
-"""Decimals of a number in a table."""
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
 
 
 _DAMAGED = "damaged; delete it to do without it, or run the command that made the run again"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Assignment:
-    """One image of a finished run."""
-
-    path: str
-    label_given: str = ""
-    """The name it was labeled with; empty for an unlabeled image."""
-    category_id: int
-    """-1 means possibly new."""
-    category: str
-    is_novel: bool
-    confidence: float
-    outlier_score: float
-    nearest_known: str = ""
-    nearest_known_similarity: float = float("nan")
-    second_category: str = ""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Category:
-    """One category of a finished run."""
-
-    category_id: int
-    category: str
-    is_novel: bool
-    size: int
-    n_labeled: int
-    confidence: float
-    """Mean over its images."""
-    nearest_known: str = ""
-    nearest_known_similarity: float = float("nan")
-    exemplars: tuple[str, ...] = ()
-    """Paths of its most typical images."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Skip:
-    """A file that could not be read."""
-
-    path: str
-    reason: str
-
-
-Row = TypeVar("Row", Assignment, Category, Skip)
 
 
 class Run:
@@ -122,7 +73,9 @@ class Run:
         is_foreign = run.path.is_dir() and bool({*run.path.iterdir()} - leftovers) and not run.has("provenance.json")
         if is_foreign:
             raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
-        cleared = (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS)) if force else ()
+        cleared = (
+            (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS), *run.path.glob(EVENTS)) if force else ()
+        )
         for file in (*cleared, *leftovers):
             file.unlink(missing_ok=True)
         make_folder(run.path)
@@ -169,6 +122,11 @@ class Run:
         found: dict[str, Any] = yaml.safe_load(self._read("config.yaml"))
         return found
 
+    def log(self, text: str) -> None:
+        """Add a line to train.log, with the time; the only file that grows while a run goes on."""
+        with writing(self.path / "train.log"), (self.path / "train.log").open("a", encoding="utf-8") as file:
+            file.write(f"{_now()}  {text}\n")
+
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a row to metrics.jsonl."""
         write_text(self.path / "metrics.jsonl", "".join(f"{json.dumps(r)}\n" for r in [*self.metrics, dict(row)]))
@@ -202,16 +160,18 @@ class Run:
         return len(self.categories)
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
-        """Write assignments.csv."""
-        self._write_rows("assignments.csv", Assignment, rows)
+        """Write assignments.csv and, where pyarrow is installed, the same as assignments.parquet."""
+        listed = list(rows)
+        to_parquet(Assignment, listed, self.path / "assignments.parquet")
+        write_text(self.path / "assignments.csv", to_csv(Assignment, listed))
 
     def write_categories(self, rows: Iterable[Category]) -> None:
         """Write categories.csv."""
-        self._write_rows("categories.csv", Category, rows)
+        write_text(self.path / "categories.csv", to_csv(Category, rows))
 
     def write_skipped(self, rows: Iterable[Skip]) -> None:
         """Write skipped.csv."""
-        self._write_rows("skipped.csv", Skip, rows)
+        write_text(self.path / "skipped.csv", to_csv(Skip, rows))
 
     def write_array(self, name: str, array: np.ndarray[Any, Any]) -> None:
         """Write `<name>.npy`."""
@@ -284,43 +244,8 @@ class Run:
         except FileNotFoundError as error:
             raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
 
-    def _write_rows(self, name: str, kind: type[Row], rows: Iterable[Row]) -> None:
-        write_text(self.path / name, to_csv(kind, rows))
-
     def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
-        hints = get_type_hints(kind)
-        table = csv.DictReader(io.StringIO(self._read(name), newline=""))
-        if missing := set(hints) - set(table.fieldnames or ()):
-            raise DataError(f"{self.path / name}: no column {', '.join(sorted(missing))}; was it edited?")
-        return [kind(**{field: _value(hint, row[field]) for field, hint in hints.items()}) for row in table]
-
-
-def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
-    """Rows as the text of a table with a header."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    names = [field.name for field in dataclasses.fields(kind)]
-    table.writerow(names)
-    table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{round(value, DECIMALS) + 0.0:.{DECIMALS}f}"  # never -0
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else str(value)
-
-
-def _value(hint: Any, cell: str) -> Any:
-    if hint is bool:
-        return cell == "true"
-    if hint is float:
-        return float(cell) if cell else float("nan")
-    if hint in (int, str):
-        return hint(cell)
-    return tuple(json.loads(cell))
+        return from_csv(kind, self._read(name), str(self.path / name))
 
 
 def _now() -> str:

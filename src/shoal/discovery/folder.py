@@ -1,0 +1,59 @@
+"""The run folder of a discovery: a new one, an interrupted one taken up again, or one that is finished already."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from shoal.data.collection import Collection
+from shoal.discovery.settings import DiscoverySettings
+from shoal.errors import UsageError
+from shoal.runs import Run
+from shoal.settings import differences, load_settings
+
+
+def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
+    """The folder of a new run, or with `resume` of one that was made of the same `images` with the same settings.
+
+    A finished run is returned as it is when it is to be resumed; there is nothing left to do in it.
+    """
+    run = Run(Path(out))
+    if not force and run.has("config.yaml") and run.has("provenance.json"):
+        if resume:
+            _check_same(run, settings, images)
+        elif not run.is_finished:
+            raise UsageError(
+                f"{out}: holds an unfinished run; give --resume to go on with it, or --force to start over"
+            )
+        if resume and run.is_finished:
+            return run
+    return Run.create(out, force=force)
+
+
+def fingerprint(collection: Collection) -> str:
+    """A digest of the images' names and sizes (their content, where they are in memory), labels and classes."""
+    digest = hashlib.sha256(collection.labels.tobytes())
+    for name in (*collection.names, "", *collection.classes):
+        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+    for i in range(len(collection)):
+        source = collection.source(i)
+        digest.update(str(_n_bytes(source)).encode() if isinstance(source, Path) else np.asarray(source).tobytes())
+    return digest.hexdigest()
+
+
+def _check_same(run: Run, settings: DiscoverySettings, images: str) -> None:
+    different = differences(settings, load_settings(DiscoverySettings, run.path / "config.yaml"))
+    if run.provenance.get("fingerprint") != images:
+        different.append("the images or their labels")
+    if different:
+        raise UsageError(
+            f"{run.path}: cannot be resumed, because the run was made with other settings: {'; '.join(different)}; "
+            "use those, or give --force to start over"
+        )
+
+
+def _n_bytes(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # it is skipped when its turn to be decoded comes
+        return -1

@@ -1,0 +1,68 @@
+"""The better of two representations, by labels that training never saw."""
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.discovery.choice import Choice, compare
+from shoal.discovery.settings import choose_settings
+from shoal.discovery.validation import Withheld
+from shoal.methods.method import Representation
+
+CLASSES = ("a", "b", "c", "d")
+
+
+def scattered(truth: np.ndarray, noise: float) -> Representation:
+    """Points around one axis per class: tight groups with little noise, a cloud with much."""
+    rng = np.random.default_rng(0)
+    x = np.eye(6)[truth] + noise * rng.normal(size=(len(truth), 6))
+    points = torch.nn.functional.normalize(torch.from_numpy(x.astype(np.float32)), dim=1)
+    return Representation(embeddings=points, embed=lambda pixels: points)
+
+
+@pytest.fixture
+def task():
+    """120 images of six classes; half of the first four are labeled, and of these `d` is hidden from training."""
+    truth = np.arange(120) % 6
+    labels = np.where((truth < 4) & (np.arange(120) < 60), truth, -1)
+    judged = np.flatnonzero(labels == 3)
+    return truth, labels, Withheld(labels=np.where(labels == 3, -1, labels), hidden=(3,), judged=judged)
+
+
+@pytest.mark.parametrize("method", ["cms", "gcd", "agglomerative"])
+def test_tight_groups_win_over_a_cloud_whichever_was_trained(task, method: str) -> None:
+    """GCD keeps the classes of labeled images, so the labels that judge must not reach the clustering either."""
+    truth, labels, withheld = task
+    tight, loose = scattered(truth, 0.05), scattered(truth, 0.8)
+    settings = choose_settings(method=method, n_clusters=6)
+    better = compare(loose, tight, labels, CLASSES, withheld, settings)
+    worse = compare(tight, loose, labels, CLASSES, withheld, settings)
+    assert (better.trained, better.keeps_training, better.hidden, better.n_images) == (1.0, True, ("d",), 10)
+    assert (worse.frozen, worse.keeps_training) == (1.0, False)
+    assert worse.trained < 0.8
+
+
+def test_the_labels_that_judge_do_not_reach_the_clustering(task) -> None:
+    """Scrambled, they change the shares and nothing else could change: the same clusters are judged."""
+    truth, labels, withheld = task
+    wrong = labels.copy()
+    wrong[withheld.judged] = np.arange(10) % 3
+    settings = choose_settings(n_clusters=6)
+    found = compare(scattered(truth, 0.05), scattered(truth, 0.05), wrong, CLASSES, withheld, settings)
+    assert found.frozen == found.trained == 0.4  # one cluster, matched to the most common of three classes
+
+
+def test_a_tie_keeps_the_trained_answer_and_the_words_say_what_stands() -> None:
+    tie = Choice(hidden=("d",), n_images=1200, frozen=0.5, trained=0.5)
+    assert tie.in_words() == (
+        "of 1,200 labeled images kept from training, put right: 50.0 % without training, 50.0 % with it; "
+        "the trained answer stands"
+    )
+    worse = Choice(hidden=("d",), n_images=12, frozen=0.5, trained=0.25)
+    assert worse.in_words().endswith("25.0 % with it; training did not help, the first answer stands")
+    assert worse.to_dict() == {
+        "kept": "frozen",
+        "accuracy": {"frozen": 0.5, "trained": 0.25},
+        "n_images": 12,
+        "hidden": ["d"],
+    }

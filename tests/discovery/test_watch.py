@@ -1,0 +1,78 @@
+"""A watched folder: every image once, when it is complete, with the model loaded once."""
+
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.data.readers import read_collection
+from shoal.discovery import assign as assigning
+from shoal.discovery.assign import Assigner
+from shoal.discovery.images import discover_images
+from shoal.discovery.settings import choose_settings
+from shoal.discovery.watch import Watch
+from shoal.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def assigner(photos, tmp_path: Path) -> Assigner:
+    settings = replace(choose_settings(config=photos.config, n_clusters=5), train=False)
+    run = discover_images(read_collection(photos.folder, photos.labels), tmp_path / "run", settings, device="cpu")
+    return Assigner(run, device="cpu")
+
+
+def test_each_image_is_assigned_once_when_two_looks_find_it_the_same(photos, assigner, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    watch = Watch(assigner, inbox)
+    names = sorted(photos.truth)
+    shutil.copy(photos.folder / names[0], inbox)
+    assert watch.look() == ([], ())  # it may still be growing
+    rows, _ = watch.look()
+    assert [row.path for row in rows] == [names[0]]
+    assert rows[0].category_id == assigner.run.assignments[0].category_id
+    assert watch.look() == ([], ())
+    (inbox / names[1]).write_bytes((photos.folder / names[1]).read_bytes()[:50])
+    watch.look()
+    shutil.copy(photos.folder / names[1], inbox)  # the rest of it arrives
+    assert watch.look() == ([], ())
+    assert [row.path for row in watch.look()[0]] == [names[1]]
+    os.utime(inbox / names[0], (1, 1))  # replaced by another of the same size
+    watch.look()
+    assert [row.path for row in watch.look()[0]] == [names[0]]
+
+
+def test_a_broken_image_is_named_and_stops_nothing(photos, assigner, tmp_path: Path) -> None:
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    watch = Watch(assigner, inbox)
+    (inbox / "broken.png").write_bytes(b"no image")
+    watch.look()
+    rows, skipped = watch.look()
+    assert (rows, [image.name for image in skipped]) == ([], ["broken.png"])
+    good = sorted(photos.truth)[0]
+    shutil.copy(photos.folder / good, inbox)
+    watch.look()
+    assert [row.path for row in watch.look()[0]] == [good]
+
+
+def test_the_model_is_loaded_once_for_all_looks(photos, assigner, tmp_path: Path, monkeypatch) -> None:
+    loads, real = [], assigning.load_networks
+    monkeypatch.setattr(assigning, "load_networks", lambda *a: loads.append(1) or real(*a))
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    watch = Watch(assigner, inbox)
+    for name in sorted(photos.truth)[:3]:
+        shutil.copy(photos.folder / name, inbox)
+        watch.look()
+        watch.look()
+    assert loads == [1]
+
+
+def test_a_folder_that_is_not_there_is_refused(assigner, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such folder"):
+        Watch(assigner, tmp_path / "nowhere")

@@ -1,0 +1,47 @@
+"""The reference of the command line is what `--help` prints."""
+
+import importlib.util
+import re
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture
+def make_cli() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_cli", ROOT / "docs" / "make_cli.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_is_what_help_prints(make_cli: ModuleType) -> None:
+    """Typer lays out help in its own way in every version; the reference is written with the pinned one."""
+    pinned = re.search(r"(?m)^typer==(\S+)", (ROOT / "constraints.txt").read_text())
+    assert pinned is not None
+    if version("typer") != pinned[1]:
+        pytest.skip(f"typer {version('typer')}, the reference is written with {pinned[1]}")
+    assert make_cli.TARGET.read_text(encoding="utf-8") == make_cli.render(), "docs/cli.md is old; run make docs"
+
+
+def test_every_command_is_in_it(make_cli: ModuleType) -> None:
+    from shoal.cli.main import app
+
+    names = [info.name for info in app.registered_commands] + [group.name for group in app.registered_groups]
+    for name in names:
+        assert f"\n## shoal {name}\n" in make_cli.render()
+
+
+@pytest.mark.parametrize(
+    "page", sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]), ids=str
+)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    broken = [link for link in links if not link.startswith("http") and not (page.parent / link).exists()]
+    assert not broken
