@@ -8,13 +8,12 @@ CMS with seed 0 (K given and estimated, and all of Table 4, from one training ea
 ablations on CUB; CIFAR-100; CMS* of Table 3. A training that would not be done in time, judged by the longest so far on
 its dataset, is left out, and the tables show a dash. A second run with the same --out goes on where the first stopped.
 
-Nothing may be tuned on hidden labels. --tune trains the candidates of CANDIDATES on CUB and shows the accuracy on
-labeled validation images, and that alone; no hidden label is scored. The chosen values are then given as
---set cms.loss.temperature=0.15 (with a method's name in front, for that method only).
+Nothing is tuned here: settings are the default recipes', which benchmarks/tuning.py chose by given labels alone.
+--set cms.loss.temperature=0.15 changes one (with a method's name in front, for that method only).
 
 A small network at batch 128 leaves a large GPU waiting for the next kernel, so --workers processes share it, each
-taking every n-th training; the seconds of a cell are then those of a shared GPU. A training that fails is told and
-left out.
+taking every n-th training; the seconds of a cell are then those of a shared GPU. The trunk's tokens are made once, kept
+in --shared, and used by all. A training that fails is told and left out.
 """
 
 import argparse
@@ -37,9 +36,9 @@ from PIL import Image
 from shoal.data.benchmarks import load_split
 from shoal.device import choose_device
 from shoal.errors import ShoalError
-from shoal.files import write_text
+from shoal.files import make_folder, write_text
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Cell, Options, Row, make_cell
+from shoal.reproduce.experiment import Cell, Options
 from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, cells_of, groups_of
 
@@ -74,26 +73,6 @@ SHOWN: dict[str, tuple[str, ...]] = {
 }
 """Tables printed in the end; those that were not run as a whole show dashes. Table 8 comes from cells of Table 1."""
 
-CANDIDATES: dict[str, tuple[dict[str, float], ...]] = {
-    "cms": (
-        {"loss.temperature": 0.07, "training.lr": 0.01},
-        {"loss.temperature": 0.1, "training.lr": 0.01},
-        {"loss.temperature": 0.15, "training.lr": 0.01},
-        {"loss.temperature": 0.25, "training.lr": 0.01},
-        {"loss.temperature": 0.1, "training.lr": 0.03},
-        {"loss.temperature": 0.25, "training.lr": 0.05},
-    ),
-    "gcd": (
-        {"loss.temperature": 1.0, "training.lr": 0.003},
-        {"loss.temperature": 1.0, "training.lr": 0.01},
-        {"loss.temperature": 1.0, "training.lr": 0.03},
-    ),
-}
-"""What --tune compares; the paper's values for DINO are among those of CMS."""
-
-TUNING_SEED = 10
-"""Other images are set aside, and other batches drawn, than in the runs that are reported."""
-
 ALL_SEEDS = ("1", "4", "8")
 """Tables shown over all seeds; the others over the first, so that their rows can be compared."""
 
@@ -105,13 +84,10 @@ def main() -> None:
         _make_tiny(chosen)
     device = choose_device("cpu" if chosen.rehearse else chosen.device)
     if chosen.worker is not None or chosen.workers == 1:
-        (_tune if chosen.tune else _work)(chosen, device, began)
+        _work(chosen, device, began)
     else:
-        _share(chosen)
+        _share(chosen, device, began)
     if chosen.worker is not None:
-        return
-    if chosen.tune:
-        print(_tuned(chosen.out))
         return
     texts = _tables(chosen, device)
     minutes = (time.monotonic() - began) / 60
@@ -119,8 +95,16 @@ def main() -> None:
     print((chosen.out / "summary.md").read_text())
 
 
-def _share(chosen: argparse.Namespace) -> None:
-    """Start this script once per worker, and wait; what one leaves undone, the next call does."""
+def _share(chosen: argparse.Namespace, device: torch.device, began: float) -> None:
+    """Run the trunk for all, start this script once per worker, and wait; what is left undone, the next call does."""
+    make_folder(chosen.shared)
+    for name, options in _options(chosen).items():
+        runner = _runner(name, chosen, device, 0.0, began)
+        cells = [cell for step in steps(tuple(chosen.seeds)) if step.dataset == name for cell in _cells(step, options)]
+        for cell in {_trunk_key(cell): cell for cell in cells if name in chosen.datasets}.values():
+            runner.stage(cell).task(cell)
+        runner.close()
+        _say(f"{name}: tokens are there", began)
     own = [sys.executable, *sys.argv]
     threads = str(max(1, (os.cpu_count() or 1) // chosen.workers))
     environment = {**os.environ, "OMP_NUM_THREADS": threads}
@@ -128,6 +112,13 @@ def _share(chosen: argparse.Namespace) -> None:
     for i, worker in enumerate(workers):
         if worker.wait() != 0:
             print(f"worker {i} ended with {worker.returncode}: its other trainings are missing", file=sys.stderr)
+
+
+def _trunk_key(cell: Cell) -> str:
+    """Cells with equal ones share the trunk's tokens; those that train nothing need none."""
+    settings = cell.settings
+    seed = settings.training.seed if hasattr(settings, "training") else None
+    return f"{settings.encoder} {getattr(settings, 'n_tail_blocks', None)} {settings.input_size} {seed}"
 
 
 def _work(chosen: argparse.Namespace, device: torch.device, began: float) -> None:
@@ -148,34 +139,6 @@ def _work(chosen: argparse.Namespace, device: torch.device, began: float) -> Non
             _say(f"failed: {group[0].key}: {error}", began)
     for runner in runners.values():
         runner.close()
-
-
-def _tune(chosen: argparse.Namespace, device: torch.device, began: float) -> None:
-    """Train every n-th candidate and keep what its validation images say; hidden labels are not looked at."""
-    runner = _runner("cub", chosen, device, began + 60 * chosen.minutes, began)
-    main, options = get_experiment("1"), _options(chosen)["cub"]
-    candidates = [(method, changes) for method, several in CANDIDATES.items() for changes in several]
-    for method, changes in candidates[chosen.worker or 0 :: chosen.workers]:
-        row = Row(name="candidate", method=method, changes=changes)
-        cell = make_cell(main, row, "cub", TUNING_SEED, options)
-        found = runner.validation_curve(cell)
-        if found is not None:
-            write_text(
-                chosen.out / "cub" / f"tuning_{cell.key}.json",
-                json.dumps({"method": method, "changes": changes, "curve": found}) + "\n",
-            )
-    runner.close()
-
-
-def _tuned(out: Path) -> str:
-    found = [json.loads(file.read_text()) for file in (out / "cub").glob("tuning_*.json")]
-    found.sort(key=lambda one: (one["method"], -max(one["curve"])))
-    lines = ["| method | candidate | best labeled validation accuracy | epoch |", "|---|---|---|---|"]
-    for one in found:
-        changes = ", ".join(f"{name} {value}" for name, value in one["changes"].items())
-        best = max(one["curve"])
-        lines.append(f"| {one['method']} | {changes} | {best} | {one['curve'].index(best) + 1} |")
-    return "\n".join(lines)
 
 
 def _options(chosen: argparse.Namespace) -> dict[str, Options]:
@@ -199,7 +162,12 @@ def _options(chosen: argparse.Namespace) -> dict[str, Options]:
 def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: float, began: float) -> Runner:
     who = "" if chosen.worker is None else f"worker {chosen.worker}: "
     return Runner(
-        {name: chosen.data}, chosen.out / name, device=device, until=until, tell=lambda text: _say(who + text, began)
+        {name: chosen.data},
+        chosen.out / name,
+        device=device,
+        until=until,
+        shared=chosen.shared if chosen.workers > 1 else None,
+        tell=lambda text: _say(who + text, began),
     )
 
 
@@ -315,7 +283,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--encoder", default="efficientnet-lite2")
     parser.add_argument("--datasets", nargs="+", default=["cub", "cifar100"], choices=["cub", "cifar100"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--cifar-epochs", type=int, default=8)
     parser.add_argument("--input-size", type=int, default=224)
     parser.add_argument("--cifar-input-size", type=int, default=128)
@@ -324,7 +292,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", default=None)
     parser.add_argument("--workers", type=int, default=3, help="processes that share the device")
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
-    parser.add_argument("--tune", action="store_true", help="compare candidates on CUB by labeled validation images")
+    parser.add_argument("--shared", type=Path, default=Path("/dev/shm/shoal-accuracy"), help="tokens for all workers")
     parser.add_argument("--rehearse", action="store_true", help="tiny drawings and encoder on the CPU, one epoch")
     return parser.parse_args()
 

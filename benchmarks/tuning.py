@@ -38,9 +38,8 @@ from shoal.methods.catalog import get_method, load_recipe
 from shoal.methods.method import Task
 from shoal.reproduce.stage import Stage
 from shoal.settings import from_dict, to_dict
-from shoal.training.sampling import epoch_generator
 from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views
-from shoal.training.trainer import POOL
+from shoal.training.trainer import pool_generator
 
 NOVEL_SHARE, HIDDEN_SHARE = 1 / 3, 0.2
 
@@ -223,7 +222,7 @@ def _group(settings: Any) -> tuple[Any, ...]:
 def _share_tokens(pixels: Any, settings: Any, device: torch.device, chosen: argparse.Namespace) -> dict[str, Path]:
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
     encoder = encoder.to(device)
-    views, generator = settings.training.views, epoch_generator(0, 0, POOL)
+    views, generator = settings.training.views, pool_generator(0)
     found = {
         "images": cache_tokens(pixels, encoder, batch_size=512).tokens,
         "views": pool_views(pixels, encoder, views, generator=generator, batch_size=512).tokens,

@@ -197,18 +197,15 @@ def test_a_broken_cell_says_what_to_do(run, tmp_path):
         run("12", out=tmp_path)
 
 
-def test_settings_can_be_compared_without_a_look_at_hidden_labels(tmp_path, stand_in, monkeypatch):
-    def refuse(*_):
-        raise AssertionError("scored")
-
-    monkeypatch.setattr(runner_module, "score", refuse)
-    monkeypatch.setattr(runner_module, "recall", refuse)
-    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
-    cell = next(cell for cell in cells_of(get_experiment("1"), ["cub"], [0], stand_in.options) if cell.method == "cms")
-    curve = runner.validation_curve(cell)
-    assert len(curve) == 2
-    assert all(0 <= value <= 100 for value in curve)
-    assert not list((tmp_path / "cells").iterdir())
-    runner.until = 0.0
-    assert runner.validation_curve(cell) is None
-    runner.close()
+def test_tokens_shared_between_runners_give_the_same_numbers(tmp_path, stand_in):
+    options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
+    cells = [cell for cell in cells_of(get_experiment("1"), ["cub"], [0], options) if cell.method == "cms"]
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    found = []
+    for out, folder in (("alone", None), ("first", shared), ("second", shared)):
+        runner = Runner({"cub": Path("nowhere")}, tmp_path / out, device=torch.device("cpu"), shared=folder)
+        found.append([result["accuracy"] for result in runner.run_cells(cells).values()])
+        runner.close()
+        assert len(list(shared.iterdir())) == (0 if folder is None else 2), "tokens of the images and of their views"
+    assert found[0] == found[1] == found[2]

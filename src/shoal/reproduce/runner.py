@@ -32,7 +32,7 @@ class Runner:
     """Runs the cells of experiments into a folder; finished ones are read, not run again.
 
     `until` is a moment of `time.monotonic`: a training that would not be done by then, judged by the longest one so
-    far on its dataset, is not begun.
+    far on its dataset, is not begun. Tokens are kept in the folder `shared`, where there is one, for other runners.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class Runner:
         *,
         device: torch.device,
         until: float | None = None,
+        shared: Path | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
-        self.roots, self.out, self.device, self.until = dict(roots), out, device, until
+        self.roots, self.out, self.device, self.until, self.shared = dict(roots), out, device, until, shared
         self.tell = tell or (lambda text: None)
         self.stages: dict[tuple[str, int], Stage] = {}
         self.longest: dict[str, float] = {}
@@ -60,18 +61,6 @@ class Runner:
         for group in groups_of(cell for cell in wanted.values() if not self.file(cell).exists()):
             self._run_group(group)
         return {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
-
-    def validation_curve(self, cell: Cell) -> list[float | None] | None:
-        """Train for a cell and say only how labeled validation images did, in percent after each epoch.
-
-        No hidden label is looked at, so settings may be chosen by it. None when time is up.
-        """
-        if not self._is_time_left(cell):
-            return None
-        learned, seconds = self._learn(cell)
-        curve: list[float | None] = _validation(learned)["curve"]
-        self.tell(f"{cell.key}: tried ({seconds:.0f} s training)")
-        return curve
 
     def file(self, cell: Cell) -> Path:
         """Where the result of a cell is."""
@@ -92,7 +81,7 @@ class Runner:
         began = time.monotonic()
         learned, seconds = self._learn(first)
         for cell in cells:
-            self._finish(cell, learned, self._stage(cell), seconds)
+            self._finish(cell, learned, self.stage(cell), seconds)
         self._note(first, learned, time.monotonic() - began)
 
     def _is_time_left(self, cell: Cell) -> bool:
@@ -101,7 +90,7 @@ class Runner:
 
     def _learn(self, cell: Cell) -> tuple[Representation, float]:
         """The first half of the cell's method, and the seconds it took."""
-        task = self._stage(cell).task(cell)
+        task = self.stage(cell).task(cell)
         self.tell(f"{cell.dataset}, {cell.method}: training")
         began = time.monotonic()
         learned = get_method(cell.method).represent(task, cell.settings, device=self.device)
@@ -169,7 +158,8 @@ class Runner:
             return cluster_unseen(learned, unseen, rows, labels, cell, n_clusters=given, device=self.device)
         return cluster_cell(learned, task.labels, cell, n_clusters=given, device=self.device)
 
-    def _stage(self, cell: Cell) -> Stage:
+    def stage(self, cell: Cell) -> Stage:
+        """The images of a cell."""
         size = cell.settings.input_size
         if size is None:
             size = load_encoder(cell.settings.encoder).input_format.size
@@ -178,7 +168,9 @@ class Runner:
             self.close()  # one dataset at a time in memory
             root = self.roots[cell.dataset]
             self.tell(f"{cell.dataset}: reading images from {root}")
-            self.stages[key] = Stage(cell.dataset, root, device=self.device, input_size=size, scratch=self.out)
+            self.stages[key] = Stage(
+                cell.dataset, root, device=self.device, input_size=size, scratch=self.out, shared=self.shared
+            )
         return self.stages[key]
 
 

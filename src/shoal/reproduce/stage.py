@@ -3,6 +3,9 @@
 What a method may see comes out as a `Task`; the truth is for `scoring.py` alone.
 """
 
+import hashlib
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +22,8 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import CROP_RATIO, ImageRows, Progress
 from shoal.methods.method import Task
 from shoal.reproduce.experiment import Cell
-from shoal.training.tokens import TokenCache, cache_tokens, resident
+from shoal.training.tokens import Kept, TokenCache, ViewPool, cache_tokens, pool_views, resident
+from shoal.training.trainer import pool_generator
 
 TOKEN_BATCH = 256
 """Images that go through the trunk together."""
@@ -43,7 +47,10 @@ class Images:
 
 
 class Stage:
-    """A dataset on a device. Parts are read when they are first asked for; one set of tokens is kept at a time."""
+    """A dataset on a device. Parts are read when they are first asked for; one set of tokens is kept at a time.
+
+    In the folder `shared`, where there is one, tokens are kept for other processes with the same dataset.
+    """
 
     def __init__(
         self,
@@ -53,13 +60,15 @@ class Stage:
         device: torch.device,
         input_size: int,
         scratch: Path,
+        shared: Path | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.dataset, self.root, self.device, self.progress = dataset, root, device, progress
         # Images are kept at the size from which the random crop has exactly the encoder's input.
         self.pixel_size = round(input_size / CROP_RATIO)
-        self.scratch = scratch
+        self.scratch, self.shared = scratch, shared
         self._tokens: tuple[tuple[Any, ...], TokenCache] | None = None
+        self._pool: tuple[tuple[Any, ...], ViewPool] | None = None
 
     @cached_property
     def train(self) -> Images:
@@ -85,6 +94,7 @@ class Stage:
             trains_on_validation=cell.setup != "inductive",
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
+            pool=self.pool(cell.settings),
         )
 
     def validation(self, cell: Cell) -> Ints | None:
@@ -101,17 +111,60 @@ class Stage:
         key = (settings.encoder, settings.n_tail_blocks, settings.input_size)
         if self._tokens is None or self._tokens[0] != key:
             self.close()
-            encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(self.device)
             file = self.scratch / f"{self.dataset}-tokens.npy"
-            found = cache_tokens(self.train.pixels, encoder, batch_size=TOKEN_BATCH, file=file)
-            self._tokens = (key, found)
+
+            def make() -> Kept:
+                encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(self.device)
+                return cache_tokens(self.train.pixels, encoder, batch_size=TOKEN_BATCH, file=file).tokens
+
+            self._tokens = (key, TokenCache(self._once(key, make), TOKEN_BATCH))
         return self._tokens[1]
 
+    def pool(self, settings: Any) -> ViewPool | None:
+        """The pool of views that the training would make, from the last cell if it used the same."""
+        if not hasattr(settings, "training") or settings.training.views.pool is None:
+            return None
+        views, seed = settings.training.views, settings.training.seed
+        key = (settings.encoder, settings.n_tail_blocks, settings.input_size, views, seed)
+        if self._pool is None or self._pool[0] != key:
+            self._close_pool()
+            file = self.scratch / f"{self.dataset}-views.npy"
+
+            def make() -> Kept:
+                encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(self.device)
+                draws = pool_generator(seed)
+                pixels = self.train.pixels
+                found = pool_views(pixels, encoder, views, generator=draws, batch_size=TOKEN_BATCH, file=file)
+                return found.tokens
+
+            self._pool = (key, ViewPool(self._once(key, make), views.pool))
+        return self._pool[1]
+
     def close(self) -> None:
-        """Let go of the tokens, and of their file where they have one."""
+        """Let go of the tokens, and of their files where they have one."""
         if self._tokens is not None:
             self._tokens[1].remove()
             self._tokens = None
+        self._close_pool()
+
+    def _close_pool(self) -> None:
+        if self._pool is not None:
+            self._pool[1].remove()
+            self._pool = None
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Kept]) -> Kept:
+        """Make tokens, or take them from the shared folder, where they are left for others."""
+        if self.shared is None:
+            return make()
+        name = hashlib.sha256(repr((self.dataset, self.pixel_size, *key)).encode()).hexdigest()[:16]
+        file = self.shared / f"{name}.npy"
+        if file.exists():
+            return torch.from_numpy(np.load(file)).to(self.device)
+        made = make()
+        part = file.with_suffix(f".{os.getpid()}.npy")
+        np.save(part, made.cpu().numpy() if isinstance(made, torch.Tensor) else made)
+        part.rename(file)
+        return made
 
     def _read(self, part: Part) -> Images:
         benchmark = read_benchmark(self.dataset, self.root, part=part)

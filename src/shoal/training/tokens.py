@@ -34,6 +34,9 @@ from shoal.errors import ShoalError
 from shoal.files import writing
 from shoal.training.views import ViewSettings, draw_views, make_views
 
+Kept = Tensor | NDArray[np.float16]
+"""Tokens in the device's memory, or in a memory-mapped file."""
+
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
 
@@ -41,7 +44,7 @@ SHARE_OF_MEMORY = 0.45
 class TokenCache:
     """The trunk's tokens of N un-augmented images, this process's share; `embed` runs tail and head over them."""
 
-    def __init__(self, tokens: Tensor | NDArray[np.float16], batch_size: int) -> None:
+    def __init__(self, tokens: Kept, batch_size: int) -> None:
         self.tokens, self.batch_size = tokens, batch_size
 
     @property
@@ -94,7 +97,7 @@ def cache_tokens(
 class ViewPool:
     """The trunk's tokens of V random views of each image; a step takes two different ones."""
 
-    def __init__(self, tokens: Tensor | NDArray[np.float16], n_views: int) -> None:
+    def __init__(self, tokens: Kept, n_views: int) -> None:
         self.tokens, self.n_views = tokens, n_views
 
     def take(self, images: Tensor, draws: Tensor) -> Tensor:
@@ -149,10 +152,10 @@ def _keep(
     file: Path | None,
     memory: int | None,
     progress: Progress | None,
-) -> Tensor | NDArray[np.float16]:
+) -> Kept:
     """Fill an array of tokens batch by batch: on the device where it fits into `memory` bytes, else in `file`."""
     budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
-    kept: Tensor | NDArray[np.float16]
+    kept: Kept
     if 2 * math.prod(shape) <= budget or file is None:
         with explain_out_of_memory("images", shape[0]):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
@@ -171,7 +174,7 @@ def _keep(
     return kept
 
 
-def _remove(tokens: Tensor | NDArray[np.float16]) -> None:
+def _remove(tokens: Kept) -> None:
     if isinstance(tokens, np.memmap) and tokens.filename is not None:
         Path(tokens.filename).unlink(missing_ok=True)
 

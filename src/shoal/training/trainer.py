@@ -152,7 +152,7 @@ class Trainer:
                 self.pixels,
                 self.encoder,
                 self.settings.views,
-                generator=epoch_generator(self.settings.seed, 0, POOL),
+                generator=pool_generator(self.settings.seed),
                 batch_size=size,
                 file=token_file and token_file.with_name("views.npy"),
             )
@@ -293,6 +293,11 @@ class Trainer:
             with autocast(self.device):
                 parts.append(self.head(self.encoder.tail(self._tokens(rows, look))))
         return torch.cat(parts)
+
+
+def pool_generator(seed: int) -> torch.Generator:
+    """What a run's pool of views is drawn with."""
+    return epoch_generator(seed, 0, POOL)
 
 
 def _length(gradients: list[Tensor]) -> Tensor:
