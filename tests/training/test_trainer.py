@@ -50,7 +50,20 @@ def test_the_learning_rate_falls_along_a_cosine():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"max_gradient": 0}, {"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}]
+    "bad",
+    [
+        {"max_gradient": 0},
+        {"epochs": 0},
+        {"batch_size": 1},
+        {"lr": 0},
+        {"lr": -1},
+        {"lr": math.nan},
+        {"min_lr": 2},
+        {"momentum": 1},
+        {"weight_decay": math.nan},
+        {"seed": -1},
+    ],
+    ids=str,
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
