@@ -213,7 +213,8 @@ class Trainer:
         """(N, D) what images are clustered by, with the networks as they are now; computed once between two epochs."""
         if self._embeddings is None:
             head = None if self.objective.discards_head else self.head
-            self._embeddings = self.tokens.embed(self.encoder, head)
+            with explain_out_of_memory("batch_size", self.settings.batch_size):
+                self._embeddings = self.tokens.embed(self.encoder, head)
         return self._embeddings
 
     def forget_embeddings(self) -> None:
