@@ -5,7 +5,7 @@ B images, T tokens, C channels of a token, D of a feature.
 
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -188,8 +188,8 @@ def _arguments(module: nn.Module) -> set[str]:
     return set(inspect.signature(module.forward).parameters)
 
 
-def _pick(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: given[name] for name in given if name in set(names)}
+def _pick(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name in names}
 
 
 def _first(out: Any) -> Tensor:
