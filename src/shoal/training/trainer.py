@@ -144,8 +144,11 @@ class Trainer:
         self.labels = torch.from_numpy(data.training_labels).to(self.device)  # (n,)
         self._embeddings: Tensor | None = None
 
-    def prepare(self, token_file: Path | None = None) -> None:
-        """Bring the pixels to the device and run the trunk over them, once; comes before anything below."""
+    def prepare(self, token_file: Path | None = None, view_file: Path | None = None) -> None:
+        """Bring the pixels to the device and run the trunk over them, once; comes before anything below.
+
+        The files take what does not fit into memory.
+        """
         self.pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
         self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
@@ -157,7 +160,7 @@ class Trainer:
                 self.settings.views,
                 generator=pool_generator(self.settings.seed),
                 batch_size=size,
-                file=token_file and token_file.with_name("views.npy"),
+                file=view_file,
             )
 
     def clean(self) -> None:
