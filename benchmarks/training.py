@@ -35,6 +35,7 @@ from shoal.methods.cms import MeanShiftObjective
 from shoal.training import forward
 from shoal.training.losses import LossSettings
 from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+from shoal.training.views import ViewSettings
 from straightforward import straightforward_epoch
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -51,6 +52,8 @@ class Size:
     input_size: int = 224
     batch_size: int = 128
     n_classes: int = 200
+    pool: int | None = None
+    """Views of each image made once and chosen from; None: new ones in every step."""
     head: HeadSettings = field(default_factory=HeadSettings)
 
 
@@ -68,13 +71,13 @@ REHEARSAL = Size(
 )
 
 PARTS = ("bank", "training", "validation embedding", "tree and K")
-STEP_PARTS = ("cut", "colours and trunk", "tail and head", "loss", "backward", "optimizer")
+STEP_PARTS = ("views from the pool", "cut", "colours and trunk", "tail and head", "loss", "backward", "optimizer")
 
 
 def main() -> None:
     arguments = parse()
     size = REHEARSAL if arguments.rehearse else GPU if arguments.device == "cuda" else CPU
-    size = replace(size, network=arguments.network or size.network)
+    size = replace(size, network=arguments.network or size.network, pool=arguments.pool)
     device = torch.device("cpu" if arguments.rehearse else arguments.device)
     torch.backends.cudnn.benchmark = arguments.cudnn_benchmark
     forward.ON_CUDA = {"backend": "cudagraphs"} if arguments.graphs_only else forward.ON_CUDA
@@ -104,6 +107,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--network", choices=("vit-b16", "efficientnet-lite2"), help="another than the device's own")
+    parser.add_argument("--pool", type=int, help="choose from so many views of each image, made once")
     parser.add_argument("--record", type=Path, help="also write the table to this file")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs")
     parser.add_argument("--ours-only", action="store_true", help="leave the straightforward loop and the memory out")
@@ -163,10 +167,11 @@ def ours(
 def step_times(trainer: Trainer, device: torch.device) -> dict[str, float]:
     """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
     clock, passes = Clock(device), trainer.forward
-    places = [(passes, "cut"), (passes, "tokens"), (passes, "embeddings")]
-    places += [(trainer.objective, "forward"), (trainer, "_backward"), (trainer, "_update")]
+    places = [(passes, "cut"), (passes, "tokens"), (passes, "embeddings"), (trainer.objective, "forward")]
+    places = [(trainer.pool, "take"), *places, (trainer, "_backward"), (trainer, "_update")]
     for part, (owner, name) in zip(STEP_PARTS, places, strict=True):
-        setattr(owner, name, timed(clock, part, getattr(owner, name)))
+        if owner is not None:
+            setattr(owner, name, timed(clock, part, getattr(owner, name)))
     trainer.run_epoch(2)
     return clock.times
 
@@ -197,10 +202,11 @@ def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: 
     encoder = make_encoder(size).to(device)
     head = Head(encoder.feature_dim, size.head).to(device)
     objective = MeanShiftObjective(LossSettings(), ShiftSettings(), size.head.dim)
-    settings = TrainSettings(epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled)
+    views = ViewSettings(pool=size.pool)
+    settings = TrainSettings(epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled, views=views)
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     clock = Clock(device)
-    data = TrainingData(pixels=images, labels=labels, validation=validation)
+    data = TrainingData(pixels=images, labels=labels, validation=validation, trains_on_validation=False)
     trainer = Trainer(data, encoder, head, objective, settings)
     clock("once", trainer.prepare)
     return trainer, clock.times["once"]
@@ -276,7 +282,8 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
     n_steps = size.n_images // size.batch_size
     lines = [
         f"# An epoch of training: {size.network} at {size.input_size} px, {size.n_images:,} images + "
-        f"{size.n_validation:,} for validation, batch {size.batch_size}",
+        f"{size.n_validation:,} for validation, batch {size.batch_size}"
+        + (f", {size.pool} views of each image" if size.pool else ""),
         "",
         f"{hardware(device)}; torch {torch.__version__}, Python {platform.python_version()}, commit {commit()}.",
         f"Command: `python {' '.join(sys.argv)}`. Seconds of wall time: the better of two "
@@ -293,8 +300,10 @@ def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], 
     stepped = {name: found for name, found in times.items() if "loss" in found}
     lines += ["", f"Milliseconds of a step ({n_steps} an epoch) by its parts, the device waited for after each:", ""]
     lines += heading("milliseconds", stepped)
-    lines += [row(part, [f"{1000 * found[part] / n_steps:.2f}" for found in stepped.values()]) for part in STEP_PARTS]
-    sums = [1000 * sum(found[part] for part in STEP_PARTS) / n_steps for found in stepped.values()]
+    for part in STEP_PARTS:
+        if any(part in found for found in stepped.values()):
+            lines.append(row(part, [f"{1000 * found[part] / n_steps:.2f}" for found in stepped.values()]))
+    sums = [1000 * sum(found.get(part, 0) for part in STEP_PARTS) / n_steps for found in stepped.values()]
     lines.append(row("sum", [f"{total:.2f}" for total in sums]))
     unsplit = [1000 * found["training"] / n_steps for found in stepped.values()]
     lines.append(row("a step without the waiting", [f"{total:.2f}" for total in unsplit]))

@@ -37,3 +37,9 @@ def test_one_seed_seeds_numpy_and_torch() -> None:
         seed_everything(seed)
         draws.append((np.random.rand(), torch.rand(1).item()))  # noqa: NPY002
     assert draws[0] == draws[1] != draws[2]
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32])
+def test_a_seed_that_numpy_would_not_take_is_refused(seed: int) -> None:
+    with pytest.raises(UsageError, match=f"seed: found {seed}, expected a whole number from 0"):
+        seed_everything(seed)

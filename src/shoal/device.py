@@ -35,6 +35,8 @@ def autocast_dtype(device: torch.device) -> torch.dtype:
 
 def seed_everything(seed: int) -> None:
     """Seed python, numpy and torch (all devices); functions that draw still take their own generator."""
+    if not 0 <= seed < 1 << 32:
+        raise UsageError(f"seed: found {seed}, expected a whole number from 0 to {(1 << 32) - 1}")
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
     torch.manual_seed(seed)

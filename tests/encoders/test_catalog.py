@@ -1,4 +1,5 @@
 import json
+import os
 import socket
 
 import pytest
@@ -186,6 +187,53 @@ def test_a_folder_with_truncated_weights_is_refused(make_transformer, tmp_path):
     file = tmp_path / "model" / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
     with pytest.raises(MissingError, match=r"cannot be loaded.*download it again"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_folder_with_weights_of_another_width_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 64}))
+    with pytest.raises(MissingError, match=r"do not fit the architecture, \d+ tensors are missing or of another shape"):
+        load_encoder(str(tmp_path / "model"))
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_folder_whose_weights_would_run_code_is_refused_and_runs_nothing(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").unlink()
+    torch.save({"a": Bomb(tmp_path / "it-ran")}, tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(MissingError, match="refused, because it holds objects other than tensors"):
+        load_encoder(str(tmp_path / "model"))
+    assert not (tmp_path / "it-ran").exists()
+    torch.load(tmp_path / "model" / "pytorch_model.bin", weights_only=False)
+    assert (tmp_path / "it-ran").is_dir(), "the file must be a working attack, or this test proves nothing"
+
+
+def test_a_folder_with_code_of_its_own_is_refused_and_runs_nothing(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    (tmp_path / "model" / "own.py").write_text(f"open({str(tmp_path / 'it-ran')!r}, 'w')\n")
+    config = tmp_path / "model" / "config.json"
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    config.write_text(json.dumps(json.loads(config.read_text()) | own))
+    with pytest.raises(MissingError, match="refused, because it wants to run code of its own"):
+        load_encoder(str(tmp_path / "model"))
+    assert not (tmp_path / "it-ran").exists()
+
+
+def test_weights_that_are_no_numbers_are_refused(make_transformer, tmp_path):
+    model = make_transformer("vit")
+    with torch.no_grad():
+        model.layernorm.bias[0] = float("nan")
+    save_folder(model, tmp_path / "model")
+    with pytest.raises(MissingError, match="ViTModel makes NaN or infinity of a plain image"):
         load_encoder(str(tmp_path / "model"))
 
 

@@ -48,6 +48,15 @@ def test_a_file_cut_short_is_refused(tmp_path, share):
         read_checkpoint(file)
 
 
+def test_a_snapshot_that_is_gone_is_missed(tmp_path):
+    journal, _, _ = make_journal(tmp_path)
+    journal.begin(IDENTITY)
+    journal.write(1, scored(0.5), {})
+    (tmp_path / "best-1.safetensors").unlink()
+    with pytest.raises(DataError, match=r"best-1.safetensors: not there, though the run's checkpoint names it"):
+        make_journal(tmp_path)[0].resume(IDENTITY)
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path):
     from safetensors.torch import save_file
 

@@ -247,7 +247,7 @@ def test_tokens_left_on_the_disk_give_the_same_run_and_are_removed(toy, tmp_path
 
 def test_what_a_killed_run_left_is_removed_when_it_goes_on(toy, tmp_path, monkeypatch):
     """Tokens of two processes, and a checkpoint half written; now there is one process, and memory enough."""
-    for name in ("tokens.npy.0", "tokens.npy.1", ".checkpoint.safetensors.77.tmp"):
+    for name in ("tokens.npy.0", "tokens.npy.1", "views.npy.0", ".checkpoint.safetensors.77.tmp"):
         (tmp_path / name).write_bytes(b"half of it")
     train(toy.data(), *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
     held = sorted(file.name for file in tmp_path.iterdir())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.trainer import Trainer, TrainingData, TrainSettings
 
 
@@ -22,6 +22,18 @@ def test_the_bank_holds_the_training_images_in_their_order(toy):
     trainer.prepare()
     training = torch.from_numpy(toy.data().training)
     assert torch.equal(trainer.renew_bank(0).rows, trainer.embed_all()[training])
+
+
+def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monkeypatch):
+    trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
+    trainer.prepare()
+
+    def fail(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(trainer.tokens, "embed", fail)
+    with pytest.raises(ShoalError, match="out of GPU memory with batch_size = 8; lower batch_size"):
+        trainer.renew_bank(0)
 
 
 def test_changing_one_label_changes_the_identity_of_a_run(toy):
@@ -50,7 +62,20 @@ def test_the_learning_rate_falls_along_a_cosine():
 
 
 @pytest.mark.parametrize(
-    "bad", [{"max_gradient": 0}, {"epochs": 0}, {"lr": 0}, {"lr": -1}, {"min_lr": 2}, {"momentum": 1}]
+    "bad",
+    [
+        {"max_gradient": 0},
+        {"epochs": 0},
+        {"batch_size": 1},
+        {"lr": 0},
+        {"lr": -1},
+        {"lr": math.nan},
+        {"min_lr": 2},
+        {"momentum": 1},
+        {"weight_decay": math.nan},
+        {"seed": -1},
+    ],
+    ids=str,
 )
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from shoal.encoders.architectures import ARCHITECTURES
 from shoal.encoders.vision import InputFormat
+from shoal.encoders.weights import why_unreadable
 from shoal.errors import MissingError, UsageError
 
 DINO_HEAD_DIM = 64  # channels of an attention head in every DINO ViT; the file does not say
@@ -64,7 +66,8 @@ def load_model(source: str, *, may_download: bool) -> Any:
         with _quiet(transformers):
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **local)
             kind = _model_class(transformers, config)
-            model, info = kind.from_pretrained(source, trust_remote_code=False, output_loading_info=True, **local)
+            asked = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # both are checked below
+            model, info = kind.from_pretrained(source, trust_remote_code=False, **asked, **local)
     except (UsageError, MissingError):
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
@@ -159,7 +162,8 @@ def _check_loaded(where: str, info: Mapping[str, Any], model_type: str) -> None:
     """Refuse weights that leave part of the model at random; transformers only warns."""
     known = ARCHITECTURES.get(model_type)
     unused = known.unused if known is not None else ("mask_token",)
-    names = map(str, [*info["mismatched_keys"], *info["missing_keys"]])
+    mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
+    names = [*mismatched, *info["missing_keys"]]
     wrong = sorted(name for name in names if not any(part in name for part in unused))
     if wrong:
         raise MissingError(
@@ -170,8 +174,8 @@ def _check_loaded(where: str, info: Mapping[str, Any], model_type: str) -> None:
 
 def _why_not_loaded(source: str, error: Exception, *, is_local: bool) -> str:
     reason = " ".join(str(error).split())[:200]
-    if Path(source).is_dir():
-        return f"{source}: cannot be loaded as a vision model ({reason}); it may be cut short: download it again"
+    if Path(source).is_dir() or "custom code" in reason:
+        return f"{source}: {why_unreadable(error)}"
     if is_local:
         return f"{source}: not on this machine; run `hf download {source}` where there is a network ({reason})"
     return f"{source}: the hub could not be reached or has no such model ({reason}); or give a local folder"
@@ -179,14 +183,16 @@ def _why_not_loaded(source: str, error: Exception, *, is_local: bool) -> str:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """Keep transformers' progress bars and load reports off the terminal, and put its settings back."""
-    logging = transformers.utils.logging
-    verbosity, had_bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    """Keep progress bars, load reports and the hub's retries off the terminal, and put the settings back."""
+    hub, own = logging.getLogger("huggingface_hub"), transformers.utils.logging
+    level, verbosity, had_bar = hub.level, own.get_verbosity(), own.is_progress_bar_enabled()
+    hub.setLevel(logging.ERROR)
+    own.set_verbosity_error()
+    own.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        hub.setLevel(level)
+        own.set_verbosity(verbosity)
         if had_bar:
-            logging.enable_progress_bar()
+            own.enable_progress_bar()

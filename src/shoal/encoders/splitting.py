@@ -5,7 +5,7 @@ B images, T tokens, C channels of a token, D of a feature.
 
 import inspect
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shoal.encoders.architectures import ARCHITECTURES, FIRST, FLAT, MEAN, Architecture, Feature, Inputs, plain_inputs
 from shoal.encoders.vision import Parts
-from shoal.errors import UsageError
+from shoal.errors import MissingError, UsageError
 
 SPLIT_TOLERANCE = 1e-4
 """How far trunk + tail may lie from the model's own forward on the probe image, relative to its largest entry."""
@@ -134,6 +134,10 @@ def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
             f"({' '.join(str(error).split())[:120]}); use a vision model, such as a ViT, DINOv2, CLIP, Swin, ConvNeXt "
             "or ResNet"
         ) from error
+    if not own.isfinite().all():
+        raise MissingError(
+            f"encoder: {kind} makes NaN or infinity of a plain image, so its weights are damaged; get new ones"
+        )
     return own
 
 
@@ -184,8 +188,8 @@ def _arguments(module: nn.Module) -> set[str]:
     return set(inspect.signature(module.forward).parameters)
 
 
-def _pick(given: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: given[name] for name in given if name in set(names)}
+def _pick(given: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name in names}
 
 
 def _first(out: Any) -> Tensor:

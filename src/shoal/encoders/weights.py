@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,9 @@ def read_weights(file: Path | str) -> Weights:
     if not path.is_file():
         raise MissingError(f"{path}: no such file; give the path of a weights file")
     try:
-        if path.suffix == ".safetensors":
-            found: Any = load_file(path)
-        else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        Exception
-    ) as error:  # torch and safetensors raise a dozen kinds for a file that is cut short or is no weights
-        raise MissingError(f"{path}: {_why_unreadable(error)}") from error
+        found = _open(path)
+    except Exception as error:  # torch and safetensors raise a dozen kinds for a file cut short, or of no weights
+        raise MissingError(f"{path}: {why_unreadable(error)}") from error
     return _unwrap(found, path)
 
 
@@ -92,14 +88,25 @@ def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
     return renamed
 
 
-def _why_unreadable(error: Exception) -> str:
+def why_unreadable(error: Exception) -> str:
+    """What is wrong with a file of weights, and what to do, from what torch, safetensors or transformers raised."""
     text = str(error)
-    if "weights_only" in text or "Unsupported global" in text or "WeightsUnpickler" in text:
+    if any(sign in text for sign in ("weights_only", "Weights only", "Unsupported global", "WeightsUnpickler")):
         return (
             "refused, because it holds objects other than tensors, and opening them could run code; "
             "get the weights as .safetensors, or from their authors"
         )
-    return f"cannot be read as weights ({' '.join(text.split())[:120]}); it may be cut short: download it again"
+    if "custom code" in text:
+        return "refused, because it wants to run code of its own; use a model that the transformers library has"
+    reason = f"{type(error).__name__}: {' '.join(text.split())[:160]}".removesuffix(": ")
+    return f"cannot be loaded ({reason}); it may be cut short: download it again"
+
+
+def _open(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    with warnings.catch_warnings(action="ignore"):  # torch remarks on files that it then refuses
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _unwrap(found: Any, path: Path) -> Weights:

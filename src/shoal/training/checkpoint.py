@@ -44,6 +44,8 @@ def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
 
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read a checkpoint, tensors on the CPU."""
+    if not file.is_file():
+        raise DataError(f"{file}: not there, though the run's checkpoint names it; start again")
     try:
         with safe_open(file, framework="pt") as found:
             about = found.metadata() or {}

@@ -32,6 +32,7 @@ class Forward:
         self._run_trunk: Callable[[Tensor, Tensor], Tensor] = self._trunk
         self._run_tail: Callable[[Tensor], tuple[Tensor, Tensor]] = self._tail
         if is_compiled:
+            self._warm_up()
             how = ON_CUDA if self._has_graphs else {}
             self._run_trunk = torch.compile(self._trunk, **how)
             self._run_tail = torch.compile(self._tail, **how)
@@ -53,6 +54,13 @@ class Forward:
     def embeddings(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The tail's features (b, F) and the head's embeddings (b, D), with gradients."""
         return self._run_tail(tokens)
+
+    @torch.no_grad()
+    def _warm_up(self) -> None:
+        """Run the trunk once: what it keeps for later calls must not be made inside of a graph, which reuses memory."""
+        size = self.encoder.input_format.size
+        with autocast(self.encoder.device):
+            self.encoder.trunk(torch.zeros(1, 3, size, size, device=self.encoder.device))
 
     def _trunk(self, cut: Tensor, draws: Tensor) -> Tensor:
         views = finish_views(cut, draws, self.encoder, self.views)  # (b, 3, I, I)

@@ -22,8 +22,9 @@ from shoal.training.sampling import check_batch_size
 from shoal.training.trainer import Trainer, TrainingData, TrainSettings
 from shoal.training.validation import Validation
 
-TOKENS = "tokens.npy"
-"""The file of a run's tokens, where they do not fit into memory; each process appends its number."""
+TOKENS, VIEWS = "tokens.npy", "views.npy"
+"""The files of a run's tokens, of images and of views, where they do not fit into memory; each process appends its
+number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def train(
     journal = Journal(folder, {"tail": encoder.tail, "head": head, "objective": objective}, trainer.optimizer)
     identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
-    trainer.prepare(folder and folder / TOKENS)
+    trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS)
     n_steps = len(data.training) // settings.batch_size
     for epoch in range(start, settings.epochs):
         began = time.perf_counter()
@@ -90,8 +91,9 @@ def _tidy(folder: Path) -> None:
     """Make the folder, and remove what a killed run could not: its tokens, and drafts of files it was writing."""
     if is_main():
         make_folder(folder)
-        for left in (*folder.glob(f"{TOKENS}.*"), *folder.glob(".*.tmp")):
-            left.unlink(missing_ok=True)
+        for pattern in (f"{TOKENS}.*", f"{VIEWS}.*", ".*.tmp"):
+            for left in folder.glob(pattern):
+                left.unlink(missing_ok=True)
     barrier()
 
 

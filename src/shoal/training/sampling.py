@@ -37,9 +37,9 @@ def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) 
     return rows.view(n_steps, batch_size)
 
 
-def check_batch_size(batch_size: int, n_images: int) -> None:
-    """Refuse a batch that has no negatives, or that is larger than the collection."""
+def check_batch_size(batch_size: int, n_images: int | None = None) -> None:
+    """Refuse a batch that has no negatives, or that is larger than the collection, where its size is known."""
     if batch_size < 2:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 2, or no image has another to differ from")
-    if batch_size > n_images:
+    if n_images is not None and batch_size > n_images:
         raise UsageError(f"batch_size: found {batch_size}, but there are only {n_images} images; lower batch_size")

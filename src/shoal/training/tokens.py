@@ -157,13 +157,13 @@ def _keep(
     budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
     kept: Kept
     if 2 * math.prod(shape) <= budget or file is None:
-        with explain_out_of_memory("images", shape[0]):
+        with explain_out_of_memory("input_size", encoder.input_format.size):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
     else:
         kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape)
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
-        with explain_out_of_memory("batch_size", batch_size):
+        with explain_out_of_memory("input_size", encoder.input_format.size):
             tokens = make(slice(start, stop))
         if isinstance(kept, Tensor):
             kept[start:stop] = tokens

@@ -7,7 +7,6 @@ process, to rounding.
 N images, n of them for training, B of a batch, b this process's share of it, T steps of an epoch.
 """
 
-import hashlib
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +25,9 @@ from shoal.errors import DataError, UsageError
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.forward import Forward
+from shoal.training.identity import digest_rows, identify_encoder
 from shoal.training.objective import Batch, Objective
-from shoal.training.sampling import balanced_batches, epoch_generator
+from shoal.training.sampling import balanced_batches, check_batch_size, epoch_generator
 from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
@@ -61,16 +61,19 @@ class TrainSettings:
     def __post_init__(self) -> None:
         if self.epochs < 1:
             raise UsageError(f"epochs: found {self.epochs}, expected at least 1")
+        check_batch_size(self.batch_size)
         if not 0 < self.lr < 100:
             raise UsageError(f"lr: found {self.lr}, expected a number above 0, say 0.01")
         if not 0 <= self.min_lr <= 1:
             raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
         if self.max_gradient is not None and not self.max_gradient > 0:
             raise UsageError(f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none")
-        if not 0 <= self.momentum < 1 or self.weight_decay < 0:
+        if not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < 1:
             raise UsageError(
-                f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected [0, 1) and ≥ 0"
+                f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected both in [0, 1)"
             )
+        if self.seed < 0:
+            raise UsageError(f"seed: found {self.seed}, expected 0 or more")
 
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
@@ -141,8 +144,11 @@ class Trainer:
         self.labels = torch.from_numpy(data.training_labels).to(self.device)  # (n,)
         self._embeddings: Tensor | None = None
 
-    def prepare(self, token_file: Path | None = None) -> None:
-        """Bring the pixels to the device and run the trunk over them, once; comes before anything below."""
+    def prepare(self, token_file: Path | None = None, view_file: Path | None = None) -> None:
+        """Bring the pixels to the device and run the trunk over them, once; comes before anything below.
+
+        The files take what does not fit into memory.
+        """
         self.pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
         self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
@@ -154,7 +160,7 @@ class Trainer:
                 self.settings.views,
                 generator=pool_generator(self.settings.seed),
                 batch_size=size,
-                file=token_file and token_file.with_name("views.npy"),
+                file=view_file,
             )
 
     def clean(self) -> None:
@@ -166,20 +172,16 @@ class Trainer:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
-        data, encoder = self.data, self.encoder
+        data = self.data
         return {
             "training": to_dict(self.settings),
             "head": to_dict(self.head.settings),
             "objective": self.objective.identity(),
-            "encoder": {
-                "name": encoder.name,
-                "n_tail_blocks": encoder.n_tail_blocks,
-                "input_size": encoder.input_format.size,
-            },
+            "encoder": identify_encoder(self.encoder),
             "data": {
-                "images": _digest(data.pixels),
-                "labels": _digest(data.labels),
-                "validation": None if data.validation is None else _digest(data.validation),
+                "images": digest_rows(data.pixels),
+                "labels": digest_rows(data.labels),
+                "validation": None if data.validation is None else digest_rows(data.validation),
                 "trains_on_validation": data.trains_on_validation,
             },
         }
@@ -214,7 +216,8 @@ class Trainer:
         """(N, D) what images are clustered by, with the networks as they are now; computed once between two epochs."""
         if self._embeddings is None:
             head = None if self.objective.discards_head else self.head
-            self._embeddings = self.tokens.embed(self.encoder, head)
+            with explain_out_of_memory("batch_size", self.settings.batch_size):
+                self._embeddings = self.tokens.embed(self.encoder, head)
         return self._embeddings
 
     def forget_embeddings(self) -> None:
@@ -312,10 +315,3 @@ def _add_over_processes(gradients: list[Tensor]) -> None:
     flat = mean_over_processes(torch.cat([g.flatten() for g in gradients])) * world_size()
     for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
         gradient.copy_(part.view_as(gradient))
-
-
-def _digest(array: Any) -> str:
-    """A short fingerprint of an array: of all labels, but only of evenly spaced images."""
-    rows = array[:: max(1, len(array) // 256)] if len(array.shape) > 1 else array
-    content = (rows.cpu().numpy() if isinstance(rows, Tensor) else rows).tobytes()
-    return hashlib.sha256(f"{tuple(array.shape)}".encode() + content).hexdigest()[:16]

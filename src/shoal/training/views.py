@@ -6,6 +6,7 @@ B views, S the side of a stored image, C of the crop, I of the encoder's input.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +22,10 @@ N_DRAWS = 7
 LUMA = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in a pixel's brightness."""
 
-TO_YIQ = torch.tensor([LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312)])
+TO_YIQ = (LUMA, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 """RGB to brightness and two colour axes; hue is the angle in the plane of these two."""
+
+FROM_YIQ = tuple(map(tuple, torch.linalg.inv(torch.tensor(TO_YIQ, dtype=torch.float64)).tolist()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +94,7 @@ def jitter(images: Tensor, draws: Tensor, settings: ViewSettings) -> Tensor:
     """
     spread = settings.jitter * (2 * draws[:, :3] - 1)
     brightness, contrast, saturation = (1 + spread).T[..., None, None]  # (B, 1, 1) each
-    luma = images.new_tensor(LUMA)
+    (luma,) = _matrix([LUMA], images.device)  # (3,)
     gray = luma.expand(3, 3)  # every channel becomes the brightness
     identity = torch.eye(3, device=images.device)
     colour = saturation * identity + (1 - saturation) * gray  # (B, 3, 3)
@@ -109,6 +112,9 @@ def _hue_rotation(turns: Tensor) -> Tensor:
     angle = 2 * math.pi * turns
     cos, sin, zero, one = angle.cos(), angle.sin(), torch.zeros_like(angle), torch.ones_like(angle)
     turn = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], dim=1).view(-1, 3, 3)
-    to_yiq = TO_YIQ.to(turns.device)
-    rotation: Tensor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
-    return rotation
+    return _matrix(FROM_YIQ, turns.device) @ turn @ _matrix(TO_YIQ, turns.device)
+
+
+def _matrix(rows: Sequence[Sequence[float]], device: torch.device) -> Tensor:
+    """Numbers as a matrix made on the device: copied from the host, they would make every step wait for it."""
+    return torch.stack([torch.full((), value, device=device) for row in rows for value in row]).view(len(rows), -1)
