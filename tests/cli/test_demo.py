@@ -31,11 +31,12 @@ def test_it_ends_with_accuracies_the_run_and_the_report_and_may_be_repeated(tmp_
     for _ in range(2):
         run = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--device", "cpu"])
         assert run.exit_code == 0, run.stderr
-        answer, score, path, report = run.stdout.splitlines()
+        answer, score, later, path, report = run.stdout.splitlines()
+        assert "% of 97 images that came later put right" in later
         assert "known categories found" in answer
         assert score.startswith("All ")
         assert (path, report) == (str(tmp_path / "demo"), str(tmp_path / "demo" / "report.html"))
-        assert run.stderr.splitlines()[1].startswith("150 images, ")
+        assert run.stderr.splitlines()[0].startswith("53 images, ")
         assert run.stderr.splitlines()[-1] == "next: shoal discover photos/ --labels labels.csv"
 
 
@@ -43,7 +44,7 @@ def test_it_ends_with_accuracies_the_run_and_the_report_and_may_be_repeated(tmp_
 def test_json_is_one_object_with_the_three_accuracies(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--device", "cpu", "--json"])
     found = json.loads(run.stdout)
-    assert {"run", "answer", "all", "known", "novel", "n_clusters"} <= set(found)
+    assert {"run", "answer", "all", "known", "novel", "n_clusters", "later"} <= set(found)
 
 
 @pytest.mark.usefixtures("quick")

@@ -11,7 +11,7 @@ from shoal.clustering.estimators import MeanShiftClustering
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
-from shoal.discovery.assign import Assigner, assign_file
+from shoal.discovery.assign import Assigner
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.images import discover_images
 from shoal.discovery.settings import choose_settings
@@ -60,7 +60,7 @@ def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(photos, tmp_pat
     monkeypatch.setattr(module, "load_networks", lambda *a: loads.append(1) or real(*a))
     assigner = Assigner(run, device="cpu")
     for name in sorted(photos.truth)[:3]:
-        rows, _ = assign_file(assigner, photos.folder / name)
+        rows, _ = assigner.assign(photos.folder / name)
         assert [row.path for row in rows] == [name]
     assert loads == [1]
     assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
@@ -76,7 +76,7 @@ def test_what_looks_like_nothing_in_the_run_is_possibly_new(photos, tmp_path: Pa
     Image.fromarray(stripes).save(new / "stripes.png")
     (new / "broken.png").write_bytes(b"")
     assigner = Assigner(run, outlier_share=0.0, device="cpu")
-    rows, skipped = assign_file(assigner, new)
+    rows, skipped = assigner.assign(new)
     assert [skip.name for skip in skipped] == ["broken.png"]
     assert assigner.threshold == pytest.approx(max(row.outlier_score for row in run.assignments))
     (row,) = rows
@@ -109,9 +109,9 @@ def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, pho
     run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
     assigner = Assigner(run, device="cpu")
     with pytest.raises(UsageError, match="was made from ready embeddings, so nothing here can embed images"):
-        assign_file(assigner, photos.folder)
+        assigner.assign(photos.folder)
     np.savez(tmp_path / "new.npz", X=np.asarray(embedded.x)[:4], paths=np.array(["p", "q", "r", "s"]))
-    rows, _ = assign_file(assigner, tmp_path / "new.npz")
+    rows, _ = assigner.assign(tmp_path / "new.npz")
     assert [row.path for row in rows] == ["p", "q", "r", "s"]
     assert [row.category_id for row in rows] == [row.category_id for row in run.assignments[:4]]
 

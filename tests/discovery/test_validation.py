@@ -29,7 +29,11 @@ def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
     for label in (0, 1):
         assert (collection.labels[first.validation] == label).any()
         assert (collection.labels[training] == label).any()
-    assert describe_withheld(collection, first) == ["9 images set aside for validation, 3 labels kept from training"]
+    told = describe_withheld(collection, first)
+    assert told[0] == "9 images set aside for validation, 3 labels kept from training"
+    assert told[1].startswith("note: with fewer than 5 known categories none can be hidden from training")
+    papers = choose_settings(protocol="paper")
+    assert describe_withheld(collection, withhold(collection, papers)) == told[:1]
 
 
 def test_nothing_is_set_aside_where_nothing_is_labeled() -> None:
@@ -74,7 +78,7 @@ def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidde
 
 def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:
     collection = collection_of([0, 0, *range(1, 8)] + [-1] * 20)
-    note = describe_withheld(collection, withhold(collection, choose_settings()))[1]
+    note = describe_withheld(collection, withhold(collection, choose_settings()))[2]
     assert note.startswith("note: 7 categories have a single labeled image (b, c, d, e, f, …)")
 
 

@@ -75,8 +75,8 @@ def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> No
     found = {"kept": "frozen", "accuracy": {"frozen": 0.75, "trained": 0.5}, "n_images": 1200, "hidden": ["a"]}
     run.write_json("choice", found)
     assert summarize(Snapshot(run)).sentences[-1] == (
-        "Of 1,200 labeled images kept from training, 75.0 % were put right without training and 50.0 % with it: "
-        "so what it learned was not used."
+        "Of 1,200 labeled images kept from training, 75.0 % were put right without training and 50.0 % with it, "
+        "so it was not used."
     )
     run.write_json("choice", found | {"kept": "trained"})
-    assert summarize(Snapshot(run)).sentences[-1].endswith("with it: it was kept.")
+    assert summarize(Snapshot(run)).sentences[-1].endswith("with it, so it was kept.")

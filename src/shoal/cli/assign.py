@@ -36,7 +36,7 @@ def assign(
     Categories and their ids never change; -1 means possibly new. Embeddings are npy or npz files, and for a run that
     was made from embeddings parquet and csv files too. A watched folder ends with Ctrl-C.
     """
-    from shoal.discovery.assign import Assigner, assign_file
+    from shoal.discovery.assign import Assigner
     from shoal.files import write_text
     from shoal.runs import Assignment, Run, to_csv
 
@@ -44,7 +44,7 @@ def assign(
     if watch:
         _watch(assigner, images, out, every=every, as_json=json)
         return
-    rows, skipped = assign_file(assigner, images)
+    rows, skipped = assigner.assign(images)
     _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
     say(f"{len(rows):,} images assigned, {n_new:,} of them possibly new (outlier score above {assigner.threshold:.3f})")

@@ -3,6 +3,7 @@
 N images of the run, M new ones, D columns, k neighbors.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -100,6 +101,21 @@ class Assigner:
         """The run's encoder, with its trained tail and head where it was trained."""
         return load_networks(self.run, self.settings, self.device)
 
+    def assign(self, source: str | os.PathLike[str]) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+        """Put what lies at `source` into categories: a folder of images, one image, a table of paths, or embeddings.
+
+        A row per readable image, and the images that are not.
+        """
+        path = Path(source)
+        suffix, has_encoder = path.suffix.lower(), "method" in self.run.config
+        if suffix in (".npy", ".npz") or (not has_encoder and suffix in EMBEDDING_SUFFIXES):
+            given = read_embeddings(path)
+            return self.assign_embeddings(given.names, given.x), ()
+        _ = self.settings  # a run that has no encoder says so before any image is looked for
+        if suffix in IMAGE_SUFFIXES and path.is_file():
+            return self.assign_images(read_collection([path]))
+        return self.assign_images(read_collection(path, False if path.is_dir() else None))
+
     def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""
         networks = self.networks  # first, because a run without them cannot take images
@@ -162,15 +178,3 @@ def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -
     # Where attention was learned, on full embeddings, the run's are not compact either.
     basis = head.basis() if getattr(objective, "attention", None) is None else None
     return Networks(encoder=encoder, is_trained=True, head=head, basis=basis)
-
-
-def assign_file(assigner: Assigner, source: Path) -> tuple[list[Assignment], tuple[Skipped, ...]]:
-    """Put what lies at `source` into categories: a folder of images, one image, a table of paths, or embeddings."""
-    is_array = source.suffix.lower() in (".npy", ".npz")
-    if is_array or ("method" not in assigner.run.config and source.suffix.lower() in EMBEDDING_SUFFIXES):
-        given = read_embeddings(source)
-        return assigner.assign_embeddings(given.names, given.x), ()
-    _ = assigner.settings  # a run that has no encoder says so before any image is looked for
-    if source.suffix.lower() in IMAGE_SUFFIXES and source.is_file():
-        return assigner.assign_images(read_collection([source]))
-    return assigner.assign_images(read_collection(source, False if source.is_dir() else None))

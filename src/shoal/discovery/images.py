@@ -78,7 +78,7 @@ def discover_images(
     seed_everything(settings.seed)
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
     narrator = narrator.heard_by(run.log)
-    narrator.detail(collection.describe())
+    run.log(collection.describe())
     images = _decode(collection, run, settings, narrator)
     frozen = _embed_frozen(images, run, encoder, narrator)
     found = _cluster(frozen, images, settings)
@@ -86,7 +86,7 @@ def discover_images(
         narrator.say(f"first answer, without training: {_name(found, images, settings).in_words()}")
         found = _train(frozen, images, run, settings, resume, narrator, tensorboard) or found
     named = _write(run, found, images, settings, narrator)
-    narrator.detail(named.in_words())
+    run.log(named.in_words())
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()

@@ -35,6 +35,8 @@ class Withheld:
     """Rows whose label the loss never sees: labeled validation images, and those of hidden categories."""
     too_small: tuple[int, ...] = ()
     """Categories with a single labeled image, which validation cannot see."""
+    are_too_few: bool = False
+    """Whether some were to be hidden, but there are too few known categories."""
 
 
 def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
@@ -61,7 +63,8 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
         return Withheld(labels=labels, judged=np.empty(0, dtype=np.int64))
     rng = np.random.default_rng(settings.seed)
     split = hold_out_validation(labels, share=settings.validation_share, rng=rng)
-    hidden = _draw_hidden(np.flatnonzero(collection.class_sizes > 1), settings.hidden_share, rng)
+    able = np.flatnonzero(collection.class_sizes > 1)
+    hidden = _draw_hidden(able, settings.hidden_share, rng)
     is_validation, is_hidden = np.isin(np.arange(len(labels)), split.validation), np.isin(labels, hidden)
     return Withheld(
         labels=np.where(is_hidden & ~is_validation, UNLABELED, labels),
@@ -69,6 +72,7 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
         hidden=tuple(hidden.tolist()),
         judged=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
         too_small=split.too_small,
+        are_too_few=settings.hidden_share > 0 and len(able) < MIN_CATEGORIES,
     )
 
 
@@ -89,6 +93,11 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
         lines.append(
             f"the labels of {n} known categor{'y' if n == 1 else 'ies'} ({names}) are hidden from training, "
             "to see whether it helps with categories that it has no labels of"
+        )
+    if withheld.are_too_few:
+        lines.append(
+            f"note: with fewer than {MIN_CATEGORIES} known categories none can be hidden from training, so nothing "
+            "tells whether it helps with novel ones; compare with --no-train"
         )
     if withheld.too_small:
         n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)

@@ -107,9 +107,9 @@ def _training(run: Snapshot) -> str:
         return ""
     found = run.json("choice")
     frozen, trained = (percent(float(found["accuracy"][name])) for name in ("frozen", "trained"))
-    n, end = int(found["n_images"]), "it was kept" if found["kept"] == "trained" else "so what it learned was not used"
+    n, end = int(found["n_images"]), "so it was kept" if found["kept"] == "trained" else "so it was not used"
     images = f"{n:,} labeled {plural(n, 'image')} kept from training"
-    return f"Of {images}, {frozen} were put right without training and {trained} with it: {end}."
+    return f"Of {images}, {frozen} were put right without training and {trained} with it, {end}."
 
 
 def _skipped(run: Snapshot) -> str:
