@@ -83,6 +83,18 @@ def test_gradients_of_the_tail_are_those_of_the_whole_model(make_transformer, ki
 
 
 @pytest.mark.parametrize("kind", SPLIT)
+def test_a_tail_trains_after_a_first_look_in_inference_mode(make_transformer, kind):
+    """At a size no other test uses: tables that a model makes at its first look must be fit for training."""
+    size = 96 if kind.startswith("mobilevit") else 40
+    encoder = Encoder(kind, split_model(make_transformer(kind), size), format_of(size), 2)
+    with torch.inference_mode():
+        tokens = encoder.trunk(torch.randn(2, 3, size, size))
+        encoder.tail(tokens)
+    encoder.tail(tokens.clone()).sum().backward()
+    assert any(value.grad is not None for value in encoder.tail.parameters())
+
+
+@pytest.mark.parametrize("kind", SPLIT)
 def test_trunk_and_final_norm_stay_frozen(make_transformer, kind):
     model = make_transformer(kind)
     encoder = split(model, kind, 1)

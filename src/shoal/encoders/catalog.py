@@ -130,14 +130,13 @@ def load_encoder(name: str, *, n_tail_blocks: int | None = None, input_size: int
     id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless HF_HUB_OFFLINE is set).
     """
     if name in ENCODERS:
-        model_parts, info = _load_known(name, ENCODERS[name])
-        input_format, n_tail = info.input_format, info.n_tail_blocks
+        info = ENCODERS[name]
+        input_format, n_tail = _sized(info.input_format, input_size), info.n_tail_blocks
+        parts = _load_known(name, info, input_format.size)
     else:
-        model_parts, input_format = _load_other(name)
-        n_tail = min(1, len(model_parts.blocks))
-    if input_size is not None:
-        input_format = replace(input_format, size=input_size)
-    return Encoder(name, model_parts, input_format, n_tail if n_tail_blocks is None else n_tail_blocks)
+        parts, input_format = _load_other(name, input_size)
+        n_tail = min(1, len(parts.blocks))
+    return Encoder(name, parts, input_format, n_tail if n_tail_blocks is None else n_tail_blocks)
 
 
 def _info(name: str) -> EncoderInfo:
@@ -146,22 +145,26 @@ def _info(name: str) -> EncoderInfo:
     return ENCODERS[name]
 
 
-def _load_known(name: str, info: EncoderInfo) -> tuple[Parts, EncoderInfo]:
+def _sized(input_format: InputFormat, input_size: int | None) -> InputFormat:
+    return input_format if input_size is None else replace(input_format, size=input_size)
+
+
+def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
     if info.origin == "package":
-        return split_efficientnet(_build_efficientnet(name, info)), info
+        return split_efficientnet(_build_efficientnet(name, info))
     own = _own_source(name, info)
     if own is not None and own.is_file():
-        return _load_dino_file(own)[0], info
+        return split_model(_build_dino(own), size)
     if own is None and not hub.is_cached(info.location):
         raise MissingError(_how_to_get(name, info))
-    model = hub.load_model(str(own or info.location), may_download=False)
-    return split_model(model, info.input_format.size), info
+    return split_model(hub.load_model(str(own or info.location), may_download=False), size)
 
 
-def _load_other(name: str) -> tuple[Parts, InputFormat]:
+def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
     path = Path(name).expanduser()
     if path.is_file():
-        return _load_dino_file(path)
+        input_format = _sized(InputFormat(size=224, **IMAGENET), input_size)
+        return split_model(_build_dino(path), input_format.size), input_format
     is_hub_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
     if not path.is_dir() and not is_hub_id:
         if "/" in name:
@@ -171,19 +174,19 @@ def _load_other(name: str) -> tuple[Parts, InputFormat]:
         raise UnknownName("encoder", name, ENCODERS)
     source = str(path) if path.is_dir() else name
     model = hub.load_model(source, may_download=not path.is_dir())
-    input_format = hub.read_input_format(source, model.config, may_download=not path.is_dir())
+    found = hub.read_input_format(source, model.config, may_download=not path.is_dir())
+    input_format = _sized(found, input_size)
     return split_model(model, input_format.size), input_format
 
 
-def _load_dino_file(path: Path) -> tuple[Parts, InputFormat]:
+def _build_dino(path: Path) -> Any:
     weights = read_weights(path)
     if not is_dino(weights):
         raise MissingError(
             f"{path}: found tensors such as {', '.join(sorted(weights)[:3])}, expected those of a DINO ViT; "
             "for other models give the folder that transformers saved"
         )
-    input_format = InputFormat(size=224, **IMAGENET)
-    return split_model(hub.build_dino(rename_dino(weights), str(path)), input_format.size), input_format
+    return hub.build_dino(rename_dino(weights), str(path))
 
 
 def _build_efficientnet(name: str, info: EncoderInfo) -> Any:

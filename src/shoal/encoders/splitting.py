@@ -102,6 +102,7 @@ def split_model(model: Any, image_size: int) -> Parts:
 
     One of an architecture that is not in the table, or that does not come out the same on a probe image, is kept whole:
     it has no blocks to train, and its own pooling gives the feature. A model that takes no images is refused.
+    `image_size` is the side of the images it will see.
     """
     model.eval()
     kind, known = type(model).__name__, ARCHITECTURES.get(model.config.model_type)
@@ -124,7 +125,7 @@ def split_model(model: Any, image_size: int) -> Parts:
     return Parts(stem=whole, blocks=[], finish=nn.Identity(), is_finish_trained=False, feature_dim=own.shape[1])
 
 
-@torch.inference_mode()
+@torch.no_grad()  # and not inference mode: some models keep tables from their first call, which training must read too
 def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
     try:
         own: Tensor = whole(probe)
@@ -176,7 +177,7 @@ def _finish_step(root: Any, path: str) -> nn.Module:
     return own[path] if path in own else Step(_get(root, path))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def _difference(parts: Parts, probe: Tensor, own: Tensor) -> float:
     found: Tensor = nn.Sequential(parts.stem, *parts.blocks, parts.finish)(probe)  # (1, D)
     if found.shape != own.shape:
