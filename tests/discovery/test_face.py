@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 import shoal
-from shoal.data.readers import read_collection
 from shoal.discovery.face import default_folder
 from shoal.errors import UsageError
 from shoal.report.figures.curves import training_curves
@@ -24,7 +23,9 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     report = run.report("deep/report.html")
     assert report.read_text(encoding="utf-8").startswith("<!")
     assert capsys.readouterr() == ("", "")
-    rows, _ = run.assigner(device="cpu").assign_images(read_collection(photos.folder, False))
+    again = shoal.open_run("runs/photos")
+    assert str(again.assignments) == str(run.assignments)
+    rows, _ = again.assigner(device="cpu").assign(photos.folder)
     assert len(rows) == 60
 
 

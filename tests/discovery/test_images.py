@@ -223,12 +223,10 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
 
 
 def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings, tmp_path: Path) -> None:
-    heard: list[str] = []
-    asked = replace(settings, train=False, stability=3)
-    run = run_on(photos, tmp_path / "run", asked, narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
     repeats = run.json("estimate")["stability"]["n_clusters"]
     assert len(repeats) == 3
-    assert heard[-1] == f"K over 3 random parts of the collection: {min(repeats)} to {max(repeats)}"
+    assert answer(run).endswith(f"; {min(repeats)} to {max(repeats)} categories over 3 random parts of the images")
 
 
 def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ def test_a_run_says_the_same_when_it_is_read_again(found: Found, tmp_path: Path)
     run.write_assignments(assignment_rows(found))
     run.write_categories(category_rows(found))
     assert answer(run) == found.in_words()
+    run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
+    assert answer(run) == f"{found.in_words()}; 3 to 6 categories over 3 random parts of the images"
 
 
 def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Found) -> None:

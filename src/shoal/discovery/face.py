@@ -33,6 +33,11 @@ class DiscoveredRun(Run):
         return Assigner(self, device=device)
 
 
+def open_run(path: str | os.PathLike[str]) -> DiscoveredRun:
+    """Open a finished run: its tables and arrays, its report, and its way to take new images."""
+    return DiscoveredRun.open(Path(path))
+
+
 def discover(
     images: Any = None,
     labels: Any = None,

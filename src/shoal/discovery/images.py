@@ -218,7 +218,6 @@ def _write(
             repeats = repeat_estimate(
                 discovery.embeddings, found.given, settings.stability, rule=rule, seed=settings.seed
             )
-        narrator.say(f"K over {len(repeats)} random parts of the collection: {min(repeats)} to {max(repeats)}")
     write_found(run, found, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha, repeats=repeats)
     with narrator.bar("making thumbnails"):
         run.write_thumbnails(make_thumbnails(images.pixels))

@@ -44,9 +44,14 @@ class Found:
 
 
 def answer(run: Run) -> str:
-    """The answer of a finished run in words, as `Found.in_words` gives it."""
+    """The answer of a finished run in words, as `Found.in_words` gives it, and how stable K was if that was asked."""
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
-    return _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
+    words = _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
+    stability = run.json("estimate").get("stability") if run.has("estimate.json") else None
+    if not stability:
+        return words
+    repeats = stability["n_clusters"]
+    return f"{words}; {min(repeats)} to {max(repeats)} categories over {len(repeats)} random parts of the images"
 
 
 def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:

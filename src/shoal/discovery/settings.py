@@ -18,13 +18,13 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
         "inference": {"rule": "paper", "estimate_shifts": 0},
         "loss": {"denominator": "paper", "detach_norm": False},
         "head": {"kind": "paper"},
-        "training": {"bank": "images"},
+        "training": {"bank": "images", "views": {"pool": None}},
     },
     "reference": {
         "inference": {"rule": "paper", "estimate_shifts": 0},
         "loss": {"denominator": "reference", "detach_norm": True},
         "head": {"kind": "bottleneck"},
-        "training": {"bank": "views"},
+        "training": {"bank": "views", "views": {"pool": None, "jitter": 0.0}},
     },
 }
 """Whose choices: this package's estimate of K, the paper's equations, or what the released code does where it differs
@@ -142,7 +142,15 @@ def follow_protocol(settings: Any, protocol: str, method: str = DEFAULT_METHOD) 
     """A method's settings with what a protocol decides."""
     blocks = get_protocol(protocol)
     blocks = blocks if method == DEFAULT_METHOD else {"inference": blocks["inference"]}
-    changed = {name: replace(getattr(settings, name), **values) for name, values in blocks.items()}
+    return _with_values(settings, blocks)
+
+
+def _with_values(settings: Any, values: dict[str, Any]) -> Any:
+    """The same settings with some values, which are nested as the settings are."""
+    changed = {
+        name: _with_values(getattr(settings, name), value) if isinstance(value, dict) else value
+        for name, value in values.items()
+    }
     return replace(settings, **changed)
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import yaml
@@ -64,7 +64,7 @@ class Run:
         self.path = path
 
     @classmethod
-    def create(cls, path: Path | str, *, force: bool = False) -> "Run":
+    def create(cls, path: Path | str, *, force: bool = False) -> Self:
         """Make the folder, or take an empty or unfinished one; a finished run only with `force`, which clears it."""
         run = cls(Path(path))
         if run.is_finished and not force:
@@ -82,7 +82,7 @@ class Run:
         return run
 
     @classmethod
-    def open(cls, path: Path | str) -> "Run":
+    def open(cls, path: Path | str) -> Self:
         """Open a finished run for reading."""
         run = cls(Path(path))
         if not (run.path / "provenance.json").is_file():
