@@ -47,6 +47,8 @@ class Geometry:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
+        if 2 * self.centroids.nbytes < self.centroids.untyped_storage().nbytes():
+            self.centroids = self.centroids.clone()  # gives the rest back
 
 
 def halving_sum(terms: Tensor) -> Tensor:
