@@ -38,16 +38,16 @@ FEW_AT_FIRST = {"cpu": 1 << 13, "cuda": 1 << 16}
 SHARE = 0.8
 """Of the memory, what the table itself may take; the rest is for the rows at work."""
 
-CHUNK_ROWS = {"cpu": 1 << 6, "cuda": 1 << 12}
+CHUNK_ROWS = {"cpu": 1 << 6, "cuda": 1 << 11}
 """Rows of the table at work at once, for each worker."""
 
-BUILD_ROWS = {"cpu": 1 << 8, "cuda": 1 << 12}
+BUILD_ROWS = {"cpu": 1 << 8, "cuda": 1 << 11}
 """Rows of a product: more, since it makes up for them."""
 
 MIRROR_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
 """Rows whose columns are written at once."""
 
-MIRRORED_ROWS = 1 << 10
+MIRRORED_ROWS = {"cpu": 1 << 10, "cuda": 1 << 11}
 """Rows copied into columns at once."""
 
 SETTLE_ROWS = {"cpu": 1 << 11, "cuda": 1 << 18}
@@ -138,7 +138,7 @@ class Table:
         parts = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
         self.workers.map(self._merge_rows, parts)
         self.workers.map(lambda part: self._merge_columns(part, pairs), parts)
-        for part in torch.split(pairs.kept, MIRRORED_ROWS):
+        for part in torch.split(pairs.kept, MIRRORED_ROWS[pairs.kept.device.type]):
             self._mirror(part)
         heir = torch.arange(len(self.is_live), device=self.is_live.device)
         heir[pairs.gone] = pairs.kept
@@ -219,7 +219,7 @@ class Table:
         shape = (len(rows), len(self.is_live))
         values, ratio = (self.scratch.array(name, shape, self.dtype) for name in ("values", "heads"))
         torch.index_select(self.squared, 0, rows, out=values)
-        values.add_(torch.where(self.is_live, -self.error, torch.inf).to(self.dtype))
+        values.add_(torch.full_like(self.outside, -self.error).masked_fill_(~self.is_live, torch.inf).to(self.dtype))
         torch.mul(-self.geometry.sizes[rows, None].to(self.dtype), (1 / self.geometry.sizes).to(self.dtype), out=ratio)
         values.div_(ratio.sub_(1))
         values[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
@@ -275,5 +275,7 @@ class Table:
 
 def _error_of_products(half: Tensor, reach: Tensor | float, n_columns: int, precision: Precision) -> Tensor:
     """E for points of half squared length `half` at most, moved by no more than `reach`."""
-    products = 2.0001 * precision.gamma(n_columns) * 4 * half + n_columns * UNDERFLOW
+    products = 2.0001 * precision.gamma(n_columns) * 4 * half
+    if precision is not FLOAT64:
+        products = products + n_columns * UNDERFLOW
     return products + 8.0001 * reach * ((2 * half).sqrt() + reach)
