@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering import neighbors as module
-from shoal.clustering.neighbors import Neighbors, k_nearest, rounding_bound, similarities, tree_sum
+from shoal.clustering.neighbors import Neighbors, k_nearest, rounding_bound, similarities
 from shoal.errors import UsageError
 
 
@@ -121,7 +121,7 @@ def test_later_copies_are_dropped_only_where_all_of_a_kind_are_equal(points: Ten
 
 def test_different_rows_with_one_key_all_stay(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were every key the same by accident, nothing could be told apart by it, so nothing may be dropped."""
-    monkeypatch.setattr(module, "tree_sum", lambda terms: torch.zeros(len(terms), dtype=torch.float64))
+    monkeypatch.setattr(module, "halving_sum", lambda terms: torch.zeros(len(terms), dtype=torch.float64))
     assert module._first_copies(torch.cat([points, points]), 1).tolist() == list(range(120))
 
 
@@ -153,12 +153,6 @@ def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tens
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 13, 768])
-def test_tree_sum_adds_everything_once(width: int) -> None:
-    terms = torch.arange(2 * width, dtype=torch.float64).reshape(2, width)
-    assert torch.equal(tree_sum(terms), terms.sum(dim=1))
 
 
 @pytest.mark.parametrize("k", [0, 60, 61])

@@ -18,7 +18,7 @@ from shoal.clustering.ward.bounds import (
     merged_low,
     weight,
 )
-from shoal.clustering.ward.exact import Geometry, halving_sum
+from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.points import MatmulPrecision, Points, top
 from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.ward.workers import Scratch, Workers
@@ -141,12 +141,6 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
         found = (a @ b.T).double()
     true = a.double() @ b.double().T
     assert ((found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)).all()
-
-
-def test_the_halving_sum_adds_every_term_once() -> None:
-    for width in (1, 2, 3, 5, 8, 37, 768):
-        terms = torch.arange(width).double()[None].repeat(3, 1)
-        assert halving_sum(terms).tolist() == [width * (width - 1) / 2] * 3
 
 
 def test_weights_are_symmetric() -> None:

@@ -14,7 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from shoal.clustering.neighbors import Neighbors, k_nearest, similarities, tree_sum
+from shoal.clustering.neighbors import Neighbors, k_nearest, similarities
+from shoal.clustering.sums import halving_sum
 from shoal.errors import UsageError
 
 DRAWN_AT_ONCE = 1 << 24
@@ -172,7 +173,7 @@ def _kernel_weights(cosines: Tensor, settings: ShiftSettings) -> Tensor:
 
 def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
     measured = moved.detach() if detach_norm else moved
-    squared = tree_sum(measured.double().square())[:, None]  # (N, 1)
+    squared = halving_sum(measured.double().square())[:, None]  # (N, 1)
     is_zero = squared == 0
     length = torch.where(is_zero, 1.0, squared).sqrt()
     return torch.where(is_zero, before, (moved / length).to(before.dtype))

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.clustering.sums import halving_sum
 from shoal.errors import UsageError
 
 MARGIN = 8
@@ -84,19 +85,8 @@ def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
     for start in range(0, q, step):
         rows = slice(start, start + step)
         products = bank[indices[rows]].double()  # (R, M, D)
-        out[rows] = tree_sum(products.mul_(queries[rows, None].double()))
+        out[rows] = halving_sum(products.mul_(queries[rows, None].double()))
     return out
-
-
-def tree_sum(terms: Tensor) -> Tensor:
-    """Add up the last dimension along a halving tree: separate additions in an order that only its length decides."""
-    width = terms.shape[-1]
-    while width > 1:
-        half = (width + 1) // 2
-        paired = terms[..., : width - half] + terms[..., half:width]
-        terms = torch.cat([paired, terms[..., width - half : half]], dim=-1) if width % 2 else paired
-        width = half
-    return terms[..., 0]
 
 
 def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
@@ -198,7 +188,7 @@ def _row_keys(bank: Tensor) -> Tensor:
     weights = torch.rand(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(bank.device)
     step = max(1, CHUNK_ELEMENTS[bank.device.type] // d)
     blocks = [slice(start, start + step) for start in range(0, len(bank), step)]
-    return torch.cat([tree_sum(bank[rows].double() * weights) for rows in blocks])
+    return torch.cat([halving_sum(bank[rows].double() * weights) for rows in blocks])
 
 
 def _grouped(keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -222,7 +212,7 @@ def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> N
     for start in range(0, len(row), step):
         part = slice(start, start + step)
         terms = queries[row[part]].double() * bank[column[part]].double()  # (step, D)
-        scores[row[part], position[part]] = tree_sum(terms)
+        scores[row[part], position[part]] = halving_sum(terms)
     return _sorted(indices, scores, k)
 
 

@@ -106,6 +106,11 @@ class Margins:
         """The low of a directly computed distance."""
         return (distance * (1 - 2 * self.eta) - TINY).clamp(min=0)
 
+    def high(self, height: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
+        """What the computed D cannot exceed where δ, but for the roundings of the rounds, does not exceed `height`."""
+        root = height.sqrt() * (1 + 4 * self.eta * (n_rounds + 2)) + (n_rounds + 1) * self.kappa * (2 * sizes).sqrt()
+        return root.square() * (1 + 4 * self.eta) + TINY
+
     def certain(self, best: Tensor, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
         """Whether `best`, a computed D, is smaller than the computed D of everything that `low` speaks for."""
         root = low.sqrt() * (1 - 4 * self.eta * (n_rounds + 2))

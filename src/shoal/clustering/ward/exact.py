@@ -1,13 +1,13 @@
 """Ward distances that every device, block size and thread count computes to the same bits.
 
-Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions of the left half of
-the columns to the right half until one is left. IEEE arithmetic rounds each of them the same way everywhere; a call
-that sums or multiplies matrices would add in an order of its own.
+Only elementwise float64 operations are used, one torch call each: subtract, multiply, and the additions of a halving
+tree. IEEE arithmetic rounds each of them the same way everywhere; a matrix product would add in an order of its own.
 """
 
 import torch
 from torch import Tensor
 
+from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward.bounds import weight
 from shoal.clustering.ward.workers import Scratch
 
@@ -47,18 +47,8 @@ class Geometry:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
-
-
-def halving_sum(terms: Tensor) -> Tensor:
-    """Add up the columns of (E, D) along a halving tree that only D shapes; overwrites `terms`."""
-    width = terms.shape[1]
-    while width > 1:
-        half = width // 2
-        terms[:, :half] += terms[:, half : 2 * half]
-        if width % 2:
-            terms[:, 0] += terms[:, width - 1]
-        width = half
-    return terms[:, 0]
+        if 2 * self.centroids.nbytes < self.centroids.untyped_storage().nbytes():
+            self.centroids = self.centroids.clone()  # gives the rest back
 
 
 def move_to_front(rows: Tensor, slots: Tensor, step: int) -> None:
