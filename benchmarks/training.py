@@ -33,8 +33,9 @@ from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods.cms import MeanShiftObjective
 from shoal.training import forward
+from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
-from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+from shoal.training.trainer import Trainer, TrainSettings
 from shoal.training.views import ViewSettings
 from straightforward import straightforward_epoch
 

@@ -9,8 +9,9 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods.cms import MeanShiftObjective
+from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
-from shoal.training.trainer import TrainingData, TrainSettings
+from shoal.training.trainer import TrainSettings
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
 

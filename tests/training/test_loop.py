@@ -10,10 +10,10 @@ import torch
 from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.errors import ShoalError, UsageError
+from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache
-from shoal.training.trainer import TrainingData
 from shoal.training.views import ViewSettings
 
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from shoal.errors import DataError, ShoalError, UsageError
-from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+from shoal.training.data import TrainingData
+from shoal.training.trainer import Trainer, TrainSettings
 
 
 def test_embeddings_are_computed_once_between_two_epochs(toy):

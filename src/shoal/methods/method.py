@@ -17,9 +17,9 @@ from shoal.encoders.embed import ImageRows, Progress, check_pixels
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
+from shoal.training.data import TrainingData
 from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache, ViewPool
-from shoal.training.trainer import TrainingData
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""

@@ -17,9 +17,10 @@ from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.files import make_folder
 from shoal.training.checkpoint import Journal
+from shoal.training.data import TrainingData
 from shoal.training.objective import Objective
 from shoal.training.sampling import check_batch_size
-from shoal.training.trainer import Trainer, TrainingData, TrainSettings
+from shoal.training.trainer import Trainer, TrainSettings
 from shoal.training.validation import Validation
 
 TOKENS, VIEWS = "tokens.npy", "views.npy"

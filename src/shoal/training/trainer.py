@@ -12,23 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.distributed import mean_over_processes, shard, world_size
-from shoal.encoders.embed import ImageRows, Progress, autocast, explain_out_of_memory
+from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, UsageError
+from shoal.errors import UsageError
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
+from shoal.training.data import TrainingData
 from shoal.training.forward import Forward
 from shoal.training.identity import digest_rows, identify_encoder
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, check_batch_size, epoch_generator
-from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident, take
+from shoal.training.tokens import cache_tokens, pool_views, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
 from shoal.training.views import ViewSettings, draw_views
@@ -79,44 +78,6 @@ class TrainSettings:
         """The learning rate of an epoch, counted from 0."""
         wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         return self.lr * (self.min_lr + (1 - self.min_lr) * wave)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainingData:
-    """The images, the labels a user has (-1 elsewhere), and which images are set aside to choose K and the snapshot."""
-
-    pixels: ImageRows
-    labels: Ints
-    validation: Ints | None = None
-    """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is estimated."""
-    trains_on_validation: bool = True
-    """Whether these images are trained on as unlabeled ones are; else the loss does not see them at all."""
-    tokens: TokenCache | None = None
-    """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
-    pool: ViewPool | None = None
-    """The same for the pool of views, where the settings ask for one."""
-
-    def __post_init__(self) -> None:
-        as_labels(self.labels, len(self.pixels), name="labels")
-        found = self.validation
-        if found is not None and (
-            len(np.unique(found)) < len(found) or not np.isin(found, np.arange(len(self.labels))).all()
-        ):
-            raise DataError(f"validation: expected different rows in 0..{len(self.labels) - 1}; check the split")
-
-    @property
-    def training(self) -> Ints:
-        """The rows the loss sees."""
-        rows = np.arange(len(self.labels))
-        return rows if self.validation is None or self.trains_on_validation else np.setdiff1d(rows, self.validation)
-
-    @property
-    def training_labels(self) -> Ints:
-        """The labels of these rows that the loss sees, -1 elsewhere."""
-        labels = self.labels.copy()
-        if self.validation is not None:
-            labels[self.validation] = UNLABELED
-        return labels[self.training]
 
 
 class Trainer:
