@@ -10,7 +10,7 @@ N images, n of them for training, B of a batch, b this process's share of it, T 
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -53,6 +53,9 @@ class TrainSettings:
     """Longer gradients are cut to this length; None, as in the paper, cuts none."""
     bank: BankKind = "images"
     """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
+    snapshot: Literal["best", "last"] = "best"
+    """Which epoch's networks are kept: the one with the highest validation accuracy, as in the paper, or the last. Of a
+    few hundred labeled validation images the highest accuracy is largely chance once it has stopped rising."""
     views: ViewSettings = field(default_factory=ViewSettings)
     compile: bool = False
     """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: a minute once, less time per step."""
