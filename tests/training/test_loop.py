@@ -67,37 +67,6 @@ def test_the_best_snapshot_is_left_in_the_networks(toy):
     assert trained.metrics[trained.epoch - 1]["validation_accuracy"] == best
 
 
-def test_the_last_snapshot_is_kept_where_that_is_asked_for_with_the_k_it_validates(toy):
-    """The validation accuracy is at its highest before the end, so that 'best' goes back and 'last' does not."""
-    runs = {}
-    for kind in ("best", "last"):
-        networks = toy.networks()
-        runs[kind] = train(toy.data(), *networks, toy.settings(epochs=6, min_lr=1.0, snapshot=kind)), weights(networks)
-    (best, best_weights), (last, last_weights) = runs["best"], runs["last"]
-    assert numbers(best) == numbers(last)
-    assert best.epoch < last.epoch == 6
-    assert last.validation.n_clusters == last.metrics[-1]["n_clusters"]
-    assert last.validation.accuracy == last.metrics[-1]["validation_accuracy"] <= best.validation.accuracy
-    assert not same(best_weights, last_weights)
-    assert not torch.equal(best.embeddings, last.embeddings)
-
-
-def test_a_run_that_keeps_its_last_snapshot_is_resumed_to_the_same_weights(toy, tmp_path):
-    settings = toy.settings(snapshot="last")
-    whole, resumed = toy.networks(), toy.networks()
-    expected = train(toy.data(), *whole, settings, folder=tmp_path / "whole")
-
-    def die(row):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(toy.data(), *toy.networks(), settings, folder=tmp_path / "cut", on_epoch=die)
-    found = train(toy.data(), *resumed, settings, folder=tmp_path / "cut", resume=True)
-    assert found.epoch == expected.epoch == settings.epochs
-    assert same(weights(whole), weights(resumed))
-    assert [file.name for file in (tmp_path / "cut").glob("best-*")] == ["best-3.safetensors"]
-
-
 @pytest.mark.parametrize("kind", ["paper", "bottleneck"])
 @pytest.mark.parametrize("dies_after", [1, 5, 9, 12])
 def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path, dies_after, kind):

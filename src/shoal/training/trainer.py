@@ -30,7 +30,7 @@ from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, check_batch_size, epoch_generator
 from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views, resident, take
 from shoal.training.totals import Totals
-from shoal.training.validation import Validation, validate
+from shoal.training.validation import Judge, Validation, validate
 from shoal.training.views import ViewSettings, draw_views
 
 BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL = range(5)
@@ -94,6 +94,8 @@ class TrainingData:
     """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is estimated."""
     trains_on_validation: bool = True
     """Whether these images are trained on as unlabeled ones are; else the loss does not see them at all."""
+    judge: Judge | None = None
+    """Images that choose K and the snapshot instead of the validation rows; the loss does not see them."""
     tokens: TokenCache | None = None
     """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
     pool: ViewPool | None = None
@@ -155,6 +157,8 @@ class Trainer:
         self.pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
         self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
+        if self.data.judge is not None:
+            self.judge_tokens = cache_tokens(self.data.judge.pixels, self.encoder, batch_size=size)
         self.pool = self.data.pool
         if self.pool is None and self.settings.views.pool is not None:
             self.pool = pool_views(
@@ -186,6 +190,7 @@ class Trainer:
                 "labels": digest_rows(data.labels),
                 "validation": None if data.validation is None else digest_rows(data.validation),
                 "trains_on_validation": data.trains_on_validation,
+                "judge": None if data.judge is None else digest_rows(data.judge.pixels),
             },
         }
 
@@ -218,21 +223,26 @@ class Trainer:
     def embed_all(self) -> Tensor:
         """(N, D) what images are clustered by, with the networks as they are now; computed once between two epochs."""
         if self._embeddings is None:
-            head = None if self.objective.discards_head else self.head
-            with explain_out_of_memory("batch_size", self.settings.batch_size):
-                self._embeddings = self.tokens.embed(self.encoder, head)
+            self._embeddings = self._embed(self.tokens)
         return self._embeddings
+
+    def _embed(self, tokens: TokenCache) -> Tensor:
+        head = None if self.objective.discards_head else self.head
+        with explain_out_of_memory("batch_size", self.settings.batch_size):
+            return tokens.embed(self.encoder, head)
 
     def forget_embeddings(self) -> None:
         """Say that the networks have changed."""
         self._embeddings = None
 
     def validate(self, n_clusters: int | None = None, rule: str | None = None) -> Validation:
-        """Score the networks as they are now on the validation images."""
+        """Score the networks as they are now on the validation images, or by the judge where there is one."""
         rows = self.data.validation
+        basis = None if self.objective.discards_head else self.head.basis()
+        if self.data.judge is not None:
+            return self.data.judge.score(compact(self._embed(self.judge_tokens), basis), n_clusters)
         if rows is None:
             return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-        basis = None if self.objective.discards_head else self.head.basis()
         embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], basis)
         return validate(embeddings, self.data.labels[rows], n_clusters=n_clusters, rule=rule)
 
