@@ -5,7 +5,9 @@
 A third of the known categories of CUB lose their labels, as do a fifth of the labeled images of the others. A method is
 trained on the whole collection with the labels that are left, and judged on the images that lost theirs, with one
 matching at the true K: accuracy on known and on novel categories, as in the benchmark, without one hidden label of it.
-The file of trials is a list of {method: cms, loss.temperature: 0.1, …}; what is not named is the default recipe's.
+The file of trials is a list of {method: cms, loss.temperature: 0.1, …}; what is not named is the default recipe's. The
+last snapshot is judged. A trial that names training.snapshot sets a fifth of the labels left aside from the loss, as
+`shoal reproduce` does, so that 'best', chosen by these with K estimated, and 'last' can be compared.
 
 A small network leaves a large GPU waiting for the next kernel, so --workers processes share it. Trials of one tail and
 seed share the trunk's tokens of all images and of a pool of views. Finished trials are kept in --out and not run again.
@@ -31,6 +33,7 @@ from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
+from shoal.data.splits import hold_out_validation
 from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
 from shoal.files import make_folder, write_text
@@ -41,7 +44,7 @@ from shoal.settings import from_dict, to_dict
 from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views
 from shoal.training.trainer import pool_generator
 
-NOVEL_SHARE, HIDDEN_SHARE = 1 / 3, 0.2
+NOVEL_SHARE, HIDDEN_SHARE, VALIDATION_SHARE = 1 / 3, 0.2, 0.2
 
 
 @dataclass(frozen=True)
@@ -122,16 +125,17 @@ def _work(
         start = time.monotonic()
         settings = _settings(trial, chosen)
         judge = take_labels(labels, settings.training.seed)
+        is_chosen = "training.snapshot" in trial
         task = Task(
             pixels=rows,
             labels=judge.labels,
-            validation=None,
-            n_clusters=n_classes,
+            validation=_set_aside(judge.labels, settings.training.seed) if is_chosen else None,
+            n_clusters=None if is_chosen else n_classes,
             tokens=TokenCache(tokens["images"], 256),
             pool=ViewPool(tokens["views"], settings.training.views.pool),
         )
         try:
-            found = run_trial(task, trial.get("method", "cms"), settings, judge, device)
+            found = run_trial(task, trial.get("method", "cms"), settings, judge, n_classes, device)
         except Exception as error:  # one candidate that diverges must not end the others
             _say(f"failed: {trial}: {error}", began)
             continue
@@ -140,21 +144,27 @@ def _work(
         _say(f"{trial}: {found['tree']} {found['shifted']} {found['seconds']} s", began)
 
 
-def run_trial(task: Task, name: str, settings: Any, judge: Judge, device: torch.device) -> dict[str, Any]:
+def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:
+    return hold_out_validation(labels, share=VALIDATION_SHARE, rng=np.random.default_rng(seed)).validation
+
+
+def run_trial(
+    task: Task, name: str, settings: Any, judge: Judge, n_classes: int, device: torch.device
+) -> dict[str, Any]:
     """Train, cluster, and judge: Ward's tree of the embeddings, and what the method itself makes of them."""
     method = get_method(name)
     learned = method.represent(task, settings, device=device)
-    plain = Tree(ward_linkage(learned.embeddings, device=device)).cut(task.n_clusters)
-    own = method.cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
+    plain = Tree(ward_linkage(learned.embeddings, device=device)).cut(n_classes)
+    own = method.cluster(learned, task.labels, settings, n_clusters=n_classes, device=device)
     last = learned.metrics[-1]
     found = {"tree": score(plain, judge), "shifted": score(own.clusters, judge), "n_shifts": own.n_shifts}
     if name != "cms":
         from shoal.methods.cms import CmsSettings
         from shoal.methods.cms import cluster as shift_and_cut
 
-        other = shift_and_cut(learned, task.labels, CmsSettings(), n_clusters=task.n_clusters, device=device)
+        other = shift_and_cut(learned, task.labels, CmsSettings(), n_clusters=n_classes, device=device)
         found |= {"algorithm1": score(other.clusters, judge)}
-    return found | {key: last[key] for key in last if key.startswith("loss")}
+    return found | {"epoch": learned.epoch} | {key: last[key] for key in last if key.startswith("loss")}
 
 
 def _judge_frozen(

@@ -29,6 +29,7 @@ def test_without_a_table_they_are_listed():
             2,
             "unknown setting",
         ),
+        (["1", "--root", "cub=x", "--protocol", "papr"], 2, "no protocol 'papr'; did you mean 'paper'"),
         (["1", "--root", "cub=/no/such", "--encoder", "efficientnet-lite2"], 3, "/no/such"),
     ],
 )

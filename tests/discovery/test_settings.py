@@ -72,7 +72,7 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
     found = choose_settings(protocol="reference").of_method
     assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
     assert (found.head.kind, found.training.bank, found.inference.rule) == ("bottleneck", "views", "paper")
-    assert (found.training.views.pool, found.training.views.jitter) == (None, 0)
+    assert (found.training.views.pool, found.training.views.jitter, found.training.views.hue) == (None, 0, 0)
     papers = choose_settings(protocol="paper").of_method
     assert (papers.training.views.pool, papers.training.views.jitter) == (None, load_recipe().training.views.jitter)
     assert (papers.loss.denominator, papers.head.kind, papers.training.bank) == ("paper", "paper", "images")

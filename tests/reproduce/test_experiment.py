@@ -47,6 +47,7 @@ def test_different_work_has_different_keys():
         cell_of("1", "CMS, K given", dataset="cars"),
         cell_of("1", "CMS, K given", options=Options(changes={"training.epochs": 7})),
         cell_of("1", "CMS, K given", options=Options(validation_share=0.3)),
+        cell_of("1", "CMS, K given", options=Options(protocol="reference")),
         cell_of("2", "CMS, K given"),
         cell_of("4", "(3) CMS, SSK"),
         cell_of("4", "(4) CMS, 1-step"),
@@ -68,6 +69,26 @@ def test_given_and_estimated_k_and_both_clusterings_share_a_training():
         assert other.training_key == full.training_key
     for other in (cell_of("1", "GCD, K given"), cell_of("3", "CMS*"), cell_of("2", "CMS, K given")):
         assert other.training_key != full.training_key
+
+
+def test_the_released_codes_protocol_is_part_of_every_identity_and_name():
+    options = Options(protocol="reference")
+    for experiment, row in ALL_ROWS:
+        papers, released = (make_cell(experiment, row, "cub", 0, each) for each in (Options(), options))
+        assert papers.training_key != released.training_key
+        assert papers.key != released.key
+        assert "_reference_" in released.key
+        assert "reference" not in papers.key
+        assert not papers.sees_hidden_labels
+        assert released.sees_hidden_labels == (row.method != "agglomerative" and row.setup != "unsupervised")
+
+
+def test_the_released_codes_settings_come_after_the_recipe_and_before_the_users():
+    cell = cell_of("1", "CMS, K given", options=Options(protocol="reference", changes={"head.kind": "paper"}))
+    assert (cell.settings.training.bank, cell.settings.loss.detach_norm) == ("views", True)
+    assert cell.settings.head.kind == "paper"
+    assert cell.validation_share == 0
+    assert cell_of("2", "CMS, K given", options=Options(protocol="reference")).validation_share == 0.1
 
 
 def test_a_change_of_the_user_comes_before_that_of_the_row():
@@ -93,6 +114,8 @@ def test_settings_that_cannot_be_used_are_refused():
         cell_of("1", "CMS, K given", options=Options(changes={"training.epoch": 5}))
     with pytest.raises(UsageError, match="validation_share"):
         replace(Options(), validation_share=1.0)
+    with pytest.raises(UsageError, match="no protocol 'released'"):
+        Options(protocol="released")
 
 
 @pytest.mark.parametrize("name", ["4", "table4", "Table 4", "table-4"])

@@ -23,29 +23,41 @@ TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_
 FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_figure]
 
 
+PROTOCOLS = {"paper": "", "reference": "_reference"}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", TABLES)
-def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, name):
-    found = run(name)
+def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in, name, protocol):
+    found = run(name, options=replace(stand_in.options, protocol=protocol))
     assert found.n_missing == 0
+    stem = f"table{name}{PROTOCOLS[protocol]}"
+    assert f"protocol '{protocol}'" in found.text
+    assert ("HIDDEN labels" in found.text) == (protocol == "reference" and name != "7")
     rows = get_experiment(name).rows
     of_row = {row.name: [r for r in found.records if r["row"] == row.name] for row in rows}
     for row in rows:
+        assert of_row[row.name]
         assert all((r["ours"] is not None) == (row.method is not None) for r in of_row[row.name])
-        assert all(r["protocol"] == "paper" for r in of_row[row.name])
+        assert all(np.isfinite(r["ours"]) for r in of_row[row.name] if r["ours"] is not None)
+        assert all(r["protocol"] == protocol for r in of_row[row.name])
     assert {file.suffix for file in found.files} == {".md", ".tex", ".csv"}
-    lines = list(csv.DictReader(io.StringIO((folder / f"table{name}.csv").read_text())))
+    lines = list(csv.DictReader(io.StringIO((folder / f"{stem}.csv").read_text())))
     assert len(lines) == len(found.records)
-    assert (folder / f"table{name}.md").read_text() == found.text
-    latex = (folder / f"table{name}.tex").read_text()
+    assert (folder / f"{stem}.md").read_text() == found.text
+    latex = (folder / f"{stem}.tex").read_text()
     assert latex.count("\\\\\n") == len(rows) + 2
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("name", FIGURES)
-def test_the_figure_is_drawn(run, name):
-    found = run(name)
+def test_the_figure_is_drawn(run, stand_in, name, protocol):
+    found = run(name, options=replace(stand_in.options, protocol=protocol))
     assert found.n_missing == 0
-    assert [file.name for file in found.files] == [f"figure_{name}_cub.svg"]
-    assert "<svg" in found.files[0].read_text()
+    assert [file.name for file in found.files] == [f"figure_{name}_cub{PROTOCOLS[protocol]}.svg"]
+    drawing = found.files[0].read_text()
+    assert "<svg" in drawing
+    assert ("by hidden labels" in drawing) == (protocol == "reference")
 
 
 def test_the_papers_number_stands_beside_ours(run):
@@ -140,28 +152,59 @@ def test_seeds_give_a_mean_and_a_spread_and_frozen_features_need_one_seed_only(r
     assert ours["CMS, K given"]["ours"] == pytest.approx(mean)
 
 
-def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in):
-    """K, snapshot, shifts and what they were chosen by are the same, whatever the truth is; only scores differ."""
+def scrambling(read, parts=("train", "test")):
+    """A reader of benchmarks whose hidden labels are shuffled in some parts."""
 
     def scrambled(name, root, *, part="train", seed=0):
-        benchmark = stand_in.read(name, root, part=part, seed=seed)
+        benchmark = read(name, root, part=part, seed=seed)
+        if part not in parts:
+            return benchmark
         truth = benchmark.truth
         hidden = benchmark.collection.labels == -1
         labels = truth.labels.copy()
-        labels[hidden] = np.random.default_rng(5).permutation(labels[hidden])
+        labels[hidden] = np.random.default_rng(6).permutation(labels[hidden])
         return replace(benchmark, truth=replace(truth, labels=labels))
 
-    def choices(folder):
-        chosen = {}
-        for file in (folder / "cells").glob("*.json"):
-            found = json.loads(file.read_text())
-            chosen[file.name] = [
-                found[k] for k in ("n_clusters", "n_shifts", "epoch", "validation", "labeled_accuracies")
-            ]
-        return chosen
+    return scrambled
 
+
+def choices(folder):
+    chosen = {}
+    for file in (folder / "cells").glob("*.json"):
+        found = json.loads(file.read_text())
+        chosen[file.name] = [found[k] for k in ("n_clusters", "n_shifts", "epoch", "validation", "labeled_accuracies")]
+    return chosen
+
+
+@pytest.mark.parametrize("table", ["2", "3"])
+def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_path, monkeypatch, stand_in, table):
+    run(table, out=tmp_path / "true")
+    monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read))
+    run(table, out=tmp_path / "scrambled")
+    assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
+
+
+@pytest.mark.parametrize(("table", "parts"), [("1", ("test",)), ("2", ("train",)), ("3", ("test",))])
+def test_the_released_codes_protocol_does_look_at_hidden_labels(run, tmp_path, monkeypatch, stand_in, table, parts):
+    """The counterpart: what is chosen depends on hidden labels of the test part, inductively of the training part."""
+    options = replace(stand_in.options, protocol="reference")
+    run(table, out=tmp_path / "true", options=options)
+    monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read, parts))
+    run(table, out=tmp_path / "scrambled", options=options)
+    before, after = choices(tmp_path / "true"), choices(tmp_path / "scrambled")
+    assert before.keys() == after.keys()
+    trained = {name for name in before if "_agglomerative_" not in name}
+    assert {name for name in before if before[name][3] != after[name][3]} == trained
+    estimated = [name for name in trained if "_estimated_" in name]
+    assert any(before[name][0] != after[name][0] for name in estimated), "K is another"
+    for name in before:
+        assert json.loads((tmp_path / "true" / "cells" / name).read_text())["hidden_labels_chose"] == (name in trained)
+
+
+def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in):
+    """K, snapshot, shifts and what they were chosen by are the same, whatever the truth is; only scores differ."""
     run("1", out=tmp_path / "true")
-    monkeypatch.setattr(stage, "read_benchmark", scrambled)
+    monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read))
     run("1", out=tmp_path / "scrambled")
     assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
     accuracy = [
@@ -178,6 +221,15 @@ def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
     inductive = [result for result in found if result["cell"]["setup"] == "inductive"]
     assert {result["cell"]["validation_share"] for result in inductive} == {0.1}
     assert all(result["accuracy"]["all"] > 50 for result in inductive)
+
+
+def test_the_two_protocols_lie_side_by_side_in_one_folder(run, tmp_path, stand_in):
+    papers = run("12", out=tmp_path)
+    released = run("12", out=tmp_path, options=replace(stand_in.options, protocol="reference"))
+    assert not set(papers.files) & set(released.files)
+    assert papers.files[0].read_text() == papers.text
+    assert len(list((tmp_path / "cells").glob("*_reference_*.json"))) == 3
+    assert len(list((tmp_path / "cells").glob("*.json"))) == 6
 
 
 def test_what_cannot_be_run_is_refused(run, tmp_path):

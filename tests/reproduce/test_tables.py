@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,35 @@ def test_csv_has_a_line_per_number_and_empty_fields_for_what_is_not_there():
     assert lines[0].startswith("table,row,dataset,column,ours,spread,n_seeds,paper")
     assert lines[1] == "7,GCD,cub,All,,,0,27.9,efficientnet-lite2,paper"
     assert len(lines) == 3
+
+
+def test_every_form_of_a_table_says_that_hidden_labels_chose():
+    options = replace(OPTIONS, protocol="reference")
+    for name in ("1", "2", "3"):
+        table = build_table(get_experiment(name), ["cub"], (0,), options, {})
+        assert "(protocol 'reference')" in to_markdown(table).splitlines()[0]
+        for text in (to_markdown(table), to_latex(table)):
+            assert "snapshot and K chosen by HIDDEN labels" in text
+            assert "set aside" not in text
+        assert all(line.endswith(",reference") for line in to_csv(table).splitlines()[1:])
+
+
+def test_the_share_set_aside_is_that_of_the_setup():
+    def notes(name):
+        return build_table(get_experiment(name), ["cub"], (0,), OPTIONS, {}).notes[0]
+
+    assert "20 % of the images set aside" in notes("1")
+    assert "10 % of the images set aside" in notes("2")
+    assert "no labels, so nothing to choose by" in notes("7")
+
+
+def test_what_a_reader_had_to_say_about_the_images_stands_under_the_table():
+    results = results_of("12", [40.0, 50.0, 60.0], seeds=(0,))
+    for result in results.values():
+        result |= {"notes": ["60 images, but the published train part has 5,994"], "images_skipped": 2}
+    notes = build_table(get_experiment("12"), ["cub"], (0,), OPTIONS, results).notes
+    assert notes.count("CUB-200-2011: 60 images, but the published train part has 5,994.") == 1
+    assert "CUB-200-2011: 2 image(s) could not be decoded and were left out." in notes
 
 
 def test_nothing_is_written_by_rendering(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def cluster(
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
     from shoal.discovery.outputs import answer
-    from shoal.discovery.settings import get_protocol
+    from shoal.methods.protocols import get_protocol
 
     given = read_embeddings(embeddings)
     if labels is not None:

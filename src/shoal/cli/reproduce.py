@@ -22,6 +22,12 @@ def reproduce(
     validation_share: Annotated[
         float, typer.Option("--validation-share", help="Share of images set aside to choose snapshot and K.")
     ] = 0.2,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="paper: all choices by given labels. reference: the released code's, which chooses by hidden labels."
+        ),
+    ] = "paper",
     change: Annotated[
         list[str] | None, typer.Option("--set", help="A setting for all rows, e.g. training.batch_size=64.")
     ] = None,
@@ -46,13 +52,20 @@ def reproduce(
     from shoal.reproduce.reproduce import reproduce as run
 
     changes = _settings(change or []) | ({} if epochs is None else {"training.epochs": epochs})
+    options = Options(
+        encoder=encoder,
+        input_size=input_size,
+        changes=changes,
+        validation_share=validation_share,
+        protocol=protocol,
+    )
     found = run(
         table,
         dict(_pair(text, "--root", "DATASET=FOLDER") for text in root or []),
         out,
         device=choose_device(device),
         seeds=_seeds(seeds),
-        options=Options(encoder=encoder, input_size=input_size, changes=changes, validation_share=validation_share),
+        options=options,
         tell=say,
     )
     files = [str(file) for file in found.files]

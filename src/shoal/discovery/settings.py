@@ -5,30 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.errors import UnknownName, UsageError, did_you_mean
+from shoal.errors import UsageError, did_you_mean
 from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe
 from shoal.methods.cms import CmsSettings
 from shoal.methods.gcd import GcdSettings
+from shoal.methods.protocols import follow_protocol
 from shoal.settings import load_settings
-
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "shoal": {"inference": {"rule": "balance", "estimate_shifts": 1}},
-    "paper": {
-        "inference": {"rule": "paper", "estimate_shifts": 0},
-        "loss": {"denominator": "paper", "detach_norm": False},
-        "head": {"kind": "paper"},
-        "training": {"bank": "images", "views": {"pool": None}},
-    },
-    "reference": {
-        "inference": {"rule": "paper", "estimate_shifts": 0},
-        "loss": {"denominator": "reference", "detach_norm": True},
-        "head": {"kind": "bottleneck"},
-        "training": {"bank": "views", "views": {"pool": None, "jitter": 0.0}},
-    },
-}
-"""Whose choices: this package's estimate of K, the paper's equations, or what the released code does where it differs
-from the paper without reading hidden labels. GCD and agglomerative clustering take the estimate of K alone from it."""
 
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
@@ -129,29 +112,6 @@ def choose_settings(
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     values = {name: value for name, value in given.items() if value is not None}
     return replace(base, method=chosen, **blocks, **values)
-
-
-def get_protocol(name: str) -> dict[str, Any]:
-    """Look a protocol up by its name: the settings it decides, block by block."""
-    if name not in PROTOCOLS:
-        raise UnknownName("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
-
-
-def follow_protocol(settings: Any, protocol: str, method: str = DEFAULT_METHOD) -> Any:
-    """A method's settings with what a protocol decides."""
-    blocks = get_protocol(protocol)
-    blocks = blocks if method == DEFAULT_METHOD else {"inference": blocks["inference"]}
-    return _with_values(settings, blocks)
-
-
-def _with_values(settings: Any, values: dict[str, Any]) -> Any:
-    """The same settings with some values, which are nested as the settings are."""
-    changed = {
-        name: _with_values(getattr(settings, name), value) if isinstance(value, dict) else value
-        for name, value in values.items()
-    }
-    return replace(settings, **changed)
 
 
 def _change(settings: Any, method: str, *, encoder: str | None, epochs: int | None, input_size: int | None) -> Any:

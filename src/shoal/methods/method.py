@@ -20,6 +20,7 @@ from shoal.errors import DataError, UsageError
 from shoal.training.data import TrainingData
 from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache, ViewPool
+from shoal.training.validation import Judge
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""
@@ -27,7 +28,7 @@ OnEpoch = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """Images and the labels a user has; no hidden label is ever in here."""
+    """Images and the labels a user has; a hidden label has no way in but a `judge`."""
 
     pixels: ImageRows
     """(N, S, S, 3) uint8; a memory map will do."""
@@ -37,6 +38,9 @@ class Task:
     """Rows whose labels are kept from the loss, to choose K and the snapshot."""
     trains_on_validation: bool = True
     """Whether the loss sees these images, unlabeled; False for a protocol in which they stand for unseen ones."""
+    judge: Judge | None = None
+    """Images of their own that choose K and the snapshot instead of the validation rows. For reproducing what released
+    code did with test labels, and for nothing else."""
     n_clusters: int | None = None
     """K where it is known; None: estimated."""
     tokens: TokenCache | None = None
@@ -68,6 +72,7 @@ class Task:
             labels=self.labels,
             validation=self.validation,
             trains_on_validation=self.trains_on_validation,
+            judge=self.judge,
             tokens=self.tokens,
             pool=self.pool,
         )

@@ -10,7 +10,7 @@ from shoal.clustering.inference import Inference, infer, infer_inductive
 from shoal.encoders.embed import ImageRows
 from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, Representation, n_clusters_to_use, to_numpy
+from shoal.methods.method import Discovery, Representation, Task, n_clusters_to_use, to_numpy
 from shoal.reproduce.experiment import Cell
 from shoal.training.validation import validate
 
@@ -71,10 +71,14 @@ def cluster_unseen(
     return _discovery(found, learned)
 
 
-def estimate_again(learned: Representation, validation: Ints, labels: Ints, rule: str) -> Representation:
-    """Estimate K on the validation images with the snapshot that was kept, where K was given to choose it."""
-    rows = torch.from_numpy(validation).to(learned.embeddings.device)
-    found = validate(learned.embeddings[rows], labels[validation], rule=rule)
+def estimate_again(learned: Representation, task: Task, rule: str) -> Representation:
+    """Estimate K on the images that choose, with the snapshot that was kept, where K was given to choose it."""
+    if task.judge is not None:
+        return replace(learned, n_clusters=task.judge.score(learned.embed(task.judge.pixels), None).n_clusters)
+    if task.validation is None:
+        return learned
+    rows = torch.from_numpy(task.validation).to(learned.embeddings.device)
+    found = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
     return replace(learned, n_clusters=found.n_clusters)
 
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shoal.errors import UsageError
+from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for
+from shoal.methods.protocols import follow_protocol
 from shoal.settings import from_dict, to_dict
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
@@ -23,9 +24,13 @@ Measure = Literal["accuracy", "all", "n_clusters", "recall", "iterations", "retr
 
 FIGURES = ("iterations", "retrieval", "tsne")
 
-PROTOCOL = "paper"
-"""Snapshot, K and the end of the shifts are chosen by labels a user has. The released code's protocol, which chooses
-by test labels, is not here."""
+PROTOCOLS = {
+    "paper": "snapshot, K and shifts chosen by given labels only",
+    "reference": "the released code's losses, head, bank and views; snapshot and K chosen by HIDDEN labels, those of "
+    "the official test part, or in the inductive setup of a tenth of the training part: no user has them, and the "
+    "numbers cannot be compared with those of the protocol 'paper'",
+}
+"""Who chooses. 'paper' leaves the recipe as it is; 'reference' follows the released code where it differs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +79,12 @@ class Options:
     'cms.loss.temperature'. A row's own changes come after them."""
     validation_share: float = 0.2
     """Share of labeled and of unlabeled images set aside to choose snapshot and K; inductive: 0.1, as published."""
+    protocol: str = "paper"
+    """A name in `PROTOCOLS`."""
 
     def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise UnknownName("protocol", self.protocol, PROTOCOLS)
         if not 0 < self.validation_share < 1:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
 
@@ -96,6 +105,13 @@ class Cell:
     figure: str | None
     """The figure whose material is gathered; None for a table."""
     validation_share: float
+    """0 where none are set aside: the released code, transductive."""
+    protocol: str = "paper"
+
+    @property
+    def sees_hidden_labels(self) -> bool:
+        """Whether hidden labels choose the snapshot and K; without any training or label there is nothing to choose."""
+        return self.protocol == "reference" and get_method(self.method).trains and self.setup != "unsupervised"
 
     @property
     def training(self) -> dict[str, Any]:
@@ -107,6 +123,7 @@ class Cell:
             "setup": self.setup,
             "selection": self.selection,
             "validation_share": self.validation_share,
+            "protocol": self.protocol,
         }
 
     @property
@@ -117,7 +134,6 @@ class Cell:
             "clustering_settings": to_dict(self.clustering_settings),
             "n_clusters": self.n_clusters,
             "figure": self.figure,
-            "protocol": PROTOCOL,
         }
 
     @property
@@ -128,7 +144,13 @@ class Cell:
     @property
     def key(self) -> str:
         """The name of the cell's file: readable, then a fingerprint of its identity."""
-        return f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}_{_digest(self.identity)}"
+        words = f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}"
+        return f"{words}{protocol_suffix(self.protocol)}_{_digest(self.identity)}"
+
+
+def protocol_suffix(protocol: str) -> str:
+    """What is added to the names of files; nothing for the protocol that sees no hidden label."""
+    return "" if protocol == "paper" else f"_{protocol}"
 
 
 def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: Options) -> Cell:
@@ -137,7 +159,7 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
     clustering = row.clustering or row.method
     second = "cms" if clustering == "one-step" else clustering
     encoder = options.encoder or experiment.encoder
-    share = 0.1 if row.setup == "inductive" else options.validation_share
+    share = options.validation_share if options.protocol == "paper" else 0.0
     return Cell(
         dataset=dataset,
         method=row.method,
@@ -148,13 +170,15 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
         setup=row.setup,
         selection=row.selection,
         figure=experiment.measure if experiment.is_figure else None,
-        validation_share=share,
+        validation_share=0.1 if row.setup == "inductive" else share,
+        protocol=options.protocol,
     )
 
 
 def _settings(method: str, changes: Mapping[str, Any], dataset: str, encoder: str, options: Options) -> Any:
-    """The recipe for dataset and encoder, then what the user chose, then what makes the row."""
-    plain = to_dict(load_recipe(recipe_for(dataset, encoder, method), method))
+    """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
+    recipe = load_recipe(recipe_for(dataset, encoder, method), method)
+    plain = to_dict(follow_protocol(recipe, "reference", method) if options.protocol == "reference" else recipe)
     if plain["encoder"] != encoder and "n_tail_blocks" in plain:
         plain["n_tail_blocks"] = None  # another network has other blocks: what its catalog entry says
     plain |= {"encoder": encoder, "input_size": options.input_size}

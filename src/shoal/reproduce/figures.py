@@ -17,11 +17,12 @@ Materials = Mapping[str, list[dict[str, Any]]]
 """Row of the experiment -> what its cell gathered."""
 
 
-def draw(experiment: Experiment, materials: Materials) -> Figure:
-    """Draw a figure; rows without material are left out."""
+def draw(experiment: Experiment, materials: Materials, protocol: str = "paper") -> Figure:
+    """Draw a figure; rows without material are left out. The title says where hidden labels chose the snapshot."""
     drawing = {"iterations": _iterations, "retrieval": _retrieval, "tsne": _tsne}[experiment.measure]
     figure: Figure = drawing(materials)
-    figure.suptitle(experiment.title, fontsize=10)
+    title = experiment.title if protocol == "paper" else f"{experiment.title} (snapshot chosen by hidden labels)"
+    figure.suptitle(title, fontsize=10)
     return figure
 
 

@@ -11,7 +11,7 @@ from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Experiment, Options, make_cell
+from shoal.reproduce.experiment import Experiment, Options, make_cell, protocol_suffix
 from shoal.reproduce.runner import Runner
 from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
 
@@ -75,7 +75,8 @@ def _write_table(
 ) -> Reproduction:
     table = build_table(experiment, datasets, seeds, options, results)
     contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
-    files = tuple(out / f"table{experiment.name}{suffix}" for suffix in contents)
+    stem = f"table{experiment.name}{protocol_suffix(options.protocol)}"
+    files = tuple(out / f"{stem}{suffix}" for suffix in contents)
     for file, text in zip(files, contents.values(), strict=True):
         write_text(file, text)
     expected = sum(row.method is not None for row in experiment.rows) * len(datasets)
@@ -108,8 +109,8 @@ def _write_figures(
             if key in results:
                 materials[row.name] = results[key]["material"]
         if materials:
-            files.append(out / f"figure_{experiment.name}_{dataset}.svg")
-            write_text(files[-1], to_svg(draw(experiment, materials)))
+            files.append(out / f"figure_{experiment.name}_{dataset}{protocol_suffix(options.protocol)}.svg")
+            write_text(files[-1], to_svg(draw(experiment, materials, options.protocol)))
     return Reproduction(
         experiment=experiment,
         text="\n".join(str(file) for file in files),

@@ -116,6 +116,7 @@ class Runner:
             found = self._cluster_and_score(cell, learned, stage)
         about = {
             "cell": cell.identity,
+            "hidden_labels_chose": cell.sees_hidden_labels,
             "epoch": learned.epoch,
             "epochs": len(learned.metrics),
             "validation": _validation(learned),
@@ -150,11 +151,11 @@ class Runner:
     def _cluster(self, cell: Cell, learned: Representation, stage: Stage) -> Discovery:
         task = stage.task(cell)
         given = stage.train.n_classes if cell.n_clusters == "given" else None
-        if given is None and cell.selection == "given" and task.validation is not None:
-            learned = estimate_again(learned, task.validation, task.labels, cell.settings.inference.rule)
+        if given is None and cell.selection == "given":
+            learned = estimate_again(learned, task, cell.settings.inference.rule)
         if cell.setup == "inductive":
             assert task.validation is not None
-            unseen, rows, labels = stage.test.pixels, task.validation, task.labels
+            unseen, rows, labels = stage.test.pixels, task.validation, stage.stopping_labels(cell)
             return cluster_unseen(learned, unseen, rows, labels, cell, n_clusters=given, device=self.device)
         return cluster_cell(learned, task.labels, cell, n_clusters=given, device=self.device)
 

@@ -1,6 +1,7 @@
 """The images of one dataset, decoded once and brought to the device once, for all cells that use them.
 
-What a method may see comes out as a `Task`; the truth is for `scoring.py` alone.
+What a method may see comes out as a `Task`. The truth is for `scoring.py` alone and, under the protocol 'reference',
+for `selection.py`.
 """
 
 import hashlib
@@ -22,8 +23,10 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import CROP_RATIO, ImageRows, Progress
 from shoal.methods.method import Task
 from shoal.reproduce.experiment import Cell
+from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
 from shoal.training.tokens import Kept, TokenCache, ViewPool, cache_tokens, pool_views, resident
 from shoal.training.trainer import pool_generator
+from shoal.training.validation import Judge
 
 TOKEN_BATCH = 256
 """Images that go through the trunk together."""
@@ -92,6 +95,7 @@ class Stage:
             labels=labels,
             validation=self.validation(cell),
             trains_on_validation=cell.setup != "inductive",
+            judge=self.judge(cell),
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
             pool=self.pool(cell.settings),
@@ -99,10 +103,29 @@ class Stage:
 
     def validation(self, cell: Cell) -> Ints | None:
         """The rows set aside for the cell's seed; none where there are no labels to choose by."""
-        if cell.setup == "unsupervised" or not hasattr(cell.settings, "training"):
+        share = cell.validation_share
+        if cell.setup == "unsupervised" or not hasattr(cell.settings, "training") or share == 0:
             return None
         rng = np.random.default_rng(cell.settings.training.seed)
-        return hold_out_validation(self.train.labels, share=cell.validation_share, rng=rng).validation
+        if cell.sees_hidden_labels:
+            return draw_by_hidden_classes(self.train.labels, self.train.truth, share=share, rng=rng)
+        return hold_out_validation(self.train.labels, share=share, rng=rng).validation
+
+    def judge(self, cell: Cell) -> Judge | None:
+        """The images whose hidden labels choose, where a cell's protocol lets them."""
+        if not cell.sees_hidden_labels:
+            return None
+        if cell.setup != "inductive":
+            return judge_by_hidden_labels(self.test.pixels, self.test.truth, self.test.is_known)
+        rows, images = self.validation(cell), self.train
+        assert rows is not None
+        return judge_by_hidden_labels(images.pixels[rows], images.truth[rows], images.is_known[rows])
+
+    def stopping_labels(self, cell: Cell) -> Ints:
+        """(N,) the labels that say when to stop shifting; the released code, inductive, takes hidden ones as well."""
+        if cell.sees_hidden_labels and cell.setup == "inductive":
+            return np.where(self.train.is_known, self.train.truth, UNLABELED)
+        return self.train.labels
 
     def tokens(self, settings: Any) -> TokenCache | None:
         """The trunk's tokens for an encoder, from the last cell if it used the same; none where nothing is trained."""

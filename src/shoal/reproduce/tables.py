@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.reproduce.experiment import PROTOCOL, Experiment, Options, Row, make_cell
+from shoal.reproduce.experiment import PROTOCOLS, Experiment, Options, Row, make_cell
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -48,6 +48,8 @@ class Table:
     seeds: tuple[int, ...]
     entries: dict[tuple[str, str], tuple[Entry, ...]]
     """(row, dataset) -> an entry per column."""
+    remarks: tuple[str, ...] = ()
+    """What the readers of the datasets had to say, such as that images are missing."""
 
     @property
     def encoder(self) -> str:
@@ -61,8 +63,9 @@ class Table:
 
     @property
     def header(self) -> str:
-        """The title, and under which protocol the numbers were made."""
-        return f"Table {self.experiment.name}: {self.experiment.title}"
+        """The title, and under which protocol the numbers were made, where hidden labels took part."""
+        protocol = "" if self.options.protocol == "paper" else f" (protocol '{self.options.protocol}')"
+        return f"Table {self.experiment.name}: {self.experiment.title}{protocol}"
 
     @property
     def notes(self) -> list[str]:
@@ -72,11 +75,21 @@ class Table:
         size = "" if self.options.input_size is None else f", images of {self.options.input_size} px"
         return [
             f"Ours: encoder {self.encoder}{size}{changed}, seeds {seeds}, mean ± standard deviation; protocol "
-            f"'{PROTOCOL}' (snapshot, K and shifts chosen by given labels only, "
-            f"{100 * self.options.validation_share:g} % of the images set aside).",
+            f"'{self.options.protocol}' ({self._selection}).",
             f"In parentheses the paper's, with {self.experiment.encoder}. – not run.",
             *MISPRINTS.get(self.experiment.name, ()),
+            *self.remarks,
         ]
+
+    @property
+    def _selection(self) -> str:
+        """How snapshot and K were chosen."""
+        setups = {row.setup for row in self.experiment.rows if row.method is not None}
+        if setups == {"unsupervised"}:
+            return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
+        share = 0.1 if "inductive" in setups else self.options.validation_share
+        aside = f", {100 * share:g} % of the images set aside" if self.options.protocol == "paper" else ""
+        return PROTOCOLS[self.options.protocol] + aside
 
 
 def build_table(
@@ -89,17 +102,20 @@ def build_table(
     """Put the results of cells, by key, into their places."""
     chosen, seeds = tuple(datasets), tuple(seeds)
     entries = {}
+    remarks: dict[str, None] = {}
     for row in experiment.rows:
         for dataset in chosen:
             found = _results(experiment, row, dataset, seeds, options, results)
             paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
             entries[row.name, dataset] = _entries(experiment.measure, found, paper)
+            remarks |= dict.fromkeys(_remarks(dataset, found))
     return Table(
         experiment=experiment,
         datasets=chosen,
         options=options,
         seeds=seeds,
         entries=entries,
+        remarks=tuple(remarks),
     )
 
 
@@ -154,7 +170,7 @@ def to_records(table: Table) -> list[dict[str, Any]]:
             "n_seeds": entry.n_seeds,
             "paper": entry.paper,
             "encoder": table.encoder,
-            "protocol": PROTOCOL,
+            "protocol": table.options.protocol,
         }
         for (row, dataset), entries in table.entries.items()
         for column, entry in zip(table.columns, entries, strict=True)
@@ -173,6 +189,14 @@ def _results(
         return []
     keys = dict.fromkeys(make_cell(experiment, row, dataset, seed, options).key for seed in seeds)
     return [results[key] for key in keys if key in results]
+
+
+def _remarks(dataset: str, found: list[Mapping[str, Any]]) -> list[str]:
+    title = BENCHMARKS[dataset].title
+    notes = [note for result in found for note in result.get("notes", ())]
+    skipped = max((result.get("images_skipped", 0) for result in found), default=0)
+    notes += [f"{skipped:,} image(s) could not be decoded and were left out"] if skipped else []
+    return [f"{title}: {note}." for note in notes]
 
 
 def _entries(measure: str, found: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None) -> tuple[Entry, ...]:

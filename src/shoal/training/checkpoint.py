@@ -92,8 +92,15 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
 class Journal:
     """What has happened in a run so far, in memory and, with a folder, on the disk. Only the main process writes."""
 
-    def __init__(self, folder: Path | None, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer) -> None:
-        self.folder, self.modules, self.optimizer = folder, modules, optimizer
+    def __init__(
+        self,
+        folder: Path | None,
+        modules: Mapping[str, nn.Module],
+        optimizer: torch.optim.Optimizer,
+        *,
+        keeps_last: bool = False,
+    ) -> None:
+        self.folder, self.modules, self.optimizer, self.keeps_last = folder, modules, optimizer, keeps_last
         self.identity: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
         self.best: Validation | None = None
@@ -126,8 +133,11 @@ class Journal:
         return int(found.about["epoch"])
 
     def write(self, epoch: int, validation: Validation, row: Mapping[str, Any]) -> None:
-        """Record an epoch, counted from 1: its row of metrics, its snapshot if it is the best, and the checkpoint."""
-        is_better = validation.is_better_than(self.best)
+        """Record an epoch, counted from 1: its row of metrics, its snapshot if it is the best, and the checkpoint.
+
+        Where the last snapshot is to be kept, each is the best so far.
+        """
+        is_better = self.keeps_last or validation.is_better_than(self.best)
         self.metrics.append({name: _json_number(value) for name, value in row.items()} | {"is_best": is_better})
         if is_better:
             self.best, self.best_epoch = validation, epoch

@@ -11,6 +11,7 @@ from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.encoders.embed import ImageRows
 from shoal.errors import DataError
 from shoal.training.tokens import TokenCache, ViewPool
+from shoal.training.validation import Judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,8 @@ class TrainingData:
     """Rows whose labels the loss does not see; None: the last snapshot is kept and no K is estimated."""
     trains_on_validation: bool = True
     """Whether these images are trained on as unlabeled ones are; else the loss does not see them at all."""
+    judge: Judge | None = None
+    """Images that choose K and the snapshot instead of the validation rows; the loss does not see them."""
     tokens: TokenCache | None = None
     """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
     pool: ViewPool | None = None

@@ -57,8 +57,9 @@ def train(
 ) -> Trained:
     """Train tail, head and objective on the device they are on; leave them at the best snapshot.
 
-    The best is the one with the highest validation accuracy, the earliest on ties; without validation labels it is the
-    last. `n_clusters` fixes K, else it is estimated by `rule` (the default of `estimate_n_clusters` when None).
+    The best is the one with the highest validation accuracy, the earliest on ties; without validation labels, or with
+    `settings.snapshot` 'last', it is the last. `n_clusters` fixes K, else it is estimated by `rule` (the default of
+    `estimate_n_clusters` when None), with the snapshot that is kept.
 
     With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and tokens that do
     not fit into memory while the run lasts. `resume` goes on from what is there; a run made with other settings or data
@@ -68,7 +69,8 @@ def train(
     if folder is not None:
         _tidy(folder)
     trainer = Trainer(data, encoder, head, objective, settings)
-    journal = Journal(folder, {"tail": encoder.tail, "head": head, "objective": objective}, trainer.optimizer)
+    modules = {"tail": encoder.tail, "head": head, "objective": objective}
+    journal = Journal(folder, modules, trainer.optimizer, keeps_last=settings.snapshot == "last")
     identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS)

@@ -10,7 +10,7 @@ N images, n of them for training, B of a batch, b this process's share of it, T 
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from shoal.training.forward import Forward
 from shoal.training.identity import digest_rows, identify_encoder
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, check_batch_size, epoch_generator
-from shoal.training.tokens import cache_tokens, pool_views, resident, take
+from shoal.training.tokens import TokenCache, cache_tokens, pool_views, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, validate
 from shoal.training.views import ViewSettings, draw_views
@@ -52,6 +52,9 @@ class TrainSettings:
     """Longer gradients are cut to this length; None, as in the paper, cuts none."""
     bank: BankKind = "images"
     """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
+    snapshot: Literal["best", "last"] = "best"
+    """Which epoch's networks are kept: the one with the highest validation accuracy, as in the paper, or the last. Of a
+    few hundred labeled validation images the highest accuracy is largely chance once it has stopped rising."""
     views: ViewSettings = field(default_factory=ViewSettings)
     compile: bool = False
     """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: a minute once, less time per step."""
@@ -113,6 +116,8 @@ class Trainer:
         self.pixels = resident(self.data.pixels, self.device)
         size = 2 * self.settings.batch_size
         self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
+        if self.data.judge is not None:
+            self.judge_tokens = cache_tokens(self.data.judge.pixels, self.encoder, batch_size=size)
         self.pool = self.data.pool
         if self.pool is None and self.settings.views.pool is not None:
             self.pool = pool_views(
@@ -144,6 +149,7 @@ class Trainer:
                 "labels": digest_rows(data.labels),
                 "validation": None if data.validation is None else digest_rows(data.validation),
                 "trains_on_validation": data.trains_on_validation,
+                "judge": None if data.judge is None else digest_rows(data.judge.pixels),
             },
         }
 
@@ -176,21 +182,26 @@ class Trainer:
     def embed_all(self) -> Tensor:
         """(N, D) what images are clustered by, with the networks as they are now; computed once between two epochs."""
         if self._embeddings is None:
-            head = None if self.objective.discards_head else self.head
-            with explain_out_of_memory("batch_size", self.settings.batch_size):
-                self._embeddings = self.tokens.embed(self.encoder, head)
+            self._embeddings = self._embed(self.tokens)
         return self._embeddings
+
+    def _embed(self, tokens: TokenCache) -> Tensor:
+        head = None if self.objective.discards_head else self.head
+        with explain_out_of_memory("batch_size", self.settings.batch_size):
+            return tokens.embed(self.encoder, head)
 
     def forget_embeddings(self) -> None:
         """Say that the networks have changed."""
         self._embeddings = None
 
     def validate(self, n_clusters: int | None = None, rule: str | None = None) -> Validation:
-        """Score the networks as they are now on the validation images."""
+        """Score the networks as they are now on the validation images, or by the judge where there is one."""
         rows = self.data.validation
+        basis = None if self.objective.discards_head else self.head.basis()
+        if self.data.judge is not None:
+            return self.data.judge.score(compact(self._embed(self.judge_tokens), basis), n_clusters)
         if rows is None:
             return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-        basis = None if self.objective.discards_head else self.head.basis()
         embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], basis)
         return validate(embeddings, self.data.labels[rows], n_clusters=n_clusters, rule=rule)
 

@@ -3,6 +3,7 @@
 Nothing here sees a hidden label: unlabeled images carry -1 and only give the tree its shape.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
+from shoal.encoders.embed import ImageRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,16 @@ class Validation:
     def to_dict(self) -> dict[str, Any]:
         """The fields by name."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judge:
+    """Images of their own, in place of validation rows, and what they say about a snapshot."""
+
+    pixels: ImageRows
+    """(M, S, S, 3) uint8."""
+    score: Callable[[Tensor, int | None], Validation]
+    """Called with their embeddings (M, D), and K where it is given."""
 
 
 def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None, rule: str | None = None) -> Validation:

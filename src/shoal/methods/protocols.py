@@ -1,0 +1,54 @@
+"""Protocols: whose choices a method follows where this package, the paper and the released code differ.
+
+What of the released code reads hidden labels is not here: `shoal.reproduce` alone can do that, and says so.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from shoal.errors import UnknownName
+
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "shoal": {"inference": {"rule": "balance", "estimate_shifts": 1}},
+    "paper": {
+        "inference": {"rule": "paper", "estimate_shifts": 0},
+        "loss": {"denominator": "paper", "detach_norm": False},
+        "head": {"kind": "paper"},
+        "training": {"bank": "images", "views": {"pool": None}},
+    },
+    "reference": {
+        "inference": {"rule": "paper", "estimate_shifts": 0},
+        "loss": {"denominator": "reference", "detach_norm": True},
+        "head": {"kind": "bottleneck"},
+        "training": {"bank": "views", "views": {"pool": None, "jitter": 0.0, "hue": 0.0}},
+    },
+}
+"""Settings by name, block by block: this package's estimate of K; the paper's equations, and new views in every step;
+the released code's losses, head, bank of two views per image, and views whose colours are left alone. A method other
+than CMS takes the estimate of K and the views from it: losses and head are its own."""
+
+
+def get_protocol(name: str) -> dict[str, Any]:
+    """Look a protocol up by its name: the settings it decides, block by block."""
+    if name not in PROTOCOLS:
+        raise UnknownName("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]
+
+
+def follow_protocol(settings: Any, protocol: str, method: str) -> Any:
+    """The settings of a method with what a protocol decides."""
+    blocks = get_protocol(protocol)
+    if method != "cms":
+        views = blocks.get("training", {}).get("views")
+        blocks = {"inference": blocks["inference"]}
+        if views is not None and hasattr(settings, "training"):
+            blocks["training"] = {"views": views}
+    return _changed(settings, blocks)
+
+
+def _changed(settings: Any, values: dict[str, Any]) -> Any:
+    new = {
+        name: _changed(getattr(settings, name), value) if isinstance(value, dict) else value
+        for name, value in values.items()
+    }
+    return replace(settings, **new)

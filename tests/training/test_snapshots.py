@@ -1,0 +1,57 @@
+"""Which snapshot is kept, and who chooses it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shoal.encoders.embed import embed
+from shoal.training.loop import train
+from shoal.training.validation import Judge, Validation
+
+
+def test_the_last_snapshot_is_kept_where_that_is_asked_for_with_the_k_it_validates(toy):
+    """The validation accuracy is at its highest before the end, so that 'best' goes back and 'last' does not."""
+    best, last = (
+        train(toy.data(), *toy.networks(), toy.settings(epochs=6, min_lr=1.0, snapshot=kind))
+        for kind in ("best", "last")
+    )
+    assert [row["loss"] for row in best.metrics] == [row["loss"] for row in last.metrics]
+    assert best.epoch < last.epoch == 6
+    assert last.validation.n_clusters == last.metrics[-1]["n_clusters"]
+    assert last.validation.accuracy == last.metrics[-1]["validation_accuracy"] <= best.validation.accuracy
+    assert not torch.equal(best.embeddings, last.embeddings)
+
+
+def test_a_run_that_keeps_its_last_snapshot_is_resumed_to_the_same(toy, tmp_path):
+    settings = toy.settings(snapshot="last")
+    expected = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "whole")
+
+    def die(row):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(toy.data(), *toy.networks(), settings, folder=tmp_path / "cut", on_epoch=die)
+    found = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "cut", resume=True)
+    assert found.epoch == expected.epoch == settings.epochs
+    assert torch.equal(found.embeddings, expected.embeddings)
+    assert [file.name for file in (tmp_path / "cut").glob("best-*")] == ["best-3.safetensors"]
+
+
+def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(toy):
+    """It is shown the embeddings of its own images after each epoch, and says that the second epoch is the best."""
+    data, others, shown = toy.data(with_validation=False), toy.data(n_images=20).pixels, []
+
+    def score(embeddings, n_clusters):
+        shown.append(embeddings)
+        assert n_clusters is None
+        return Validation(accuracy=[0.1, 0.9, 0.3][len(shown) - 1], n_clusters=len(shown))
+
+    networks = toy.networks()
+    judged = train(replace(data, judge=Judge(pixels=others, score=score)), *networks, toy.settings())
+    assert (judged.epoch, judged.validation) == (2, Validation(accuracy=0.9, n_clusters=2))
+    assert [embeddings.shape for embeddings in shown] == [(20, 10)] * 3
+    expected = embed(others, networks[0], head=networks[1])
+    torch.testing.assert_close(shown[1], expected, atol=1e-3, rtol=0)  # tokens are kept in float16
+    plain = train(data, *toy.networks(), toy.settings())
+    assert [row["loss"] for row in judged.metrics] == [row["loss"] for row in plain.metrics]
