@@ -31,8 +31,9 @@ def finder(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test by a table, by lists and scans, and by one after the other with a limit to the end."""
     few_at_first, few, patient = {"table": (8192, 0, 4096), "lists": (0, 0, 4096), "both": (0, 150, 1)}[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(table.FEW_AT_FIRST, "cpu", few_at_first)
-        patch.setitem(table.FEW, "cpu", few)
+        for device in ("cpu", "cuda"):
+            patch.setitem(table.FEW_AT_FIRST, device, few_at_first)
+            patch.setitem(table.FEW, device, few)
         patch.setattr(limits, "PATIENT", patient)
         yield request.param
 

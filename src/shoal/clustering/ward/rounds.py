@@ -1,9 +1,10 @@
 """Ward's merges, a round at a time: pairs of clusters that are each other's nearest merge at once.
 
-Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Pairs are ordered by
-(D, lower slot, higher slot); each cluster takes its first pair in that strict order (the lowest slot among equals),
-hence the first pair of all is always mutual and every round merges, whatever is tied. A round merges the mutual pairs
-within the limit (`limits.py`); which cluster is nearest must be known only where it is within it.
+Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Each cluster is known
+by its smallest leaf, and pairs are ordered by (D, one leaf xor the other, the lower leaf); each cluster takes its first
+pair in that strict order, hence the first pair of all is always mutual and every round merges, whatever is tied. Leaves
+of small xor are each other's: where everything is tied, half of all clusters merge in a round, not one pair. A round
+merges the mutual pairs within the limit (`limits.py`); who is nearest must be known only where it is within it.
 
 M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its smallest leaf.
 """

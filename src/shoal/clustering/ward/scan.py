@@ -16,7 +16,7 @@ from torch import Tensor
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
-from shoal.clustering.ward.lists import Decision, Lists, settle
+from shoal.clustering.ward.lists import LAST, Decision, Lists, settle
 from shoal.clustering.ward.points import ENCODE_ROWS, UNDERFLOW, MatmulPrecision, Points, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
@@ -251,5 +251,6 @@ class Scanner:
                 continue
             distance = self.geometry.distances(row.expand(len(others)), others)
             decision.distance[at] = distance.min()
-            decision.nearest[at] = others[distance == distance.min()].min()
+            keys = self.geometry.tie_keys(row, others).masked_fill_(distance != distance.min(), LAST)
+            decision.nearest[at] = others[keys.argmin()]
         decision.is_certain[:] = True
