@@ -42,7 +42,6 @@ def assert_lists_are_true(rounds: Rounds) -> None:
 def test_lows_stay_true_through_all_rounds(patient: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PATIENT", patient)
     monkeypatch.setitem(table.FEW, "cpu", 0)
-    monkeypatch.setitem(table.FEW_AT_FIRST, "cpu", 0)
     rows = torch.as_tensor(np.random.default_rng(0).normal(size=(80, 6))) / 8
     with Workers(rows.device) as workers:
         rounds = rounds_of(rows, workers)
@@ -60,7 +59,6 @@ def test_lows_stay_true_through_all_rounds(patient: int, monkeypatch: pytest.Mon
 def test_a_cluster_beyond_the_limit_waits_and_the_limit_rises(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two tight pairs and a far point: with the limit at the pairs' distance, the point's nearest is not looked for."""
     monkeypatch.setattr(limits, "PATIENT", 1)
-    monkeypatch.setitem(table.FEW_AT_FIRST, "cpu", 0)
     monkeypatch.setitem(table.FEW, "cpu", 0)
     rows = torch.tensor([[0.0], [0.01], [0.3], [0.31], [0.9]], dtype=torch.float64)
     with Workers(rows.device) as workers:

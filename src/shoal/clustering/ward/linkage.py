@@ -34,7 +34,7 @@ from shoal.errors import DataError, UsageError
 N_LISTED = {"cpu": 16, "cuda": 15}
 """Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
 
-BLOCK_BYTES = {"cpu": 320 << 20, "cuda": 8 << 30}
+BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 """Memory of the block or the table when none is given, at most; an eighth of what is free where that is less."""
 
 LARGEST = 1e150
@@ -66,7 +66,7 @@ def ward_linkage(
         neighbors: lists from `shoal.clustering.ward.vouched.vouch`, which spare the first scan. Bare (N, k) row
             numbers are checked and then not used: they prove nothing about the rows they leave out.
         memory: bytes for the block of products or the table of the last clusters; None takes a share of what is free,
-            320 MiB at most on a CPU. Only time depends on it.
+            128 MiB at most on a CPU. Only time depends on it.
         progress: called as progress(done, total) after every block of the first scan and every round of merges, one
             call at a time but not always from the caller's thread. What it raises ends the work.
     """

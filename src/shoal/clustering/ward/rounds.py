@@ -21,7 +21,7 @@ from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.limits import Limit
 from shoal.clustering.ward.lists import Decision, Pairs
 from shoal.clustering.ward.search import Search
-from shoal.clustering.ward.table import FEW, FEW_AT_FIRST, Room, Table, sharp_precision
+from shoal.clustering.ward.table import Room, Table, sharp_precision
 from shoal.clustering.ward.workers import Workers
 
 LIVE_SHARE = 0.7
@@ -55,8 +55,7 @@ class Rounds:
         next_node: int,
     ) -> None:
         self.geometry, self.margins, self.workers = geometry, margins, workers
-        kind = nodes.device.type
-        self.room = Room.of(memory, FEW_AT_FIRST[kind])
+        self.room = Room.of(memory, nodes.device)
         self.nodes, self.next_node = nodes, next_node
         self.n_live, self.n_rounds = len(nodes), 0
         self.limit = Limit(None)
@@ -66,7 +65,6 @@ class Rounds:
         self.nearest, self.distance = self._slots(), self.heights.clone()
         self.precision: Precision | None = None  # of the table, once there is room for one
         self.finder: Table | Search = self._new_table() if self._is_few() else search()
-        self.room = Room.of(memory, FEW[kind])
 
     def start(self, report: Callable[[int], None]) -> None:
         """Find every cluster's nearest."""

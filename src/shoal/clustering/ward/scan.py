@@ -32,9 +32,6 @@ TILE = {"cpu": 1 << 11, "cuda": 1 << 17}
 ELEMENT_BYTES = 16
 """Memory for each element of a block: values of at most 8 bytes, and what the top-k takes."""
 
-BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
-"""Memory of a block at most: more would be no faster."""
-
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
 
@@ -72,7 +69,7 @@ class Scanner:
         self.workers = workers
         device = geometry.sizes.device
         self.width = WIDTH[device.type]
-        self.n_elements = min(memory, BLOCK_BYTES[device.type]) // ELEMENT_BYTES
+        self.n_elements = memory // ELEMENT_BYTES
         self.scratch = Scratch(device)
         self.center = geometry.centroids.mean(0)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)

@@ -29,11 +29,8 @@ from shoal.clustering.ward.points import ENCODE_ROWS, UNDERFLOW, MatmulPrecision
 from shoal.clustering.ward.search import Accept
 from shoal.clustering.ward.workers import Scratch, Workers
 
-FEW = {"cpu": 1 << 12, "cuda": 1 << 16}
-"""Clusters in a table at most: with more, lists and scans cost less; but a first scan costs as much as a table."""
-
-FEW_AT_FIRST = {"cpu": 1 << 13, "cuda": 1 << 16}
-"""The same where there are no lists yet."""
+FEW = {"cpu": 1 << 11, "cuda": 1 << 16}
+"""Clusters in a table at most: with more, lists and scans cost less."""
 
 SHARE = 0.8
 """Of the memory, what the table itself may take; the rest is for the rows at work."""
@@ -71,8 +68,9 @@ class Room:
     float64: int
 
     @classmethod
-    def of(cls, memory: int, most: int) -> "Room":
-        """From the bytes that a block may take, and no more than `most`."""
+    def of(cls, memory: int, device: torch.device) -> "Room":
+        """From the bytes that a block may take."""
+        most = FEW[device.type]
         return cls(*(min(most, math.isqrt(int(SHARE * memory) // n_bytes)) for n_bytes in (4, 8)))
 
 
