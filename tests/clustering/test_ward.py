@@ -29,10 +29,10 @@ LADDERS = {
 @pytest.fixture(autouse=True, scope="module", params=["table", "lists", "both"])
 def finder(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test by a table, by lists and scans, and by one after the other with a limit to the end."""
-    few_at_first, few, patient = {"table": (8192, 0, 4096), "lists": (0, 0, 4096), "both": (0, 150, 1)}[request.param]
+    few, patient = {"table": (2048, 4096), "lists": (0, 4096), "both": (150, 1)}[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(table.FEW_AT_FIRST, "cpu", few_at_first)
-        patch.setitem(table.FEW, "cpu", few)
+        for device in ("cpu", "cuda"):
+            patch.setitem(table.FEW, device, few)
         patch.setattr(limits, "PATIENT", patient)
         yield request.param
 
@@ -365,7 +365,6 @@ def test_the_table_may_take_over_at_any_number_of_clusters(
         pytest.skip("sets these numbers itself")
     monkeypatch.setattr(limits, "PATIENT", patient)
     expected = ward_linkage(TIED[kind])
-    monkeypatch.setitem(table.FEW_AT_FIRST, "cpu", 0)
     for few in (0, 1, 2, 3, 30, 150):
         monkeypatch.setitem(table.FEW, "cpu", few)
         assert np.array_equal(ward_linkage(TIED[kind]), expected)

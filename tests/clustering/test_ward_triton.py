@@ -14,7 +14,7 @@ from shoal.clustering.ward.bounds import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
 torch.set_num_threads(1)  # the interpreter serves one thread
-table.FEW_AT_FIRST["cpu"] = table.FEW["cpu"] = 0  # few clusters would be put in a table and need no scan
+table.FEW["cpu"] = 0  # few clusters would be put in a table and need no scan
 device = torch.device("cpu")
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)

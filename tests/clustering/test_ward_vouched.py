@@ -6,7 +6,7 @@ import torch
 
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import Rounds
-from shoal.clustering.ward.table import FEW_AT_FIRST
+from shoal.clustering.ward.table import FEW
 from shoal.clustering.ward.vouched import Vouched, vouch
 from shoal.errors import UsageError
 
@@ -32,7 +32,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each tree's start had to scan."""
     counts: list[int] = []
     start = Rounds.start
-    monkeypatch.setitem(FEW_AT_FIRST, "cpu", 0)  # few clusters are put in a table and need no scan
+    monkeypatch.setitem(FEW, "cpu", 0)  # few clusters are put in a table and need no scan
 
     def counting(self: Rounds, *args: object) -> None:
         start(self, *args)

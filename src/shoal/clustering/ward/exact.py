@@ -21,6 +21,7 @@ class Geometry:
     def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
         self.centroids = centroids
         self.sizes = sizes
+        self.leaves = torch.arange(len(sizes), device=sizes.device)  # the smallest leaf of each
         self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
         self._scratch = Scratch(centroids.device)
 
@@ -37,6 +38,10 @@ class Geometry:
             found[part] = halving_sum(left.mul_(left))
         return found * weight(self.sizes[rows], self.sizes[others])
 
+    def tie_keys(self, rows: Tensor, others: Tensor) -> Tensor:
+        """What orders the pairs of a cluster at equal D, smallest first; the same from both sides."""
+        return self.leaves[rows] ^ self.leaves[others]
+
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
         a, b = self.sizes[kept, None], self.sizes[gone, None]
@@ -47,6 +52,7 @@ class Geometry:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
+        self.leaves = self.leaves[slots]
         if 2 * self.centroids.nbytes < self.centroids.untyped_storage().nbytes():
             self.centroids = self.centroids.clone()  # gives the rest back
 

@@ -34,7 +34,7 @@ from shoal.errors import DataError, UsageError
 N_LISTED = {"cpu": 16, "cuda": 15}
 """Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
 
-BLOCK_BYTES = {"cpu": 320 << 20, "cuda": 8 << 30}
+BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 """Memory of the block or the table when none is given, at most; an eighth of what is free where that is less."""
 
 LARGEST = 1e150
@@ -56,15 +56,17 @@ def ward_linkage(
 
     Every decision is made on distances that are summed in float64 in a fixed order from direct differences, and only
     once rounding bounds prove that nothing else can be nearer (`bounds.py` states them). So the tree depends on X
-    alone: not on the device, the number of threads or `memory`. Ties go to the pair of lowest rows. Cost: about N² D
-    products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes beside X and the block.
+    alone: not on the device, the number of threads or `memory`. Ties are broken by row
+    numbers. Cost: about N² D products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes beside X and
+    the block.
 
     Args:
         X: numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity are refused.
         device: 'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is one.
         neighbors: lists from `shoal.clustering.ward.vouched.vouch`, which spare the first scan. Bare (N, k) row
             numbers are checked and then not used: they prove nothing about the rows they leave out.
-        memory: bytes for the block of products; None takes a share of what is free. Only time depends on it.
+        memory: bytes for the block of products or the table of the last clusters; None takes a share of what is free,
+            128 MiB at most on a CPU. Only time depends on it.
         progress: called as progress(done, total) after every block of the first scan and every round of merges, one
             call at a time but not always from the caller's thread. What it raises ends the work.
     """

@@ -71,7 +71,7 @@ def settle(
     *,
     patience: float = torch.inf,
 ) -> Decision:
-    """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of `lists` in place.
+    """Find the nearest listed cluster of each row, ties to the smallest key; sharpens the lows of `lists` in place.
 
     A winner is certain when it is nearer than the low of what is outside. Where nothing lies within `limit`, that alone
     is made certain and the distance is some number beyond it. A row that is not so far and has more than `patience`
@@ -97,7 +97,8 @@ def settle(
     row = at[row]
     values[row, column] = geometry.distances(rows[row], lists.index[row, column])
     best = values.amin(1)
-    nearest = lists.index.masked_fill(values != best[:, None], LAST).amin(1)
+    keys = geometry.tie_keys(rows[:, None], lists.index).masked_fill_(values != best[:, None], LAST)
+    nearest = lists.index.gather(1, keys.argmin(1, keepdim=True))[:, 0]
     lists.low = torch.where(torch.isfinite(values), margins.low(values), lists.low)
     is_certain = margins.certain(best.clamp(max=limit), lists.outside, sizes, n_rounds)
     is_certain[at[given_up]] = False

@@ -1,9 +1,10 @@
 """Ward's merges, a round at a time: pairs of clusters that are each other's nearest merge at once.
 
-Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Pairs are ordered by
-(D, lower slot, higher slot); each cluster takes its first pair in that strict order (the lowest slot among equals),
-hence the first pair of all is always mutual and every round merges, whatever is tied. A round merges the mutual pairs
-within the limit (`limits.py`); which cluster is nearest must be known only where it is within it.
+Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Each cluster is known
+by its smallest leaf, and pairs are ordered by (D, one leaf xor the other, the lower leaf); each cluster takes its first
+pair in that strict order, hence the first pair of all is always mutual and every round merges, whatever is tied. Leaves
+of small xor are each other's: where everything is tied, half of all clusters merge in a round, not one pair. A round
+merges the mutual pairs within the limit (`limits.py`); who is nearest must be known only where it is within it.
 
 M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its smallest leaf.
 """
@@ -20,7 +21,7 @@ from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.limits import Limit
 from shoal.clustering.ward.lists import Decision, Pairs
 from shoal.clustering.ward.search import Search
-from shoal.clustering.ward.table import FEW, FEW_AT_FIRST, Room, Table, sharp_precision
+from shoal.clustering.ward.table import Room, Table, sharp_precision
 from shoal.clustering.ward.workers import Workers
 
 LIVE_SHARE = 0.7
@@ -54,8 +55,7 @@ class Rounds:
         next_node: int,
     ) -> None:
         self.geometry, self.margins, self.workers = geometry, margins, workers
-        kind = nodes.device.type
-        self.room = Room.of(memory, FEW_AT_FIRST[kind])
+        self.room = Room.of(memory, nodes.device)
         self.nodes, self.next_node = nodes, next_node
         self.n_live, self.n_rounds = len(nodes), 0
         self.limit = Limit(None)
@@ -65,7 +65,6 @@ class Rounds:
         self.nearest, self.distance = self._slots(), self.heights.clone()
         self.precision: Precision | None = None  # of the table, once there is room for one
         self.finder: Table | Search = self._new_table() if self._is_few() else search()
-        self.room = Room.of(memory, FEW[kind])
 
     def start(self, report: Callable[[int], None]) -> None:
         """Find every cluster's nearest."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
-from shoal.clustering.ward.lists import Decision, Lists, settle
+from shoal.clustering.ward.lists import LAST, Decision, Lists, settle
 from shoal.clustering.ward.points import ENCODE_ROWS, UNDERFLOW, MatmulPrecision, Points, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
@@ -31,9 +31,6 @@ TILE = {"cpu": 1 << 11, "cuda": 1 << 17}
 
 ELEMENT_BYTES = 16
 """Memory for each element of a block: values of at most 8 bytes, and what the top-k takes."""
-
-BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
-"""Memory of a block at most: more would be no faster."""
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
@@ -72,7 +69,7 @@ class Scanner:
         self.workers = workers
         device = geometry.sizes.device
         self.width = WIDTH[device.type]
-        self.n_elements = min(memory, BLOCK_BYTES[device.type]) // ELEMENT_BYTES
+        self.n_elements = memory // ELEMENT_BYTES
         self.scratch = Scratch(device)
         self.center = geometry.centroids.mean(0)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
@@ -251,5 +248,6 @@ class Scanner:
                 continue
             distance = self.geometry.distances(row.expand(len(others)), others)
             decision.distance[at] = distance.min()
-            decision.nearest[at] = others[distance == distance.min()].min()
+            keys = self.geometry.tie_keys(row, others).masked_fill_(distance != distance.min(), LAST)
+            decision.nearest[at] = others[keys.argmin()]
         decision.is_certain[:] = True

@@ -5,7 +5,7 @@ The table is made by a matrix product and carried through merges by Lance and Wi
     S(A+B, C) = (a·S(A,C) + b·S(B,C))/(a+b) - ab/(a+b)²·S(A,B),
 
 where S(A,B) is taken from the directly computed D. The first two terms average the errors of S(A,C) and S(B,C), so an
-entry is off by what the product was, plus a few roundings a round: by no more than E. Weighted, S - E and S + E are a
+entry is off by what the product was, plus what a round adds: by no more than E. Weighted, S - E and S + E are a
 low and a high of δ (`bounds.py`). The nearest is certain when its high is below the low of everyone else, and where
 that does not show, every cluster that its low does not rule out is measured. So the tree is the one that lists and
 scans give, bit for bit.
@@ -29,11 +29,8 @@ from shoal.clustering.ward.points import ENCODE_ROWS, UNDERFLOW, MatmulPrecision
 from shoal.clustering.ward.search import Accept
 from shoal.clustering.ward.workers import Scratch, Workers
 
-FEW = {"cpu": 1 << 12, "cuda": 1 << 16}
-"""Clusters in a table at most: with more, lists and scans cost less; but a first scan costs as much as a table."""
-
-FEW_AT_FIRST = {"cpu": 1 << 13, "cuda": 1 << 16}
-"""The same where there are no lists yet."""
+FEW = {"cpu": 1 << 11, "cuda": 1 << 16}
+"""Clusters in a table at most: with more, lists and scans cost less."""
 
 SHARE = 0.8
 """Of the memory, what the table itself may take; the rest is for the rows at work."""
@@ -71,8 +68,9 @@ class Room:
     float64: int
 
     @classmethod
-    def of(cls, memory: int, most: int) -> "Room":
-        """From the bytes that a block may take, and no more than `most`."""
+    def of(cls, memory: int, device: torch.device) -> "Room":
+        """From the bytes that a block may take."""
+        most = FEW[device.type]
         return cls(*(min(most, math.isqrt(int(SHARE * memory) // n_bytes)) for n_bytes in (4, 8)))
 
 
@@ -109,14 +107,18 @@ class Table:
         return self.lows
 
     def nearest(self, rows: Tensor, limit: float, n_rounds: int, accept: Accept) -> None:
-        """Find the nearest cluster of each row, the lowest slot among equals, or that it has none within the limit.
+        """Find the nearest cluster of each row, the smallest key among equals, or that it has none within the limit.
 
         D is computed only where it decides; elsewhere the distance is nan.
         """
 
         rows = self._settle(rows, limit, accept)
+        if not len(rows):
+            return
         self.workers.map(self._look_through, torch.split(rows, CHUNK_ROWS[rows.device.type]))
         rows = self._settle(rows, limit, accept)
+        if not len(rows):
+            return
         self.workers.map(
             lambda part: accept(part, self._measured(part)), torch.split(rows, CHUNK_ROWS[rows.device.type])
         )
@@ -184,8 +186,17 @@ class Table:
             self.workers.map(multiply, range(0, n, BUILD_ROWS[kind]))
         longest = points.half.max()
         self.error = float(_error_of_products(longest, points.reach.max(), geometry.centroids.shape[1], precision))
-        # Two steps a round, of eight roundings at most, each of numbers no larger than the square of the diameter.
-        self.error_of_round = 2 * 8 * precision.unit * 8.1 * float(longest)
+        self.error_of_round = self._error_of_round(float(longest), precision)
+
+    def _error_of_round(self, half: float, precision: Precision) -> float:
+        """What a round may add to E: two steps of the formula, and centroids that rounding moves by κ.
+
+        A step has eight roundings at most, each of a number no larger than the squared diameter, and a quarter of a D
+        that is off by a factor of 1 ± η.
+        """
+        diameter = 2 * math.sqrt(2 * half)
+        steps = 2 * (8 * precision.unit + self.margins.eta / 4) * 1.01 * diameter**2
+        return steps + 2.02 * diameter * self.margins.kappa + self.margins.kappa**2
 
     def _remembered(self, rows: Tensor, limit: float) -> Decision:
         """The nearest of the entries remembered, and whether that is certain; renews the rows' lows."""
@@ -236,8 +247,9 @@ class Table:
         row, other = (~is_out).nonzero(as_tuple=True)
         measured = self.geometry.distances(rows[row], other)
         least = torch.full_like(distance, torch.inf).scatter_reduce(0, row, measured, "amin")
-        ties = torch.where(measured == least[row], other, LAST)
-        nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
+        keys = self.geometry.tie_keys(rows[row], other).masked_fill_(measured != least[row], LAST)
+        is_first = keys == torch.full_like(rows, LAST).scatter_reduce(0, row, keys, "amin")[row]
+        nearest = torch.empty_like(rows).scatter_(0, row[is_first], other[is_first])
         self.lows[rows] = self.margins.low(least)
         return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool))
 
