@@ -63,8 +63,20 @@ def world_size() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes files and prints."""
-    return rank() == 0
+    """Whether this process is the one that writes files and prints; torchrun's know it before they have joined."""
+    return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
+
+
+def told_by_main(value: bool, device: torch.device) -> bool:
+    """What the main process says, in every process; the others wait until it says something."""
+    if not is_started():
+        return value
+    message = torch.tensor([value], dtype=torch.uint8, device=device)
+    try:
+        dist.broadcast(message, src=0)
+    except RuntimeError as error:
+        raise ShoalError("the main process has ended; see what it says") from error
+    return bool(message.item())
 
 
 def barrier() -> None:

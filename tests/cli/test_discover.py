@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
+from several_processes import finish_processes, start_processes
 from shoal.cli.main import app
 from shoal.runs import Run
 
@@ -256,3 +257,17 @@ def test_it_works_as_a_program_too(given, tmp_path: Path) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[1:] == [str(tmp_path / "run"), str(tmp_path / "run" / "report.html")]
+
+
+SHOAL = "import sys; from shoal.cli.main import main; sys.argv[1:] = {words!r}; main()"
+
+
+def test_two_processes_as_torchrun_starts_them_find_what_one_does_and_one_of_them_speaks(given, tmp_path: Path) -> None:
+    words = ["discover", *map(str, given[:-1]), str(tmp_path / "together"), "--n-clusters", "5", "--device", "cpu"]
+    started = start_processes(SHOAL.format(words=words))
+    assert discover(*given, "--n-clusters", 5).exit_code == 0
+    first, second = finish_processes(started, timeout_s=300)
+    assert "known categories found" in first
+    assert second == ""
+    alone, together = (Run(tmp_path / name).assignments for name in ("run", "together"))
+    assert [(row.path, row.category) for row in alone] == [(row.path, row.category) for row in together]

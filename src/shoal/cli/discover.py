@@ -53,10 +53,12 @@ def discover(
     from shoal.discovery.face import default_folder, discover_and_report
     from shoal.discovery.settings import choose_settings
     from shoal.discovery.validation import check_collection
+    from shoal.distributed import is_main
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
-    say(collection.describe())
+    if is_main():
+        say(collection.describe())
     own: dict[str, Any] = {
         "recipe": recipe,
         "config": config,
@@ -83,10 +85,11 @@ def discover(
         resume=resume,
         force=force,
         command=shlex.join(["shoal", *sys.argv[1:]]),
-        narrator=narrator(),
+        narrator=narrator() if is_main() else None,
         tensorboard=tensorboard,
     )
-    _tell_answer(run, as_json=json)
+    if is_main():
+        _tell_answer(run, as_json=json)
 
 
 def _tell_found(collection: "Collection", *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ only; whoever scores passes the unlabeled ones with their hidden labels.
 N images, C classes, K clusters.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,8 @@ class Accuracy:
     novel: float
 
     def __str__(self) -> str:
-        return f"All {100 * self.all:.1f} / Known {100 * self.known:.1f} / Novel {100 * self.novel:.1f}"
+        parts = {"All": self.all, "Known": self.known, "Novel": self.novel}
+        return " / ".join(f"{name} {'–' if math.isnan(part) else f'{100 * part:.1f}'}" for name, part in parts.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.distributed import is_main
 from shoal.files import make_folder, write_text
 from shoal.runs import Run
 
@@ -95,7 +96,7 @@ def discover_and_report(
     run = DiscoveredRun(Path(out))
     was_finished = run.is_finished
     discover_images(collection, out, settings, narrator=narrator, **how)
-    if not (was_finished and run.has("report.html")):
+    if is_main() and not (was_finished and run.has("report.html")):
         with narrator.bar("writing the report"):
             run.report()
     return run

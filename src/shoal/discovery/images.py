@@ -27,8 +27,9 @@ from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.thumbnails import make_thumbnails
-from shoal.discovery.validation import check_collection, describe_withheld, withhold
+from shoal.discovery.validation import Withheld, check_collection, describe_withheld, withhold
 from shoal.discovery.writing import name_categories, write_found
+from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
@@ -36,6 +37,9 @@ from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run, Skip
 from shoal.training.tensorboard import event_writer, tensorboard_writer
+
+MAX_WAIT_S = 7 * 24 * 3600.0
+"""How long processes wait for each other: the others do while the main one decodes, embeds and clusters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,21 +65,44 @@ def discover_images(
     """Discover the categories of a collection and write what was found to the run folder `out`.
 
     `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force` starts over in a
-    folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder.
+    folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder. Several processes,
+    started by torchrun, share embedding and training; the main one does the rest.
     """
     if tensorboard:
         tensorboard_writer()  # whether it is installed is said now, not after decoding and embedding
     settings, narrator = settings or choose_settings(), narrator or Narrator()
-    place, began = choose_device(device), time.perf_counter()
+    place = choose_device(device)
     check_collection(collection, settings)
-    chosen = settings.of_method
+    with processes(place, timeout_s=MAX_WAIT_S):
+        seed_everything(settings.seed)
+        if is_main():
+            run = _discover(collection, out, settings, place, resume, force, command, narrator, tensorboard)
+        else:
+            run = _help(collection, Run(Path(out)), settings, place, resume)
+        barrier()
+    return run
+
+
+def _discover(
+    collection: Collection,
+    out: Path | str,
+    settings: DiscoverySettings,
+    place: torch.device,
+    resume: bool,
+    force: bool,
+    command: str,
+    narrator: Narrator,
+    tensorboard: bool,
+) -> Run:
+    began, chosen = time.perf_counter(), settings.of_method
     encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(place)
     about = {"root": str(collection.root or ""), "encoder": chosen.encoder, "fingerprint": fingerprint(collection)}
     run = take_folder(out, settings, about["fingerprint"], resume=resume, force=force)
     if run.is_finished:
         narrator.say(f"{run.path} is finished, there is nothing left to do")
+        for _ in range(1 + settings.is_trained):
+            told_by_main(False, place)
         return run
-    seed_everything(settings.seed)
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
     narrator = narrator.heard_by(run.log)
     run.log(collection.describe())
@@ -106,7 +133,9 @@ def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narra
 
 def _embed_frozen(images: _Readable, run: Run, encoder: Encoder, narrator: Narrator) -> Representation:
     """The embeddings of the encoder as it comes; an interrupted run has them already."""
-    if run.has("frozen.npy") and len(run.array("frozen")) == len(images.pixels):
+    is_there = run.has("frozen.npy") and len(run.array("frozen")) == len(images.pixels)
+    told_by_main(not is_there, encoder.device)
+    if is_there:
         frozen = torch.from_numpy(np.array(run.array("frozen"))).to(encoder.device)
     else:
         with narrator.bar("embedding images") as progress:
@@ -142,10 +171,10 @@ def _train(
         narrator.say(line)
     chosen = _fit_batch(settings, len(withheld.labels), narrator)
     n_clusters, device = settings.n_clusters, frozen.embeddings.device
-    task = Task(pixels=images.pixels, labels=withheld.labels, validation=withheld.validation, n_clusters=n_clusters)
+    told_by_main(True, device)
     with narrator.bar("training") as progress:
         learned = get_method(settings.method).represent(
-            task,
+            _task(images, withheld, settings),
             chosen.of_method,
             device=device,
             folder=run.path,
@@ -164,6 +193,31 @@ def _train(
     if found.estimate is None and n_clusters is None and withheld.validation is not None:
         return _with_estimate(found, collection.labels, withheld.validation, settings)
     return found
+
+
+def _task(images: _Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
+    return Task(
+        pixels=images.pixels,
+        labels=withheld.labels,
+        validation=withheld.validation,
+        n_clusters=settings.n_clusters,
+    )
+
+
+def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> Run:
+    """Take a share of the embedding and of the training, when the main process has come to them."""
+    chosen = settings.of_method
+    if told_by_main(False, place):
+        encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(place)
+        embed(load_pixels(collection, settings.pixel_size), encoder)
+    if settings.is_trained and told_by_main(False, place):
+        pixels = load_pixels(collection, settings.pixel_size)
+        images = _Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
+        withheld = withhold(images.collection, settings)
+        chosen = _fit_batch(settings, len(withheld.labels), Narrator()).of_method
+        task = _task(images, withheld, settings)
+        get_method(settings.method).represent(task, chosen, device=place, folder=run.path, resume=resume)
+    return run
 
 
 def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool) -> OnEpoch:
