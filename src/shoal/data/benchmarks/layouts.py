@@ -8,6 +8,7 @@ from shoal.data.benchmarks import cifar, class_folders, lists, zipped
 from shoal.data.benchmarks.catalog import get_facts
 from shoal.data.benchmarks.pool import Part, Pool
 from shoal.data.benchmarks.split import ClassSplit, load_split
+from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
 
 PARTS: tuple[Part, ...] = ("train", "test")
@@ -136,14 +137,20 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
 
 def read_pool(name: str, root: Path, part: Part) -> Pool:
     """Read one part in whichever layout it lies under `root`; absent images are listed, not refused."""
-    found = find_layout(name, root, part)
+    found = check_part(name, root, part)
+    return found.layout.read(found.home, part, load_split(name))
+
+
+def check_part(name: str, root: Path, part: Part) -> Candidate:
+    """The layout of one part; refuse a folder that has none, before anything is read."""
+    found = find_layout(name, check_folder(root), part)
     if found.missing:
         raise DataError(
             f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(found.missing)} "
             f"({found.layout.words}){hint_at_pickles(root)}; "
             f"`shoal datasets prepare {name} {root}` says where to get it"
         )
-    return found.layout.read(found.home, part, load_split(name))
+    return found
 
 
 def hint_at_pickles(root: Path) -> str:
