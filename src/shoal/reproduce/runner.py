@@ -105,9 +105,10 @@ class Runner:
     def _learn(self, cell: Cell) -> tuple[Representation, float]:
         """The first half of the cell's method, and the seconds it took."""
         task = self.stage(cell).task(cell)
-        self.tell(f"{cell.dataset}, {cell.method}: training")
+        method = get_method(cell.method)
+        self.tell(f"{cell.dataset}, {cell.method}: {'training' if method.trains else 'embedding'}")
         began = time.monotonic()
-        learned = get_method(cell.method).represent(task, cell.settings, device=self.device)
+        learned = method.represent(task, cell.settings, device=self.device)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         seconds = time.monotonic() - began

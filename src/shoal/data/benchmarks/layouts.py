@@ -127,12 +127,20 @@ class Candidate:
 
 
 def find_layout(name: str, root: Path, part: Part) -> Candidate:
-    """The first layout that is all there; otherwise the one nearest to it, whose `missing` says what is not."""
+    """The first layout that is all there; otherwise the one nearest to it, whose `missing` says what is not.
+
+    Where nothing of the part is there in any layout, the nearest is the one in which another part is.
+    """
     tried = [_look(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes]
     for candidate in tried:
         if not candidate.missing:
             return candidate
-    return max(tried, key=lambda candidate: len(candidate.present))
+
+    def nearness(candidate: Candidate) -> tuple[int, int]:
+        others = [_look(candidate.layout, candidate.home, other) for other in PARTS if other != part]
+        return len(candidate.present), sum(not other.missing for other in others)
+
+    return max(tried, key=nearness)
 
 
 def read_pool(name: str, root: Path, part: Part) -> Pool:
