@@ -42,6 +42,12 @@ def test_a_zip_is_read_in_place_in_the_order_of_its_members(tmp_path: Path) -> N
         assert found.collection.source(i).getpixel((0, 0)) == (number % 256, number // 256, 0)
 
 
+def test_a_missing_test_part_is_asked_for_in_the_layout_that_the_training_part_has(tmp_path: Path) -> None:
+    write_zip(tmp_path / "cub200-train.zip", [f"train/{c}/{c}.png" for c in CLASSES])
+    with pytest.raises(DataError, match=r"the test part of CUB-200-2011 is not there; missing: cub200-test\.zip"):
+        read_benchmark("cub", tmp_path, part="test")
+
+
 def test_a_zip_unpacked_beside_itself_gives_files_in_the_order_of_the_archive(tmp_path: Path) -> None:
     """The same labeled images as in place; without the archive its order is lost, and so is that draw."""
     file = tmp_path / "cub200-train.zip"

@@ -79,6 +79,7 @@ def tiny():
         for module in (agglomerative, cms, gcd, runner, stage):
             patch.setattr(module, "load_encoder", load_tiny)
         patch.setattr(stage, "read_benchmark", read)
+        patch.setattr(runner, "check_part", lambda dataset, root, part: None)
         yield asked
     torch.set_num_threads(n_threads)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.errors import UnknownName, UsageError
+from shoal.errors import DataError, UnknownName, UsageError
 from shoal.methods.catalog import get_method
 from shoal.reproduce import runner as runner_module
 from shoal.reproduce import stage
@@ -241,12 +241,27 @@ def test_what_cannot_be_run_is_refused(run, tmp_path):
         run("1", seeds=())
 
 
-def test_a_broken_cell_says_what_to_do(run, tmp_path):
-    run("12", out=tmp_path)
-    file = next((tmp_path / "cells").glob("*.json"))
-    file.write_text("{")
-    with pytest.raises(ValueError, match="delete it to run it again"):
+@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"cell": {}}', "3"])
+def test_a_broken_cell_says_what_to_do_before_anything_is_run(run, tmp_path, stand_in, monkeypatch, content):
+    cells = cells_of(get_experiment("12"), ["cub"], [0], stand_in.options)
+    (tmp_path / "cells").mkdir()
+    (tmp_path / "cells" / f"{cells[-1].key}.json").write_text(content)
+    monkeypatch.setattr(Runner, "_run_group", lambda self, group: pytest.fail("ran"))
+    with pytest.raises(DataError, match="delete it to run it again"):
         run("12", out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "protocol", "parts"),
+    [("1", "paper", {"train"}), ("2", "paper", {"train", "test"}), ("1", "reference", {"train", "test"})],
+)
+def test_folders_are_looked_at_before_the_first_training(run, tmp_path, stand_in, monkeypatch, table, protocol, parts):
+    asked = set()
+    monkeypatch.setattr(Runner, "_run_group", lambda self, group: None)
+    monkeypatch.setattr(runner_module, "check_part", lambda dataset, root, part: asked.add((dataset, part)))
+    roots = {"cub": "here", "cars": "there"}
+    run(table, out=tmp_path, roots=roots, options=replace(stand_in.options, protocol=protocol))
+    assert asked == {(dataset, part) for dataset in roots for part in parts}
 
 
 def test_tokens_shared_between_runners_give_the_same_numbers(tmp_path, stand_in):

@@ -84,6 +84,12 @@ def test_what_a_reader_had_to_say_about_the_images_stands_under_the_table():
     assert "CUB-200-2011: 2 image(s) could not be decoded and were left out." in notes
 
 
+def test_a_number_of_clusters_is_whole_for_one_seed_and_has_a_spread_for_several():
+    assert Entry(mean=207.0, spread=None, n_seeds=1, paper=168).text(paper_format="g") == "207 (168)"
+    assert Entry(mean=206.333, spread=2.5, n_seeds=3, paper=None).text(paper_format="g") == "206.3 ± 2.5"
+    assert Entry(mean=50.0, spread=None, n_seeds=1, paper=68.2).text() == "50.0 (68.2)"
+
+
 def test_nothing_is_written_by_rendering(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     to_markdown(build_table(get_experiment("1"), ["cub"], (0,), OPTIONS, {}))

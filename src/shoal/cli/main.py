@@ -46,7 +46,7 @@ class Commands(TyperGroup):
             _tell(f"error: {error}", ctx)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            _tell("interrupted; a run goes on with --resume", ctx)
+            _tell("interrupted; a run goes on with --resume, a table with the same command", ctx)
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
             if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):

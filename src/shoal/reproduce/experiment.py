@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from shoal.data.benchmarks import Part
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for
 from shoal.methods.protocols import follow_protocol
@@ -112,6 +113,11 @@ class Cell:
     def sees_hidden_labels(self) -> bool:
         """Whether hidden labels choose the snapshot and K; without any training or label there is nothing to choose."""
         return self.protocol == "reference" and get_method(self.method).trains and self.setup != "unsupervised"
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the dataset that it needs."""
+        return ("train", "test") if self.setup == "inductive" or self.sees_hidden_labels else ("train",)
 
     @property
     def training(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from shoal.arrays import UNLABELED
+from shoal.data.benchmarks import check_part
 from shoal.encoders.catalog import load_encoder
 from shoal.errors import DataError, UsageError
 from shoal.files import make_folder, write_text
@@ -23,6 +24,10 @@ from shoal.reproduce.stage import Stage
 
 Result = dict[str, Any]
 """What a cell's file holds."""
+
+HOLDS = {"cell", "epoch", "notes"}
+"""What every cell's file has, beside one of these: its scores, or what a figure is drawn from."""
+SHOWS = {"accuracy", "material"}
 
 FIRST_GUESS_S = 60.0
 """How long the first training on a dataset is taken to last where time is limited."""
@@ -58,9 +63,12 @@ class Runner:
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
         """Run what is missing of some cells, of one experiment or several: what they share is learned once."""
         wanted = {cell.key: cell for cell in cells}
-        for group in groups_of(cell for cell in wanted.values() if not self.file(cell).exists()):
+        done = {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
+        missing = [cell for key, cell in wanted.items() if key not in done]
+        self._check_folders(missing)
+        for group in groups_of(missing):
             self._run_group(group)
-        return {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
+        return done | {cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()}
 
     def file(self, cell: Cell) -> Path:
         """Where the result of a cell is."""
@@ -71,6 +79,12 @@ class Runner:
         for stage in self.stages.values():
             stage.close()
         self.stages.clear()
+
+    def _check_folders(self, cells: list[Cell]) -> None:
+        """Refuse a folder without the images that cells need before the first training, not after it."""
+        for dataset, part in sorted({(cell.dataset, part) for cell in cells for part in cell.parts}):
+            if self.until is None or time.monotonic() < self.until:
+                check_part(dataset, self.roots[dataset], part)
 
     def _run_group(self, cells: list[Cell]) -> None:
         """Train once, then cluster and score for each cell."""
@@ -91,9 +105,10 @@ class Runner:
     def _learn(self, cell: Cell) -> tuple[Representation, float]:
         """The first half of the cell's method, and the seconds it took."""
         task = self.stage(cell).task(cell)
-        self.tell(f"{cell.dataset}, {cell.method}: training")
+        method = get_method(cell.method)
+        self.tell(f"{cell.dataset}, {cell.method}: {'training' if method.trains else 'embedding'}")
         began = time.monotonic()
-        learned = get_method(cell.method).represent(task, cell.settings, device=self.device)
+        learned = method.represent(task, cell.settings, device=self.device)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         seconds = time.monotonic() - began
@@ -186,13 +201,14 @@ def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], 
 
 def read_result(file: Path) -> Result:
     """Read a cell's file."""
+    problem = "not all of one is there"
     try:
-        found: Result = json.loads(file.read_text(encoding="utf-8"))
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(found, dict) and found.keys() >= HOLDS and not found.keys().isdisjoint(SHOWS):
+            return found
     except (OSError, ValueError) as error:
-        raise DataError(
-            f"{file}: cannot be read as the result of a cell ({error}); delete it to run it again"
-        ) from error
-    return found
+        problem = str(error)
+    raise DataError(f"{file}: cannot be read as the result of a cell ({problem}); delete it to run it again")
 
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:

@@ -32,7 +32,8 @@ class Entry:
 
     def text(self, *, plus_minus: str = "±", paper_format: str = ".1f") -> str:
         """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
-        ours = "–" if self.mean is None else f"{self.mean:.1f}"
+        is_plain = paper_format == "g"
+        ours = "–" if self.mean is None else f"{round(self.mean, 1):g}" if is_plain else f"{self.mean:.1f}"
         if self.spread is not None:
             ours += f" {plus_minus} {self.spread:.1f}"
         return ours if self.paper is None else f"{ours} ({self.paper:{paper_format}})"

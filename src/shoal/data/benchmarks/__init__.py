@@ -2,6 +2,7 @@
 
 from shoal.data.benchmarks.benchmark import Benchmark, InductiveSplit, inductive_split, read_benchmark
 from shoal.data.benchmarks.catalog import BENCHMARKS, BenchmarkFacts, get_facts
+from shoal.data.benchmarks.layouts import check_part
 from shoal.data.benchmarks.pool import Part
 from shoal.data.benchmarks.preparation import Preparation, prepare
 from shoal.data.benchmarks.split import ClassSplit, load_split
@@ -16,6 +17,7 @@ __all__ = [
     "Part",
     "Preparation",
     "Verification",
+    "check_part",
     "get_facts",
     "inductive_split",
     "load_split",

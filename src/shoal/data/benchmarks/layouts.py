@@ -8,6 +8,7 @@ from shoal.data.benchmarks import cifar, class_folders, lists, zipped
 from shoal.data.benchmarks.catalog import get_facts
 from shoal.data.benchmarks.pool import Part, Pool
 from shoal.data.benchmarks.split import ClassSplit, load_split
+from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
 
 PARTS: tuple[Part, ...] = ("train", "test")
@@ -126,24 +127,38 @@ class Candidate:
 
 
 def find_layout(name: str, root: Path, part: Part) -> Candidate:
-    """The first layout that is all there; otherwise the one nearest to it, whose `missing` says what is not."""
+    """The first layout that is all there; otherwise the one nearest to it, whose `missing` says what is not.
+
+    Where nothing of the part is there in any layout, the nearest is the one in which another part is.
+    """
     tried = [_look(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes]
     for candidate in tried:
         if not candidate.missing:
             return candidate
-    return max(tried, key=lambda candidate: len(candidate.present))
+
+    def nearness(candidate: Candidate) -> tuple[int, int]:
+        others = [_look(candidate.layout, candidate.home, other) for other in PARTS if other != part]
+        return len(candidate.present), sum(not other.missing for other in others)
+
+    return max(tried, key=nearness)
 
 
 def read_pool(name: str, root: Path, part: Part) -> Pool:
     """Read one part in whichever layout it lies under `root`; absent images are listed, not refused."""
-    found = find_layout(name, root, part)
+    found = check_part(name, root, part)
+    return found.layout.read(found.home, part, load_split(name))
+
+
+def check_part(name: str, root: Path, part: Part) -> Candidate:
+    """The layout of one part; refuse a folder that has none, before anything is read."""
+    found = find_layout(name, check_folder(root), part)
     if found.missing:
         raise DataError(
             f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(found.missing)} "
             f"({found.layout.words}){hint_at_pickles(root)}; "
             f"`shoal datasets prepare {name} {root}` says where to get it"
         )
-    return found.layout.read(found.home, part, load_split(name))
+    return found
 
 
 def hint_at_pickles(root: Path) -> str:
