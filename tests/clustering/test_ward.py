@@ -12,10 +12,10 @@ from scipy.cluster.hierarchy import is_valid_linkage, linkage
 
 import shoal
 from shoal.clustering.tree import Tree
-from shoal.clustering.ward import limits, table
 from shoal.clustering.ward import linkage as entry
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.ward.linkage import ward_linkage
+from shoal.clustering.ward.rounds import FEW
 from shoal.errors import DataError, MissingError, UsageError
 
 LADDERS = {
@@ -26,15 +26,13 @@ LADDERS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module", params=["table", "lists", "both"])
+@pytest.fixture(autouse=True, scope="module", params=["lists", "table"])
 def finder(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test by a table, by lists and scans, and by one after the other with a limit to the end."""
-    few, patient = {"table": (2048, 4096), "lists": (0, 4096), "both": (150, 1)}[request.param]
-    with pytest.MonkeyPatch.context() as patch:
-        for device in ("cpu", "cuda"):
-            patch.setitem(table.FEW, device, few)
-        patch.setattr(limits, "PATIENT", patient)
-        yield request.param
+    """Every test twice: by lists and scans to the end, and by the table that takes over when few clusters are left."""
+    before = FEW["cpu"]
+    FEW["cpu"] = 0 if request.param == "lists" else before
+    yield request.param
+    FEW["cpu"] = before
 
 
 def clustered(n: int, d: int = 16, seed: int = 0, spread: float = 0.3) -> np.ndarray:
@@ -122,7 +120,7 @@ def test_the_tree_is_scipys(n: int) -> None:
     assert_same_tree(ward_linkage(rows), linkage(rows.astype(np.float64), "ward"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(2, 60),
     d=st.integers(1, 9),
@@ -346,35 +344,11 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
 
 
-TIED = {
-    "grid": np.random.default_rng(0).integers(0, 3, size=(300, 5)).astype(np.float32),
-    "simplex": np.eye(60) + 0.1,
-    "circle": np.stack([np.cos(np.arange(90) * np.pi / 45), np.sin(np.arange(90) * np.pi / 45)], 1),
-    "thirds": np.round(np.random.default_rng(1).normal(size=(200, 4)) * 3) / 3,
-    "none": np.concatenate([clustered(300), np.round(clustered(100) * 4) / 4]),
-}
-
-
-@pytest.mark.parametrize("patient", [1, 50, 4096])
-@pytest.mark.parametrize("kind", TIED)
-def test_the_table_may_take_over_at_any_number_of_clusters(
-    kind: str, patient: int, finder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where distances are tied but for rounding, the tree hangs on when each is looked at."""
-    if finder != "table":
-        pytest.skip("sets these numbers itself")
-    monkeypatch.setattr(limits, "PATIENT", patient)
-    expected = ward_linkage(TIED[kind])
-    for few in (0, 1, 2, 3, 30, 150):
-        monkeypatch.setitem(table.FEW, "cpu", few)
-        assert np.array_equal(ward_linkage(TIED[kind]), expected)
-
-
-def test_a_limit_on_merges_changes_nothing_where_distances_are_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = clustered(600, d=24)
+def test_the_table_may_take_over_at_any_number_of_clusters(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if finder == "lists":
+        pytest.skip("is about the table")
+    rows = np.concatenate([clustered(300), np.round(clustered(100) * 4) / 4])  # with ties and duplicates
     expected = ward_linkage(rows)
-    for patient, share, growth in [(1, 4, 1.04), (200, 50, 1.001), (1, 2, 3.0)]:
-        monkeypatch.setattr(limits, "PATIENT", patient)
-        monkeypatch.setattr(limits, "FIRST_SHARE", share)
-        monkeypatch.setattr(limits, "FIRST_GROWTH", growth)
+    for few in (0, 1, 2, 3, 50, 399):
+        monkeypatch.setitem(FEW, "cpu", few)
         assert np.array_equal(ward_linkage(rows), expected)

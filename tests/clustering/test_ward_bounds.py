@@ -18,11 +18,9 @@ from shoal.clustering.ward.bounds import (
     merged_low,
     weight,
 )
-from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.lists import Pairs
+from shoal.clustering.ward.exact import Geometry, halving_sum
 from shoal.clustering.ward.points import MatmulPrecision, Points, top
 from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.table import Table
 from shoal.clustering.ward.workers import Scratch, Workers
 
 ALL = {
@@ -145,6 +143,12 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
     assert ((found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)).all()
 
 
+def test_the_halving_sum_adds_every_term_once() -> None:
+    for width in (1, 2, 3, 5, 8, 37, 768):
+        terms = torch.arange(width).double()[None].repeat(3, 1)
+        assert halving_sum(terms).tolist() == [width * (width - 1) / 2] * 3
+
+
 def test_weights_are_symmetric() -> None:
     a, b = torch.rand(100).double() * 50, torch.rand(100).double() * 50
     assert torch.equal(weight(a, b), weight(b, a))
@@ -156,30 +160,3 @@ def test_the_two_stage_top_k_is_the_top_k(n_columns: int, k: int) -> None:
     best, columns = top(values, k, Scratch(torch.device("cpu")))
     assert torch.equal(best, values.topk(k, 1).values)
     assert torch.equal(values.gather(1, columns), best)
-
-
-@pytest.mark.parametrize("precision", [FLOAT32, FLOAT64])
-@pytest.mark.parametrize("offset", [0.0, 0.9])
-def test_entries_of_the_table_stay_within_their_error_through_merges(precision: Precision, offset: float) -> None:
-    """Random merges of mutually nearest pairs, forty rounds long: no entry is off by more than E from the centroids."""
-    rng = np.random.default_rng(0)
-    rows = torch.as_tensor(rng.normal(size=(90, 12))) / 40 + offset
-    geometry = Geometry(rows, torch.as_tensor(rng.integers(1, 5, size=90)).double())
-    margins = Margins.of(12, float(torch.linalg.vector_norm(rows, dim=1).max()))
-    with Workers(rows.device) as workers:
-        table = Table(geometry, margins, workers, precision)
-        for _ in range(40):
-            live = table.is_live.nonzero()[:, 0]
-            i, j = torch.triu_indices(len(live), len(live), 1)
-            heights = geometry.distances(live[i], live[j])
-            first = heights.argmin()
-            kept, gone = live[i[first]][None], live[j[first]][None]
-            pairs = Pairs(kept, gone, geometry.sizes[kept], geometry.sizes[gone], heights[first][None])
-            geometry.merge(kept, gone)
-            table.merge(pairs)
-            live = table.is_live.nonzero()[:, 0]
-            i, j = (live[side] for side in torch.triu_indices(len(live), len(live), 1))
-            true = geometry.distances(i, j) / weight(geometry.sizes[i], geometry.sizes[j])
-            for found in (table.squared[i, j], table.squared[j, i]):
-                assert ((found.double() - true).abs() <= table.error).all()
-    assert table.error < 1e-3 * float(true.median())

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from shoal.clustering.ward.linkage import ward_linkage
-from shoal.clustering.ward.rounds import Rounds
-from shoal.clustering.ward.table import FEW
+from shoal.clustering.ward.rounds import FEW, Rounds
 from shoal.clustering.ward.vouched import Vouched, vouch
 from shoal.errors import UsageError
 
@@ -36,7 +35,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     def counting(self: Rounds, *args: object) -> None:
         start(self, *args)
-        counts.append(self.finder.n_scans)
+        counts.append(self.n_scans)
 
     monkeypatch.setattr(Rounds, "start", counting)
     return counts

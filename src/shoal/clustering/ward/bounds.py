@@ -19,9 +19,8 @@ distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and b
 one per level of the halving tree, a few for the weight; the additive TINY covers underflow.
 
 **Merges.** Ward is reducible: if A and B are mutually nearest, δ(A+B, C) >= min(δ(A,C), δ(B,C)), so a low for both is a
-low for their union. A round takes a low through two merges at most, one on either side: rounded arithmetic costs a
-factor (1 - 4η)² and moves both centroids by less than κ in all, hence the square root of δ by sqrt(2·size)·κ; `certain`
-gives both away for every round so far, whenever the low was found.
+low for their union. Rounded arithmetic costs a factor 1 - 4η a round and moves a centroid by at most κ, hence the
+square root of δ by sqrt(2·size)·κ; `certain` gives both away for every round so far, whenever the low was found.
 """
 
 from dataclasses import dataclass
@@ -106,11 +105,6 @@ class Margins:
     def low(self, distance: Tensor) -> Tensor:
         """The low of a directly computed distance."""
         return (distance * (1 - 2 * self.eta) - TINY).clamp(min=0)
-
-    def high(self, height: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
-        """What the computed D cannot exceed where δ, but for the roundings of the rounds, does not exceed `height`."""
-        root = height.sqrt() * (1 + 4 * self.eta * (n_rounds + 2)) + (n_rounds + 1) * self.kappa * (2 * sizes).sqrt()
-        return root.square() * (1 + 4 * self.eta) + TINY
 
     def certain(self, best: Tensor, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
         """Whether `best`, a computed D, is smaller than the computed D of everything that `low` speaks for."""

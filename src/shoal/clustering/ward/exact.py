@@ -1,7 +1,8 @@
 """Ward distances that every device, block size and thread count computes to the same bits.
 
-Only elementwise float64 operations are used, one torch call each: subtract, multiply, and the additions of a halving
-tree. IEEE arithmetic rounds each of them the same way everywhere; a matrix product would add in an order of its own.
+Only elementwise float64 operations are used, one torch call each: subtract, multiply, and additions of the left half of
+the columns to the right half until one is left. IEEE arithmetic rounds each of them the same way everywhere; a call
+that sums or multiplies matrices would add in an order of its own.
 """
 
 import torch
@@ -21,7 +22,6 @@ class Geometry:
     def __init__(self, centroids: Tensor, sizes: Tensor) -> None:
         self.centroids = centroids
         self.sizes = sizes
-        self.leaves = torch.arange(len(sizes), device=sizes.device)  # the smallest leaf of each
         self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
         self._scratch = Scratch(centroids.device)
 
@@ -38,10 +38,6 @@ class Geometry:
             found[part] = halving_sum(left.mul_(left))
         return found * weight(self.sizes[rows], self.sizes[others])
 
-    def tie_keys(self, rows: Tensor, others: Tensor) -> Tensor:
-        """What orders the pairs of a cluster at equal D, smallest first; the same from both sides."""
-        return self.leaves[rows] ^ self.leaves[others]
-
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
         a, b = self.sizes[kept, None], self.sizes[gone, None]
@@ -52,9 +48,6 @@ class Geometry:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
-        self.leaves = self.leaves[slots]
-        if 2 * self.centroids.nbytes < self.centroids.untyped_storage().nbytes():
-            self.centroids = self.centroids.clone()  # gives the rest back
 
 
 def move_to_front(rows: Tensor, slots: Tensor, step: int) -> None:

@@ -23,9 +23,9 @@ from shoal.clustering.ward.bounds import (
 from shoal.clustering.ward.duplicates import Groups, equal_rows
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.points import ENCODE_ROWS
-from shoal.clustering.ward.rounds import Merges, Rounds
+from shoal.clustering.ward.rounds import FEW, Merges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
-from shoal.clustering.ward.search import Search
+from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.vouched import ready_lists
 from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, free_memory
@@ -35,7 +35,7 @@ N_LISTED = {"cpu": 16, "cuda": 15}
 """Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
 
 BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
-"""Memory of the block or the table when none is given, at most; an eighth of what is free where that is less."""
+"""Memory of the scan's block when none is given, at most; an eighth of what is free where that is less."""
 
 LARGEST = 1e150
 """Numbers beyond this have squares near the end of float64."""
@@ -56,17 +56,15 @@ def ward_linkage(
 
     Every decision is made on distances that are summed in float64 in a fixed order from direct differences, and only
     once rounding bounds prove that nothing else can be nearer (`bounds.py` states them). So the tree depends on X
-    alone: not on the device, the number of threads or `memory`. Ties are broken by row
-    numbers. Cost: about N² D products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes beside X and
-    the block.
+    alone: not on the device, the number of threads or `memory`. Ties go to the pair of lowest rows. Cost: about N² D
+    products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes beside X and the block.
 
     Args:
         X: numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity are refused.
         device: 'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is one.
         neighbors: lists from `shoal.clustering.ward.vouched.vouch`, which spare the first scan. Bare (N, k) row
             numbers are checked and then not used: they prove nothing about the rows they leave out.
-        memory: bytes for the block of products or the table of the last clusters; None takes a share of what is free,
-            128 MiB at most on a CPU. Only time depends on it.
+        memory: bytes for the block of products; None takes a share of what is free. Only time depends on it.
         progress: called as progress(done, total) after every block of the first scan and every round of merges, one
             call at a time but not always from the caller's thread. What it raises ends the work.
     """
@@ -87,16 +85,12 @@ def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", work
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
-        geometry = Geometry(centroids, sizes)
-        del centroids  # the rounds shrink them
-
-        def search() -> Search:
-            k = max(min(N_LISTED[rows.device.type], len(nodes) - 1), 0 if ready is None else ready.index.shape[1])
-            return Search(Scanner(geometry, precisions(rows.device), margins, k, memory, workers), ready)
-
-        rounds = Rounds(geometry, margins, workers, memory, search, nodes, n + len(chains.left))
+        k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
+        scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
+        n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES))
+        rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled)
         report.add(n - len(nodes))
-        rounds.start(report.add)
+        rounds.start(ready, report.add)
         report.add(len(chains.left))
         while rounds.n_live > 1:
             merges.append(rounds.step())
@@ -160,8 +154,7 @@ def _distinct(rows: Tensor, groups: Groups, scale: float) -> tuple[Tensor, Tenso
     step = ENCODE_ROWS[rows.device.type]
     for start in range(0, len(centroids), step):
         part = slice(start, start + step)
-        centroids[part] = rows[groups.first[part]]
-        centroids[part] *= scale
+        centroids[part] = rows[groups.first[part]].double() * scale
     sizes = torch.bincount(groups.member, minlength=len(centroids)).double()
     return centroids, sizes
 

@@ -18,10 +18,7 @@ GROUP = 8
 FEW_PRODUCTS = 3e8
 """Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
 
-UNDERFLOW = 2.0**-120
-"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
-
-ENCODE_ROWS = {"cpu": 1 << 7, "cuda": 1 << 16}
+ENCODE_ROWS = {"cpu": 1 << 10, "cuda": 1 << 16}
 """Rows rounded at once."""
 
 
@@ -39,11 +36,10 @@ class Points:
         exact = centroids - center
         points = precision.round(exact)
         wide = points.double()
-        length = torch.linalg.vector_norm(wide, dim=1)
+        half = torch.linalg.vector_norm(wide, dim=1).square() / 2
         moved = torch.linalg.vector_norm(exact - wide, dim=1)
         # Norms in float64 are off by far less than 1e-9; the second term is the rounding of the centring itself.
-        reach = moved * (1 + 1e-9) + (length + moved) * 2.0**-52 + 1e-200
-        half = length.square() / 2
+        reach = moved * (1 + 1e-9) + torch.linalg.vector_norm(exact, dim=1) * 2.0**-52 + 1e-200
         return cls(points, half, reach)
 
     @classmethod

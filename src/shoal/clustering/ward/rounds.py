@@ -1,10 +1,8 @@
-"""Ward's merges, a round at a time: pairs of clusters that are each other's nearest merge at once.
+"""Ward's merges, a round at a time: every pair of clusters that are each other's nearest merges at once.
 
-Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Each cluster is known
-by its smallest leaf, and pairs are ordered by (D, one leaf xor the other, the lower leaf); each cluster takes its first
-pair in that strict order, hence the first pair of all is always mutual and every round merges, whatever is tied. Leaves
-of small xor are each other's: where everything is tied, half of all clusters merge in a round, not one pair. A round
-merges the mutual pairs within the limit (`limits.py`); who is nearest must be known only where it is within it.
+Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Pairs are ordered by
+(D, lower slot, higher slot); each cluster takes its first pair in that strict order (the lowest slot among equals),
+hence the first pair of all is always mutual and every round merges, whatever is tied.
 
 M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its smallest leaf.
 """
@@ -15,20 +13,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward import limits
-from shoal.clustering.ward.bounds import FLOAT32, Margins, Precision
-from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.limits import Limit
-from shoal.clustering.ward.lists import Decision, Pairs
-from shoal.clustering.ward.search import Search
-from shoal.clustering.ward.table import Room, Table, sharp_precision
+from shoal.clustering.ward.bounds import Margins
+from shoal.clustering.ward.lists import Decision, Lists, Pairs, join, settle
+from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.table import Table
 from shoal.clustering.ward.workers import Workers
 
-LIVE_SHARE = 0.7
+LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
 
-CHUNK_ROWS = {"cpu": 1 << 8, "cuda": 1 << 18}
-"""Clusters merged or measured at once."""
+FEW = {"cpu": 2048, "cuda": 16384}
+"""With no more clusters than this, a table of all their heights costs less than lists and scans."""
+
+SCAN_COLUMNS = 1500
+"""Columns scanned at the cost of measuring one listed cluster (about 400), for each time that this spares the scan."""
+
+CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 18}
+"""Rows whose lists are renewed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,148 +43,153 @@ class Merges:
 
 
 class Rounds:
-    """The clusters between rounds; one's nearest is known where it is within the limit, else it stands for itself."""
+    """The clusters between rounds, each with its list and its certain nearest cluster."""
 
     def __init__(
-        self,
-        geometry: Geometry,
-        margins: Margins,
-        workers: Workers,
-        memory: int,
-        search: Callable[[], Search],
-        nodes: Tensor,
-        next_node: int,
+        self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int, n_tabled: int
     ) -> None:
-        self.geometry, self.margins, self.workers = geometry, margins, workers
-        self.room = Room.of(memory, nodes.device)
+        self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
+        self.n_tabled = n_tabled  # no more clusters than this are kept in a table
+        self.table: Table | None = None
         self.nodes, self.next_node = nodes, next_node
-        self.n_live, self.n_rounds = len(nodes), 0
-        self.limit = Limit(None)
-        self.is_fresh = False  # whether every nearest is of this very round
-        self.is_live = torch.ones_like(nodes, dtype=torch.bool)
-        self.heights = torch.zeros_like(geometry.sizes)  # D at which each cluster was made
-        self.nearest, self.distance = self._slots(), self.heights.clone()
-        self.precision: Precision | None = None  # of the table, once there is room for one
-        self.finder: Table | Search = self._new_table() if self._is_few() else search()
+        self.n_live, self.n_rounds, self.n_scans = len(nodes), 0, 0
+        slots = torch.arange(len(nodes), device=nodes.device)
+        self.parent = slots.clone()
+        self.is_live = torch.ones_like(slots, dtype=torch.bool)
+        self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
+        self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
+        low = self.heights.new_full((len(nodes), scanner.k), torch.inf)
+        self.lists = Lists(slots[:, None].repeat(1, scanner.k), low, self.heights.clone())
 
-    def start(self, report: Callable[[int], None]) -> None:
-        """Find every cluster's nearest."""
-        slots = self._slots()
-        self._find(slots, report)
-        if self.n_live > limits.PATIENT:
-            self.distance = self._measured(slots, self.nearest)
-            self.limit = Limit(self.distance)
-            self.nearest = torch.where(self.distance <= self.limit.value, self.nearest, slots)
+    def start(self, lists: Lists | None, report: Callable[[int], None]) -> None:
+        """Find every cluster's nearest: from ready lists where they are certain, else by a table or a scan."""
+        rows = torch.arange(self.n_live, device=self.nodes.device)
+        if lists is not None and self.n_live > self.n_tabled:
+
+            def settle_part(part: Tensor) -> Tensor:
+                return self._settle(part, lists.take(part), patience=torch.inf)
+
+            rows = torch.cat(self.workers.map(settle_part, self._chunks(rows)))
+            report(self.n_live - len(rows))
+        self._find(rows, report)
 
     def step(self) -> Merges:
-        """Merge all mutual pairs within the limit and renew what that made stale."""
+        """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
-        while not len(pairs.kept):
-            if self.limit.value == torch.inf:
-                self._start_again()
-            self._rise()
-            pairs = self._mutual()
+        assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
         made = self._merge(pairs)
+        self.n_rounds += 1
+        stale = self._stale(pairs)
+        is_few = self.n_live <= self.n_tabled
+        rows = torch.cat([pairs.kept, stale]) if is_few else self._renew(pairs, stale)
+        if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
+            rows = self._renumber(rows)
         if self.n_live > 1:
-            is_new = isinstance(self.finder, Search) and self._is_few()
-            if is_new or self.n_live < LIVE_SHARE * len(self.is_live):
-                self._renumber(is_new)
-            self._rise()
+            self._find(rows, lambda n_rows: None)
         return made
 
-    def _start_again(self) -> None:
-        """Forget every nearest: where distances are tied but for rounding, one found rounds ago may not be it now."""
-        assert not self.is_fresh, "no cluster is nearest to its nearest: a distance is not symmetric"
-        self.nearest, self.is_fresh = self._slots(), True
-
-    def _rise(self) -> None:
-        self.limit.rise(self.n_live)
-        self._find(self._open())
-
     def _mutual(self) -> Pairs:
-        kept = ((self.nearest[self.nearest] == self._slots()) & (self._slots() < self.nearest)).nonzero()[:, 0]
-        gone = self.nearest[kept]
+        nearest = self.decision.nearest
+        slots = torch.arange(len(nearest), device=nearest.device)
+        kept = ((nearest[nearest] == slots) & (slots < nearest)).nonzero()[:, 0]
+        gone = nearest[kept]
         sizes = self.geometry.sizes
-        return Pairs(kept, gone, sizes[kept], sizes[gone], self._measured(kept, gone))
-
-    def _measured(self, rows: Tensor, others: Tensor) -> Tensor:
-        """D of clusters and their nearest; computed now where it has not been needed so far."""
-        distance = self.distance[rows]
-        missing = torch.isnan(distance).nonzero()[:, 0]
-        step = CHUNK_ROWS[rows.device.type]
-
-        def work(part: Tensor) -> None:
-            distance[part] = self.geometry.distances(rows[part], others[part])
-
-        self.workers.map(work, torch.split(missing, step))
-        return distance
+        return Pairs(kept, gone, sizes[kept], sizes[gone], self.decision.distance[kept])
 
     def _merge(self, pairs: Pairs) -> Merges:
         kept, gone = pairs.kept, pairs.gone
         # Rounding may put a union a hair below its parts; a tree's heights never fall.
         height = torch.maximum(pairs.distance, torch.maximum(self.heights[kept], self.heights[gone]))
         made = Merges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
-        self.is_live[gone] = False
-        self._forget(pairs)
-        self.n_live -= len(kept)
-        self.is_fresh = False
-        self.n_rounds += 1
-        step = CHUNK_ROWS[kept.device.type]
-        chunks = zip(torch.split(kept, step), torch.split(gone, step), strict=True)
-        self.workers.map(lambda both: self.geometry.merge(*both), chunks)
-        if self.n_live > 1:
-            self.finder.merge(pairs)
+        self.workers.map(
+            lambda both: self.geometry.merge(*both), zip(self._chunks(kept), self._chunks(gone), strict=True)
+        )
+        (self.table or self.scanner).merge(kept, gone)
         self.heights[kept] = height
         self.nodes[kept] = torch.arange(self.next_node, self.next_node + len(kept), device=kept.device)
         self.next_node += len(kept)
+        self.n_live -= len(kept)
+        self.is_live[gone] = False
+        self.parent[gone] = kept
+        self.parent = self.parent[self.parent]
         return made
 
-    def _forget(self, pairs: Pairs) -> None:
-        """Let go of the nearest of merged clusters, and where a merged cluster is the nearest."""
+    def _stale(self, pairs: Pairs) -> Tensor:
+        """The clusters that did not merge but whose nearest did."""
         is_merged = torch.zeros_like(self.is_live)
         is_merged[pairs.kept] = True
         is_merged[pairs.gone] = True
-        self.nearest = torch.where(is_merged | is_merged[self.nearest], self._slots(), self.nearest)
+        stale = (is_merged[self.decision.nearest] & ~is_merged & self.is_live).nonzero()[:, 0]
+        self.decision.nearest[pairs.gone] = pairs.gone  # the dead are nobody's nearest but their own
+        return stale
 
-    def _open(self) -> Tensor:
-        """The clusters whose nearest is not known and that may have one within the limit."""
-        limit = torch.full_like(self.heights, self.limit.value)
-        is_far = self.margins.certain(limit, self.finder.floor(), self.geometry.sizes, self.n_rounds)
-        return ((self.nearest == self._slots()) & self.is_live & ~is_far).nonzero()[:, 0]
+    def _renew(self, pairs: Pairs, stale: Tensor) -> Tensor:
+        """Find the nearest of merged and stale clusters from their lists; returns those to be scanned."""
+        live = self.geometry.sizes[self.is_live]
+        span = (live.min(), live.max())
+        patience = self.n_live / SCAN_COLUMNS
 
-    def _find(self, rows: Tensor, report: Callable[[int], None] = lambda n_rows: None) -> None:
-        def accept(part: Tensor, decision: Decision) -> None:
-            self.distance[part] = decision.distance
-            self.nearest[part] = torch.where(decision.distance > self.limit.value, part, decision.nearest)
+        def renew_merged(part: Pairs) -> Tensor:
+            left, right = self._current(part.kept), self._current(part.gone)
+            joined = join(left, right, part, self.geometry.sizes, span, self.margins.eta)
+            return self._settle(part.kept, joined, patience)
+
+        def renew_stale(part: Tensor) -> Tensor:
+            return self._settle(part, self._current(part), patience)
+
+        step = CHUNK_ROWS[stale.device.type]
+        parts = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
+        # Chunks do not meet: each reads and writes the lists of its own rows alone.
+        return torch.cat([*self.workers.map(renew_merged, parts), *self.workers.map(renew_stale, self._chunks(stale))])
+
+    def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
+        """Take over what the lists of `rows` make certain; returns the rows that they do not."""
+        decision = settle(self.geometry, self.margins, rows, lists, self.n_rounds, patience=patience)
+        sure = decision.is_certain.nonzero()[:, 0]
+        self.lists.put(rows[sure], lists.take(sure))
+        self.decision.put(rows[sure], decision.take(sure))
+        return rows[~decision.is_certain]
+
+    def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
+        """Find the nearest cluster of some rows: by the table where there are few clusters, else by a scan."""
+        if self.n_live > self.n_tabled:
+            self._scan(rows, report)
+            return
+        if self.table is None:
+            self.table = Table(self.geometry, self.margins, self.workers)
+        self.decision.put(rows, self.table.nearest(rows))
+        report(len(rows))
+
+    def _scan(self, rows: Tensor, report: Callable[[int], None]) -> None:
+        def accept(part: Tensor, lists: Lists, decision: Decision) -> None:
+            self.lists.put(part, lists)
+            self.decision.put(part, decision)
             report(len(part))
 
-        if len(rows):
-            self.finder.nearest(rows, self.limit.value, self.n_rounds, accept)
+        self.n_scans += len(rows)
+        self.scanner.scan(rows, self.n_rounds, accept)
 
-    def _is_few(self) -> bool:
-        """Whether there is room for a table of all clusters that are left; settles its precision."""
-        if self.n_live > self.room.float32:
-            return False
-        if self.precision is None:
-            self.precision = sharp_precision(self.geometry, self.is_live.nonzero()[:, 0])
-        return self.n_live <= (self.room.float32 if self.precision is FLOAT32 else self.room.float64)
+    def _current(self, rows: Tensor) -> Lists:
+        lists = self.lists.take(rows)
+        lists.index = self.parent[lists.index]
+        return lists
 
-    def _renumber(self, is_new: bool) -> None:
-        """Close the gaps that dead slots left, keeping the order; with a new table if there is room for one now."""
+    def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(rows, CHUNK_ROWS[rows.device.type])
+
+    def _renumber(self, rows: Tensor) -> Tensor:
+        """Close the gaps that dead slots left, keeping the order; returns `rows` by their new numbers."""
         live = self.is_live.nonzero()[:, 0]
-        number = (self.is_live.cumsum(0) - 1).clamp_(min=0)
-        self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
-        self.nearest, self.distance = number[self.nearest[live]], self.distance[live]
+        number = (self.is_live.cumsum(0) - 1)[self.parent]
         self.geometry.keep(live)
-        if not is_new:
-            self.finder.keep(live, number)
-            return
-        del self.finder  # its memory is the table's
-        self.finder = self._new_table()
-
-    def _new_table(self) -> Table:
-        assert self.precision is not None
-        return Table(self.geometry, self.margins, self.workers, self.precision)
-
-    def _slots(self) -> Tensor:
-        return torch.arange(len(self.nodes), device=self.nodes.device)
+        self.decision = self.decision.take(live)
+        if self.table is not None:
+            self.table.keep(live)
+        elif self.n_live > self.n_tabled:  # else lists and scans have served their time
+            self.scanner.keep(live)
+            self.lists = self.lists.take(live)
+            self.lists.index = number[self.lists.index]
+        self.decision.nearest = number[self.decision.nearest]
+        self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
+        self.parent = torch.arange(len(live), device=live.device)
+        return number[rows]

@@ -16,8 +16,8 @@ from torch import Tensor
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
-from shoal.clustering.ward.lists import LAST, Decision, Lists, settle
-from shoal.clustering.ward.points import ENCODE_ROWS, UNDERFLOW, MatmulPrecision, Points, top
+from shoal.clustering.ward.lists import Decision, Lists, settle
+from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
@@ -26,17 +26,17 @@ WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
 """The same where points are made on the way: each worker holds several copies of them."""
 
-TILE = {"cpu": 1 << 11, "cuda": 1 << 17}
-"""Columns multiplied at once: on the CPU the values and their weights stay in the cache."""
-
-ELEMENT_BYTES = 16
-"""Memory for each element of a block: values of at most 8 bytes, and what the top-k takes."""
+ELEMENT_BYTES = 24
+"""Memory for each element of a block: values and weights of at most 8 bytes each, and what the top-k takes."""
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
 
 MIN_ROWS = 64
 """Rows that a worker is given at least."""
+
+UNDERFLOW = 2.0**-120
+"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
 
 Accept = Callable[[Tensor, Lists, Decision], None]
 """Takes rows, their lists and their certain nearest."""
@@ -73,16 +73,14 @@ class Scanner:
         self.scratch = Scratch(device)
         self.center = geometry.centroids.mean(0)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
-        self.n_live = len(self.is_live)
         self.is_uniform = bool((geometry.sizes == geometry.sizes[0]).all())  # until the first merge
         self.points = Points.blank(geometry.centroids, precisions[0])
-        self.is_outdated = self.is_live.clone()  # points are made when a scan needs them
+        self._encode(torch.arange(len(self.is_live), device=device))
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
-        """Let the points of merged clusters be renewed and drop the absorbed ones."""
-        self.is_outdated[kept] = True
+        """Renew the points of merged clusters and drop the absorbed ones."""
+        self._encode(kept)
         self.is_live[gone] = False
-        self.n_live -= len(gone)
         self.is_uniform = False
 
     def keep(self, slots: Tensor) -> None:
@@ -90,26 +88,23 @@ class Scanner:
         move_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type])
         front = slice(len(slots))
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
-        self.is_live, self.is_outdated = self.is_live[slots], self.is_outdated[slots]
+        self.is_live = self.is_live[slots]
 
-    def scan(self, rows: Tensor, n_rounds: int, limit: float, accept: Accept) -> None:
+    def scan(self, rows: Tensor, n_rounds: int, accept: Accept) -> None:
         """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
-        if len(rows):
-            self._encode((self.is_outdated & self.is_live).nonzero()[:, 0])
-            self.is_outdated[:] = False
         for precision in self.precisions:
             if not len(rows):
                 return
-            rows = self._scan(rows, precision, n_rounds, limit, accept)
+            rows = self._scan(rows, precision, n_rounds, accept)
 
-    def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, limit: float, accept: Accept) -> Tensor:
+    def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all."""
         blocks = torch.split(rows, self._block_rows(len(rows), precision))
         n_products = len(blocks[0]) * self.geometry.centroids.numel()
         with MatmulPrecision(precision, n_products):
 
             def work(block: Tensor) -> Tensor:
-                return self._scan_block(block, precision, n_rounds, limit, accept)
+                return self._scan_block(block, precision, n_rounds, accept)
 
             first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
             left = torch.cat(self.workers.map(work, first))
@@ -125,15 +120,14 @@ class Scanner:
         share = max(MIN_ROWS, -(-n_rows // self.workers.n))
         return max(1, min(share, self.n_elements // (self.workers.n * per_row)))
 
-    def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, limit: float, accept: Accept) -> Tensor:
-        lists, height = self._listed(rows, self._propose(rows, precision), precision)
-        is_hopeful = height.clamp(max=limit) < lists.outside
+    def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+        lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
         is_last = precision is FLOAT64
         tried = torch.arange(len(rows), device=rows.device) if is_last else is_hopeful.nonzero()[:, 0]
         lists = lists.take(tried)
-        decision = settle(self.geometry, self.margins, rows[tried], lists, n_rounds, limit)
+        decision = settle(self.geometry, self.margins, rows[tried], lists, n_rounds)
         if is_last:
-            self._exhaust(rows, decision, n_rounds, limit)
+            self._exhaust(rows, decision, n_rounds)
         sure = decision.is_certain.nonzero()[:, 0]
         accept(rows[tried[sure]], lists.take(sure), decision.take(sure))
         is_open = torch.ones_like(rows, dtype=torch.bool)
@@ -176,25 +170,22 @@ class Scanner:
 
     def _values(self, rows: Tensor, own: Points, columns: slice, theirs: Points, precision: Precision) -> Tensor:
         """(R, C) values of a block, twice that if all sizes are equal; -inf for a row's own column and for the dead."""
-        dtype, n = precision.value_dtype, len(theirs.half)
-        values = self.scratch.array("values", (len(rows), n), dtype)
+        dtype, shape = precision.value_dtype, (len(rows), len(theirs.half))
+        values = self.scratch.array("values", shape, dtype)
         alive = torch.where(self.is_live[columns], -theirs.half, -torch.inf).to(dtype)
-        inverse = (1 / self.geometry.sizes[columns]).to(dtype)
-        half, sizes = -own.half[:, None].to(dtype), self.geometry.sizes[rows, None].to(dtype)
-        for start in range(0, n, TILE[rows.device.type]):
-            part = slice(start, min(start + TILE[rows.device.type], n))
-            tile = values[:, part]
-            torch.add(half, alive[part], out=tile)
-            tile.addmm_(own.points, theirs.points[part].T)
-            if not self.is_uniform:  # else the weight is the same for all, and `_propose` applies it to the best
-                ratio = self.scratch.array("heads", (len(rows), part.stop - start), dtype)
-                tile.div_(torch.mul(sizes, inverse[part], out=ratio).add_(1))
+        torch.add(-own.half[:, None].to(dtype), alive, out=values)
+        values.addmm_(own.points, theirs.points.T)
+        if not self.is_uniform:  # else the weight is the same for all, and `_propose` applies it to the best
+            ratio = self.scratch.array("heads", shape, dtype)
+            inverse = (1 / self.geometry.sizes[columns]).to(dtype)
+            torch.mul(self.geometry.sizes[rows, None].to(dtype), inverse, out=ratio)
+            values.div_(ratio.add_(1))
         is_own = (rows >= columns.start) & (rows < columns.stop)
         values[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = -torch.inf
         return values
 
     def _listed(self, rows: Tensor, proposal: Proposal, precision: Precision) -> tuple[Lists, Tensor]:
-        """Lists with lows, and the best height of each row."""
+        """Lists with lows, and which rows they may settle: where the best height is below what is outside."""
         sizes = self.geometry.sizes
         s = sizes[rows, None]
         height = proposal.value.double() * (-4 * s)  # (R, k+1), inf: nobody
@@ -204,12 +195,12 @@ class Scanner:
         low = lower(least, weight(s, sizes[proposal.index]), error, reach + proposal.reach[proposal.index])
         low = torch.where(torch.isinf(height), torch.inf, low)
         if proposal.index.shape[1] <= self.k:
-            return self._padded(rows, proposal.index, low), height[:, 0]
+            return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
         most = weight(s, sizes[self.is_live].max())
         error = self._error(half, proposal.half[self.is_live].max(), precision)
         outside = lower(least[:, -1:], most, error, reach + proposal.reach[self.is_live].max())
         outside = torch.where(torch.isinf(height[:, -1:]), torch.inf, outside)[:, 0]
-        return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0]
+        return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0] < outside
 
     def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:
         """Lists that hold everyone, filled up with void entries."""
@@ -224,7 +215,7 @@ class Scanner:
         magnitude = 2 * (half * other).sqrt() + half + other
         return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * UNDERFLOW
 
-    def _exhaust(self, rows: Tensor, decision: Decision, n_rounds: int, limit: float) -> None:
+    def _exhaust(self, rows: Tensor, decision: Decision, n_rounds: int) -> None:
         """Measure, for each uncertain row, every cluster that float64 products cannot rule out."""
         sizes = self.geometry.sizes
         for at in (~decision.is_certain).nonzero()[:, 0].tolist():
@@ -240,14 +231,10 @@ class Scanner:
                 error = self._error(own.half, theirs.half, FLOAT64)
                 least = height * (1 - 16 * FLOAT64.unit)
                 low = lower(least, weight(sizes[row], sizes[columns]), error, own.reach + theirs.reach)
-                bar = decision.distance[at].clamp(max=limit)
-                is_out = torch.isinf(height) | self.margins.certain(bar, low, sizes[row], n_rounds)
+                is_out = torch.isinf(height) | self.margins.certain(decision.distance[at], low, sizes[row], n_rounds)
                 rivals.append((~is_out).nonzero()[:, 0] + start)
             others = torch.cat(rivals)
-            if not len(others):  # nobody within the limit
-                continue
             distance = self.geometry.distances(row.expand(len(others)), others)
             decision.distance[at] = distance.min()
-            keys = self.geometry.tie_keys(row, others).masked_fill_(distance != distance.min(), LAST)
-            decision.nearest[at] = others[keys.argmin()]
+            decision.nearest[at] = others[distance == distance.min()].min()
         decision.is_certain[:] = True
