@@ -28,14 +28,18 @@ def kill_and_resume(photos, runs: Path, moments: tuple[str, ...]) -> dict[str, l
 
 @pytest.mark.parametrize("moments", [USUAL, pytest.param(RARE, marks=pytest.mark.slow)], ids=["usual", "rare"])
 def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path, moments: tuple[str, ...]) -> None:
+    # The last snapshot, whatever validation says of it: what a resume has lost would show there.
+    photos.config.write_text(photos.config.read_text().replace("epochs: 2,", "epochs: 2, snapshot: last,"))
     ends = kill_and_resume(photos, tmp_path / "runs", moments)
     assert ends.pop("whole") == [0]
     assert ends == {moment: [-signal.SIGKILL, 0] for moment in moments}
     whole = Run.open(tmp_path / "runs" / "whole")
+    assert json.loads((whole.path / "metrics.jsonl").read_text().splitlines()[-1])["is_best"]
     for moment in moments:
         resumed = Run.open(tmp_path / "runs" / moment)
         for part in ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "thumbnails.zip"):
             assert (resumed.path / part).read_bytes() == (whole.path / part).read_bytes(), f"{moment}: {part}"
         assert [row["epoch"] for row in resumed.metrics] == [1, 2], moment
+        assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics], moment
         held = {file.name for file in resumed.path.iterdir()}
         assert held == {file.name for file in whole.path.iterdir()}, f"{moment}: something was left behind"

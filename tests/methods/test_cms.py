@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
@@ -10,7 +11,9 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.methods import cms as module
 from shoal.methods.cms import CmsSettings, build, cms
-from shoal.training.losses import LossSettings
+from shoal.training.bank import Bank
+from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.training.objective import Batch
 from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
@@ -116,3 +119,33 @@ def test_networks_depend_on_the_seed_alone():
     other = build(replace(SETTINGS, training=TrainSettings(seed=1)))[1].state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
+
+
+def test_the_objective_is_equation_8_on_shifted_views_and_plain_labeled_ones():
+    """Six views of three images, two of them labeled alike; every part of the sum written out."""
+    generator = torch.Generator().manual_seed(0)
+    views = F.normalize(torch.randn(6, 5, generator=generator), dim=1)
+    rows = F.normalize(torch.randn(3, 5, generator=generator), dim=1)
+    images, labels = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 0, -1, 0, 0, -1])
+    loss, moves = LossSettings(supervised_weight=0.3, temperature=0.2), ShiftSettings(n_neighbors=1)
+    found = module.MeanShiftObjective(loss, moves, 5)(
+        Batch(
+            images=images,
+            features=views,
+            embeddings=views,
+            labels=labels,
+            bank=Bank(rows=rows, basis=None),
+            epoch=0,
+            generator=generator,
+        )
+    )
+    near = [
+        max((r for r in range(3) if r != own), key=lambda r, i=i: float(views[i] @ rows[r]))
+        for i, own in enumerate(images.tolist())
+    ]
+    shifted = F.normalize(0.5 * views + 0.5 * rows[near], dim=1)
+    expected = 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(shifted, 0.2)
+    torch.testing.assert_close(found["loss"], expected)
+    assert not torch.isclose(
+        found["loss"], 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(views, 0.2)
+    )

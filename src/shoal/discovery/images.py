@@ -33,7 +33,7 @@ from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
-from shoal.methods.catalog import get_method
+from shoal.methods.catalog import DEFAULT_METHOD, get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run, Skip
 from shoal.training.tensorboard import event_writer, tensorboard_writer
@@ -267,10 +267,12 @@ def _write(
     found, shift = _name(discovery, images, settings), settings.shift
     repeats: list[int] = []
     if settings.stability and settings.n_clusters is None:
-        rule = settings.of_method.inference.rule
+        inference = settings.of_method.inference
+        if settings.method != DEFAULT_METHOD:  # the others shift nothing
+            inference = replace(inference, estimate_shifts=0)
         with narrator.bar("repeating the estimate of K"):
             repeats = repeat_estimate(
-                discovery.embeddings, found.given, settings.stability, rule=rule, seed=settings.seed
+                discovery.embeddings, found.given, settings.stability, inference, seed=settings.seed
             )
     write_found(run, found, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha, repeats=repeats)
     with narrator.bar("making thumbnails"):

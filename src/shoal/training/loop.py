@@ -57,7 +57,7 @@ def train(
 ) -> Trained:
     """Train tail, head and objective on the device they are on; leave them at the best snapshot.
 
-    The best is the one with the highest validation accuracy, the earliest on ties; without validation labels, or with
+    The best is the one with the highest validation accuracy, the latest on ties; without validation labels, or with
     `settings.snapshot` 'last', it is the last. `n_clusters` fixes K, else it is estimated by `rule` (the default of
     `estimate_n_clusters` when None), with the snapshot that is kept.
 

@@ -29,8 +29,8 @@ class Validation:
     """The estimated (or given) number of clusters; None when there is nothing to estimate it from."""
 
     def is_better_than(self, other: "Validation | None") -> bool:
-        """Whether this snapshot is to be kept rather than an earlier one; without labels the last one is."""
-        return other is None or bool(np.isnan(self.accuracy)) or self.accuracy > other.accuracy
+        """Whether this snapshot is to be kept rather than an earlier one: on ties, and without labels, it is."""
+        return other is None or bool(np.isnan(self.accuracy)) or self.accuracy >= other.accuracy
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name."""
