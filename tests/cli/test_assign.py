@@ -96,3 +96,37 @@ def test_a_watched_folder_is_read_until_it_is_interrupted(
         return
     table = out.read_text() if out.exists() else found.stdout
     assert [int(row["category_id"]) for row in csv.DictReader(io.StringIO(table))] == expected
+
+
+def test_a_file_that_is_there_is_not_overwritten_unless_told(run, photos, tmp_path: Path) -> None:
+    out = tmp_path / "mine.csv"
+    out.write_text("mine\n")
+    refused = invoke("assign", run, photos.folder, "--out", out, "--device", "cpu")
+    assert refused.exit_code == 2
+    assert "give --force" in refused.stderr
+    assert out.read_text() == "mine\n"
+    assert invoke("assign", run, photos.folder, "--out", out, "--force", "--device", "cpu").exit_code == 0
+    assert out.read_text() != "mine\n"
+
+
+def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
+    run: Path, photos, tmp_path: Path, monkeypatch
+) -> None:
+    first, second = sorted(photos.truth)[:2]
+    inbox, out = tmp_path / "inbox", tmp_path / "new.csv"
+    inbox.mkdir()
+    for name in (first, second):
+        looks = iter([None, KeyboardInterrupt])
+        monkeypatch.setattr("shoal.cli.assign.time.sleep", lambda seconds, looks=looks: _raise(next(looks)))
+        shutil.copy(photos.folder / name, inbox)
+        assert invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 0
+        (inbox / name).unlink()
+    assert [row["path"] for row in csv.DictReader(io.StringIO(out.read_text()))] == [first, second]
+    out.write_text("mine\n")
+    assert invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 3
+    assert out.read_text() == "mine\n"
+
+
+def _raise(error: type[BaseException] | None) -> None:
+    if error is not None:
+        raise error

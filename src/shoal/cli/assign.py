@@ -29,20 +29,25 @@ def assign(
     ] = False,
     every: Annotated[float, typer.Option(help="Seconds between two looks at a watched folder.", min=0.05)] = 2.0,
     device: Device = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     json: Json = False,
 ) -> None:
     """Put new images into a run's categories, e.g. `shoal assign runs/birds new/ --out new.csv`.
 
     Categories and their ids never change; -1 means possibly new. Embeddings are npy or npz files, and for a run that
-    was made from embeddings parquet and csv files too. A watched folder ends with Ctrl-C.
+    was made from embeddings parquet and csv files too. A watched folder ends with Ctrl-C; its table is continued when
+    the command is given again.
     """
     from shoal.discovery.assign import Assigner
+    from shoal.errors import UsageError
     from shoal.files import write_text
     from shoal.runs import Assignment, Run, to_csv
 
+    if out is not None and out.exists() and not force and not watch:
+        raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
     assigner = Assigner(Run.open(run), outlier_share=outlier_share, device=device)
     if watch:
-        _watch(assigner, images, out, every=every, as_json=json)
+        _watch(assigner, images, out, every=every, as_json=json, force=force)
         return
     rows, skipped = assigner.assign(images)
     _tell_skipped(skipped)
@@ -57,13 +62,16 @@ def assign(
     say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 
 
-def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float, as_json: bool) -> None:
+def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float, as_json: bool, force: bool) -> None:
     """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
     from shoal.discovery.watch import Watch
     from shoal.files import write_text
-    from shoal.runs import Assignment, to_csv
+    from shoal.runs import Assignment, from_csv, to_csv
 
-    watched, rows = Watch(assigner, folder), list[Assignment]()
+    # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image replaces the older.
+    is_continued = out is not None and out.exists() and not force
+    before = from_csv(Assignment, out.read_text(encoding="utf-8"), str(out)) if out and is_continued else []
+    watched, rows = Watch(assigner, folder), {row.path: row for row in before}
     _ = assigner.networks  # before the first image comes
     say(f"watching {folder}; Ctrl-C ends it")
     if out is None and not as_json:
@@ -72,9 +80,9 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
         while True:
             new, skipped = watched.look()
             _tell_skipped(skipped)
-            rows += new
+            rows |= {row.path: row for row in new}
             if out is not None and new:
-                write_text(out, to_csv(Assignment, rows))
+                write_text(out, to_csv(Assignment, rows.values()))
                 detail(f"{len(new):,} images assigned")
             for row in new if out is None else ():
                 result(to_csv(Assignment, [row]).splitlines()[1], _plain(row), as_json=as_json)

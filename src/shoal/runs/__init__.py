@@ -1,6 +1,17 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
 
-from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, to_csv, to_parquet
+from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, from_csv, to_csv, to_parquet
 from shoal.runs.run import PARTS, Run
 
-__all__ = ["DECIMALS", "PARTS", "UNSURE_BELOW", "Assignment", "Category", "Run", "Skip", "to_csv", "to_parquet"]
+__all__ = [
+    "DECIMALS",
+    "PARTS",
+    "UNSURE_BELOW",
+    "Assignment",
+    "Category",
+    "Run",
+    "Skip",
+    "from_csv",
+    "to_csv",
+    "to_parquet",
+]
