@@ -92,7 +92,7 @@ def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(run:
         "note: no true class of the unlabeled images is a known category, so there is no Known accuracy; are they "
         "spelled alike? true: CAT, DOG, OWL; known: cat",
     ]
-    assert "Known nan / " in found.stdout
+    assert "Known – / " in found.stdout
 
 
 @pytest.mark.parametrize(
