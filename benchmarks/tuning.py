@@ -48,7 +48,7 @@ NOVEL_SHARE, HIDDEN_SHARE, VALIDATION_SHARE = 1 / 3, 0.2, 0.2
 
 
 @dataclass(frozen=True)
-class Judge:
+class Taken:
     """Labels left to the method, and those taken from it."""
 
     labels: np.ndarray  # (N,) -1 where there is none
@@ -57,7 +57,7 @@ class Judge:
     is_known: np.ndarray  # (J,) whether their category has labels left
 
 
-def take_labels(labels: np.ndarray, seed: int) -> Judge:
+def take_labels(labels: np.ndarray, seed: int) -> Taken:
     """Take all labels of a third of the classes, and a fifth of the others'."""
     rng = np.random.default_rng((seed, 7))
     classes = rng.permutation(np.unique(labels[labels != UNLABELED]))
@@ -68,7 +68,7 @@ def take_labels(labels: np.ndarray, seed: int) -> Judge:
         is_novel = np.isin(label, novel)
         left[members if is_novel else members[: round(HIDDEN_SHARE * len(members))]] = UNLABELED
     rows = np.flatnonzero(left != labels)
-    return Judge(left, rows, labels[rows], ~np.isin(labels[rows], novel))
+    return Taken(left, rows, labels[rows], ~np.isin(labels[rows], novel))
 
 
 def main() -> None:
@@ -149,7 +149,7 @@ def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def run_trial(
-    task: Task, name: str, settings: Any, judge: Judge, n_classes: int, device: torch.device
+    task: Task, name: str, settings: Any, judge: Taken, n_classes: int, device: torch.device
 ) -> dict[str, Any]:
     """Train, cluster, and judge: Ward's tree of the embeddings, and what the method itself makes of them."""
     method = get_method(name)
@@ -180,7 +180,7 @@ def _judge_frozen(
     _say(f"frozen: tree {score(plain, judge)}, after {found.n_shifts} shifts {score(found.labels, judge)}", began)
 
 
-def score(clusters: np.ndarray, judge: Judge) -> list[float]:
+def score(clusters: np.ndarray, judge: Taken) -> list[float]:
     """All / Known / Novel in percent, over the images that lost their label."""
     found = gcd_accuracy(judge.truth, clusters[judge.rows], judge.is_known)
     return [round(100 * value, 1) for value in (found.all, found.known, found.novel)]

@@ -25,7 +25,7 @@ Measure = Literal["accuracy", "all", "n_clusters", "recall", "iterations", "retr
 
 FIGURES = ("iterations", "retrieval", "tsne")
 
-PROTOCOLS = {
+SELECTIONS = {
     "paper": "snapshot, K and shifts chosen by given labels only",
     "reference": "the released code's losses, head, bank and views; snapshot and K chosen by HIDDEN labels, those of "
     "the official test part, or in the inductive setup of a tenth of the training part: no user has them, and the "
@@ -81,11 +81,11 @@ class Options:
     validation_share: float = 0.2
     """Share of labeled and of unlabeled images set aside to choose snapshot and K; inductive: 0.1, as published."""
     protocol: str = "paper"
-    """A name in `PROTOCOLS`."""
+    """A name in `SELECTIONS`."""
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise UnknownName("protocol", self.protocol, PROTOCOLS)
+        if self.protocol not in SELECTIONS:
+            raise UnknownName("protocol", self.protocol, SELECTIONS)
         if not 0 < self.validation_share < 1:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
 

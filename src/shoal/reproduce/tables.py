@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.reproduce.experiment import PROTOCOLS, Experiment, Options, Row, make_cell
+from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -90,7 +90,7 @@ class Table:
             return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
         share = 0.1 if "inductive" in setups else self.options.validation_share
         aside = f", {100 * share:g} % of the images set aside" if self.options.protocol == "paper" else ""
-        return PROTOCOLS[self.options.protocol] + aside
+        return SELECTIONS[self.options.protocol] + aside
 
 
 def build_table(
