@@ -16,6 +16,7 @@ from shoal.clustering.ward import linkage as entry
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
+from shoal.clustering.ward.table import Table
 from shoal.errors import DataError, MissingError, UsageError
 
 LADDERS = {
@@ -253,6 +254,18 @@ def test_growing_gaps_on_a_line_take_many_rounds_and_end() -> None:
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
 
 
+@pytest.mark.parametrize("n", [3, 17, 20, 33])
+def test_rows_equally_far_from_each_other_make_a_tree(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one-hot rows every merge ties with all others, and a union is as far from a third row as its parts are."""
+    rows = np.eye(n)
+    Z = ward_linkage(rows)
+    assert is_valid_linkage(Z)
+    np.testing.assert_allclose(Z[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-9)
+    for few in (0, 5, 2048):
+        monkeypatch.setitem(FEW, "cpu", few)
+        assert np.array_equal(ward_linkage(rows), Z)
+
+
 def test_an_even_grid_with_ties_everywhere_ends() -> None:
     rows = np.stack(np.meshgrid(np.arange(12.0), np.arange(11.0)), -1).reshape(-1, 2)
     assert_every_merge_is_a_cheapest(ward_linkage(rows), rows)
@@ -342,6 +355,26 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     expected = ward_linkage(rows, device="cpu")
     assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1e-7])
+def test_a_table_that_float32_cannot_decide_is_computed_in_float64(
+    spread: float, finder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups so tight that float32 products of their rows differ by rounding alone."""
+    if finder == "lists":
+        pytest.skip("is about the table")
+    rows = spread * np.random.default_rng(0).normal(size=(400, 8))
+    rows[::2] += 1
+    filled = []
+    monkeypatch.setattr(
+        Table, "_fill", lambda table, precision, fill=Table._fill: filled.append(precision) or fill(table, precision)
+    )
+    Z = ward_linkage(rows)
+    assert filled == [FLOAT32, FLOAT64]
+    monkeypatch.setitem(FEW, "cpu", 0)
+    assert np.array_equal(ward_linkage(rows), Z)
+    np.testing.assert_allclose(Z[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-7)
 
 
 def test_the_table_may_take_over_at_any_number_of_clusters(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,9 @@ from torch import Tensor
 TINY = 1e-290
 """More than underflow can take from a sum of squares (rows are scaled to a largest entry between 1/2 and 1)."""
 
+UNDERFLOW = 2.0**-120
+"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
+
 
 @dataclass(frozen=True, slots=True)
 class Precision:
@@ -78,6 +81,12 @@ FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 def weight(a: Tensor, b: Tensor) -> Tensor:
     """2ab/(a+b), the factor that makes a squared distance of centroids a squared Ward height; symmetric bit for bit."""
     return (2.0 * (a * b)) / (a + b)
+
+
+def product_error(half: Tensor, other: Tensor, n_columns: int, precision: Precision) -> Tensor:
+    """E: how far the squared distance of points may be off in a product, from half their squared lengths."""
+    magnitude = 2 * (half * other).sqrt() + half + other
+    return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * UNDERFLOW
 
 
 def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tensor:

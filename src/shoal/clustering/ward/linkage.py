@@ -87,7 +87,7 @@ def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", work
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
         k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
         scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
-        n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES))
+        n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES[rows.device.type]))
         rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled)
         report.add(n - len(nodes))
         rounds.start(ready, report.add)

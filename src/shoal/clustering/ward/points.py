@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Precision
-from shoal.clustering.ward.workers import Scratch
+from shoal.clustering.ward.workers import Scratch, Workers
 
 GROUP = 8
 """Columns whose maximum stands for them in the first stage of `top`; a power of two."""
@@ -51,6 +51,14 @@ class Points:
     def put(self, where: Tensor | slice, points: "Points") -> None:
         """Overwrite some of the rows."""
         self.points[where], self.half[where], self.reach[where] = points.points, points.half, points.reach
+
+    def renew(self, rows: Tensor, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> None:
+        """Round the centroids of some rows anew, a chunk at a time."""
+
+        def work(part: Tensor) -> None:
+            self.put(part, Points.of(centroids[part], center, precision))
+
+        workers.map(work, torch.split(rows, ENCODE_ROWS[rows.device.type]))
 
     def take(self, where: Tensor | slice) -> "Points":
         """Some of the rows."""

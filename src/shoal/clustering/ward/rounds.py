@@ -2,7 +2,9 @@
 
 Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Pairs are ordered by
 (D, lower slot, higher slot); each cluster takes its first pair in that strict order (the lowest slot among equals),
-hence the first pair of all is always mutual and every round merges, whatever is tied.
+hence the first pair of all is always mutual and every round merges, whatever is tied. Where three clusters are equally
+far from each other, a union may come out a rounding nearer to a third cluster than its parts were: the union, whose
+nearest is always found anew, tells it so.
 
 M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its smallest leaf.
 """
@@ -14,7 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Margins
-from shoal.clustering.ward.lists import Decision, Lists, Pairs, join, settle
+from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, join, settle
 from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.ward.table import Table
 from shoal.clustering.ward.workers import Workers
@@ -22,7 +24,7 @@ from shoal.clustering.ward.workers import Workers
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""
 
-FEW = {"cpu": 2048, "cuda": 16384}
+FEW = {"cpu": 2560, "cuda": 1 << 15}
 """With no more clusters than this, a table of all their heights costs less than lists and scans."""
 
 SCAN_COLUMNS = 1500
@@ -81,11 +83,14 @@ class Rounds:
         self.n_rounds += 1
         stale = self._stale(pairs)
         is_few = self.n_live <= self.n_tabled
-        rows = torch.cat([pairs.kept, stale]) if is_few else self._renew(pairs, stale)
+        fresh = torch.cat([pairs.kept, stale])
+        rows = fresh if is_few else self._renew(pairs, stale)
         if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
-            rows = self._renumber(rows)
+            number = self._renumber()
+            rows, fresh = number[rows], number[fresh]
         if self.n_live > 1:
             self._find(rows, lambda n_rows: None)
+            self._tell(fresh)
         return made
 
     def _mutual(self) -> Pairs:
@@ -169,6 +174,15 @@ class Rounds:
         self.n_scans += len(rows)
         self.scanner.scan(rows, self.n_rounds, accept)
 
+    def _tell(self, fresh: Tensor) -> None:
+        """Make each cluster just decided on the nearest of its nearest, where it comes before that one's own."""
+        decision = self.decision
+        told, distance = decision.nearest[fresh], decision.distance[fresh]
+        least = decision.distance.scatter_reduce(0, told, distance, "amin")
+        first = torch.where(least == decision.distance, decision.nearest, LAST)
+        first.scatter_reduce_(0, told, torch.where(distance == least[told], fresh, LAST), "amin")
+        decision.nearest, decision.distance = first, least
+
     def _current(self, rows: Tensor) -> Lists:
         lists = self.lists.take(rows)
         lists.index = self.parent[lists.index]
@@ -177,8 +191,8 @@ class Rounds:
     def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
         return torch.split(rows, CHUNK_ROWS[rows.device.type])
 
-    def _renumber(self, rows: Tensor) -> Tensor:
-        """Close the gaps that dead slots left, keeping the order; returns `rows` by their new numbers."""
+    def _renumber(self) -> Tensor:
+        """Close the gaps that dead slots left, keeping the order; returns the new number of every slot."""
         live = self.is_live.nonzero()[:, 0]
         number = (self.is_live.cumsum(0) - 1)[self.parent]
         self.geometry.keep(live)
@@ -192,4 +206,4 @@ class Rounds:
         self.decision.nearest = number[self.decision.nearest]
         self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
         self.parent = torch.arange(len(live), device=live.device)
-        return number[rows]
+        return number

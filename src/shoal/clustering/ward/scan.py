@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward import triton_scan
-from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, weight
+from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
 from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points, top
@@ -34,9 +34,6 @@ FUSED_ELEMENTS = 1 << 12
 
 MIN_ROWS = 64
 """Rows that a worker is given at least."""
-
-UNDERFLOW = 2.0**-120
-"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
 
 Accept = Callable[[Tensor, Lists, Decision], None]
 """Takes rows, their lists and their certain nearest."""
@@ -135,10 +132,7 @@ class Scanner:
         return rows[is_open]
 
     def _encode(self, rows: Tensor) -> None:
-        def work(part: Tensor) -> None:
-            self.points.put(part, Points.of(self.geometry.centroids[part], self.center, self.precisions[0]))
-
-        self.workers.map(work, torch.split(rows, ENCODE_ROWS[rows.device.type]))
+        self.points.renew(rows, self.geometry.centroids, self.center, self.precisions[0], self.workers)
 
     def _points(self, where: Tensor | slice, precision: Precision) -> Points:
         if precision is self.precisions[0]:
@@ -211,9 +205,7 @@ class Scanner:
 
     def _error(self, half: Tensor, other: Tensor, precision: Precision) -> Tensor:
         """E: how far the squared distance of two points may be off in a product of `precision`."""
-        n_columns = self.geometry.centroids.shape[1]
-        magnitude = 2 * (half * other).sqrt() + half + other
-        return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * UNDERFLOW
+        return product_error(half, other, self.geometry.centroids.shape[1], precision)
 
     def _exhaust(self, rows: Tensor, decision: Decision, n_rounds: int) -> None:
         """Measure, for each uncertain row, every cluster that float64 products cannot rule out."""

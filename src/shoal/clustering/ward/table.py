@@ -1,114 +1,182 @@
 """Few clusters: a table of all their heights, kept up to date through merges, instead of lists and scans.
 
-An entry is computed in float64 by a matrix product and stays true until one of its two clusters merges. As in a scan
+An entry is computed in float32 by a matrix product and stays true until one of its two clusters merges. As in a scan
 (`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
-of its row, and where it is not, every cluster that the entries do not rule out is measured. So the tree is the one that
-lists and scans give, bit for bit.
+of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
+row's heights are first computed again in float64, and where it happens to many rows, the whole table is. So the tree is
+the one that lists and scans give, bit for bit.
 
-M slots, of which some are dead until they are renumbered; R rows at work.
+M slots, of which some are dead until they are renumbered; R rows at work; C columns.
 """
 
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import FLOAT64, Margins, lower, weight
+from shoal.clustering.ward.bounds import FLOAT32, FLOAT64, Margins, Precision, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import LAST, Decision
-from shoal.clustering.ward.points import Points
+from shoal.clustering.ward.points import MatmulPrecision, Points
 from shoal.clustering.ward.workers import Workers
 
-TABLE_BYTES = 32
-"""Memory per pair of clusters: the table and what building it takes."""
+TABLE_BYTES = {"cpu": 10, "cuda": 16}
+"""Memory per pair of clusters, in float64: the table and the rows at work."""
 
-CHUNK_ROWS = {"cpu": 1 << 8, "cuda": 1 << 18}
-"""Rows of the table at work at once, for each worker."""
+FILL_ROWS = {"cpu": 1 << 8, "cuda": 1 << 13}
+"""Rows of the table computed at once, for each worker."""
+
+FIND_ROWS = {"cpu": 1 << 6, "cuda": 1 << 12}
+"""Rows searched at once, for each worker: on the CPU they stay in the cache."""
+
+MANY = 64
+"""Rivals of a row that cost as much to measure as its heights in float64."""
+
+UNSURE_SHARE = 0.25
+"""A float32 table that leaves more than this share of its rows open is computed again in float64."""
 
 
 class Table:
-    """Heights of all pairs of live clusters: (M, M), inf on the diagonal and for the dead."""
+    """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
 
     def __init__(self, geometry: Geometry, margins: Margins, workers: Workers) -> None:
         self.geometry, self.margins, self.workers = geometry, margins, workers
         self.center = geometry.centroids.mean(0)
-        self.points = Points.of(geometry.centroids, self.center, FLOAT64)
-        self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=geometry.sizes.device)
-        self.heights = self._all_heights(torch.arange(len(self.is_live), device=self.is_live.device))
+        self.dead = torch.zeros_like(geometry.sizes, dtype=torch.float32)
+        self.points: dict[Precision, Points] = {}
+        self.heights = torch.empty(0, 0)
+        self._fill(FLOAT32)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
-        """Compute the rows of merged clusters anew and drop the absorbed ones."""
-        self.is_live[gone] = False
-        self.heights[gone] = torch.inf
-        self.heights[:, gone] = torch.inf
-        fresh = Points.of(self.geometry.centroids[kept], self.center, FLOAT64)
-        self.points.points[kept], self.points.half[kept], self.points.reach[kept] = (
-            fresh.points,
-            fresh.half,
-            fresh.reach,
-        )
-        rows = self._all_heights(kept)  # (R, M)
-        self.heights[kept] = rows
-        self.heights[:, kept] = rows.T
+        """Compute the rows and columns of merged clusters anew and drop the absorbed ones."""
+        self.dead[gone] = torch.inf
+        for precision, points in self.points.items():
+            points.renew(kept, self.geometry.centroids, self.center, precision, self.workers)
+
+        def renew_rows(part: Tensor) -> None:
+            self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
+
+        with MatmulPrecision(self.precision):
+            self.workers.map(renew_rows, torch.split(kept, FILL_ROWS[kept.device.type]))
+        self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
+        self._measure_most()
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
-        self.heights = self.heights[slots][:, slots]
-        self.points, self.is_live = self.points.take(slots), self.is_live[slots]
+        n = len(slots)
+        step = FILL_ROWS[slots.device.type]
+        for start in range(0, n, step):  # rows move to the front, so none is overwritten before it is read
+            rows = self.heights.index_select(0, slots[start : start + step]).index_select(1, slots)
+            self.heights[start : start + len(rows), :n] = rows
+        self.heights = self.heights[:n, :n]
+        self.dead = self.dead[slots]
+        self.points = {precision: points.take(slots) for precision, points in self.points.items()}
 
     def nearest(self, rows: Tensor) -> Decision:
         """The certain nearest cluster of each row, the lowest slot among equals."""
-        parts = self.workers.map(self._nearest, self._chunks(rows))
+        decision = self._decided(rows)
+        n_unsure = int((~decision.is_certain).sum())
+        if self.precision is FLOAT32 and n_unsure > max(MANY, UNSURE_SHARE * len(rows)):
+            self._fill(FLOAT64)
+            decision = self._decided(rows)
+        for precision in (self.precision, FLOAT64):
+            unsure = (~decision.is_certain).nonzero()[:, 0]
+            if not len(unsure):
+                break
+            self._add_points(precision)
+            for part in torch.split(unsure, FIND_ROWS[rows.device.type]):
+                decision.put(part, self._compare(rows[part], decision.take(part), precision))
+        return decision
+
+    def _decided(self, rows: Tensor) -> Decision:
+        parts = self.workers.map(self._nearest, torch.split(rows, FIND_ROWS[rows.device.type]))
         return Decision(*(torch.cat([getattr(part, name) for part in parts]) for name in Decision.__slots__))
 
     def _nearest(self, rows: Tensor) -> Decision:
-        two = self.heights[rows].topk(2, 1, largest=False)
-        first = two.indices[:, 0]
+        heights = self.heights.index_select(0, rows).add_(self.dead)
+        first = heights.min(1).indices
+        second = heights.scatter_(1, first[:, None], torch.inf).amin(1).double()
         distance = self.geometry.distances(rows, first)
-        is_certain = self.margins.certain(distance, self._low_of_rest(rows, two.values[:, 1]), self._sizes(rows), 0)
-        decision = Decision(first, distance, torch.ones_like(is_certain))
-        unsure = (~is_certain).nonzero()[:, 0]
-        if len(unsure):
-            decision.put(unsure, self._compare(rows[unsure], distance[unsure]))
-        return decision
+        size, half, reach = self.most
+        low = self._low(rows, second, size, half, reach, self.precision)
+        return Decision(first, distance, self.margins.certain(distance, low, self.geometry.sizes[rows], 0))
 
-    def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(rows, CHUNK_ROWS[rows.device.type])
-
-    def _all_heights(self, rows: Tensor) -> Tensor:
-        return torch.cat(self.workers.map(self._heights, self._chunks(rows)))
-
-    def _heights(self, rows: Tensor) -> Tensor:
-        """(R, M) heights of some rows with everyone: 2·weight·(|p|²/2 + |q|²/2 - p·q)."""
-        half = self.points.half
-        found = torch.addmm(half[rows, None] + half, self.points.points[rows], self.points.points.T, alpha=-1)
-        found.mul_(weight(self.geometry.sizes[rows, None], self.geometry.sizes)).mul_(2)
-        found[:, ~self.is_live] = torch.inf
-        found[torch.arange(len(rows), device=rows.device), rows] = torch.inf
-        return found
-
-    def _low_of_rest(self, rows: Tensor, second: Tensor) -> Tensor:
-        """(R,) a low of everyone but the first: the largest weight, error and reach serve for all."""
-        half, reach = self.points.half[self.is_live].max(), self.points.reach[self.is_live].max()
-        return self._low(rows, second, self.geometry.sizes[self.is_live].max(), half, reach)
-
-    def _low(self, rows: Tensor, height: Tensor, sizes: Tensor, half: Tensor, reach: Tensor) -> Tensor:
-        shape = (len(rows),) + (1,) * (height.ndim - 1)
-        own_half, own_reach = self.points.half[rows].view(shape), self.points.reach[rows].view(shape)
-        magnitude = 2 * (own_half * half).sqrt() + own_half + half
-        error = 2.0001 * FLOAT64.gamma(self.geometry.centroids.shape[1]) * magnitude
-        least = height * (1 - 16 * FLOAT64.unit)
-        low = lower(least, weight(self._sizes(rows).view(shape), sizes), error, own_reach + reach)
-        return torch.where(torch.isinf(height), torch.inf, low)
-
-    def _compare(self, rows: Tensor, distance: Tensor) -> Decision:
-        """Measure, for each row, every cluster whose entry does not put it beyond `distance`."""
-        low = self._low(rows, self.heights[rows], self.geometry.sizes, self.points.half, self.points.reach)  # (R, M)
-        is_out = self.margins.certain(distance[:, None], low, self._sizes(rows)[:, None], 0)
-        row, other = (~is_out).nonzero(as_tuple=True)
+    def _compare(self, rows: Tensor, decision: Decision, precision: Precision) -> Decision:
+        """Measure every cluster whose height does not put it beyond the one decided on, unless there are many."""
+        everyone = slice(0, len(self.dead))
+        is_tabled = precision is self.precision
+        heights = self.heights[rows] + self.dead if is_tabled else self._heights(rows, everyone, precision)
+        points, sizes = self.points[precision], self.geometry.sizes
+        low = self._low(rows, heights.double(), sizes, points.half, points.reach, precision)  # (R, M)
+        is_rival = ~self.margins.certain(decision.distance[:, None], low, sizes[rows, None], 0)
+        is_done = (is_rival.sum(1) <= MANY) | (precision is FLOAT64)
+        row, other = (is_rival & is_done[:, None]).nonzero(as_tuple=True)
         measured = self.geometry.distances(rows[row], other)
-        least = torch.full_like(distance, torch.inf).scatter_reduce(0, row, measured, "amin")
+        least = torch.full_like(decision.distance, torch.inf).scatter_reduce(0, row, measured, "amin")
         ties = torch.where(measured == least[row], other, LAST)
         nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
-        return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool))
+        return Decision(
+            torch.where(is_done, nearest, decision.nearest), torch.where(is_done, least, decision.distance), is_done
+        )
 
-    def _sizes(self, rows: Tensor) -> Tensor:
-        return self.geometry.sizes[rows]
+    def _fill(self, precision: Precision) -> None:
+        """Compute the whole table."""
+        self.precision, n = precision, len(self.dead)
+        self._add_points(precision)
+        self.heights = torch.empty(0, 0)  # the old one's memory is needed
+        self.heights = torch.empty(n, n, dtype=precision.dtype, device=self.dead.device)
+        with MatmulPrecision(precision):
+            self.workers.map(self._fill_rows, self._starts())
+        self._measure_most()
+
+    def _fill_rows(self, start: int) -> None:
+        """Compute some rows from the diagonal on, and with them their columns."""
+        stop = min(start + FILL_ROWS[self.dead.device.type], len(self.dead))
+        rows = torch.arange(start, stop, device=self.dead.device)
+        block = self._heights(rows, slice(start, len(self.dead)), self.precision)
+        self.heights[start:stop, start:] = block
+        self.heights[stop:, start:stop] = block[:, stop - start :].T
+
+    def _renew_columns(self, kept: Tensor, start: int) -> None:
+        """Copy the rows of merged clusters into the columns of some rows."""
+        stop = min(start + FILL_ROWS[kept.device.type], len(self.dead))
+        columns = self.heights[:, start:stop].index_select(0, kept).T.contiguous()  # (C, R)
+        own = kept[(kept >= start) & (kept < stop)]  # these rows are new, and are written what they hold:
+        columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
+        self.heights[start:stop].index_copy_(1, kept, columns)
+
+    def _heights(self, rows: Tensor, columns: slice, precision: Precision) -> Tensor:
+        """(R, C) heights 4s·(|p|²/2 + |q|²/2 - p·q) / (s/c + 1) in the format of the products."""
+        own, theirs, dtype = self.points[precision].take(rows), self.points[precision].take(columns), precision.dtype
+        sizes = self.geometry.sizes
+        half = own.half[:, None].to(dtype) + theirs.half.to(dtype)
+        found = half.addmm_(own.points, theirs.points.T, alpha=-1)
+        ratio = sizes[rows, None].to(dtype) * (1 / sizes[columns]).to(dtype)
+        found.div_(ratio.add_(1)).mul_(4 * sizes[rows, None].to(dtype)).add_(self.dead[columns])
+        found[torch.arange(len(rows), device=rows.device), rows - columns.start] = torch.inf
+        return found
+
+    def _low(
+        self, rows: Tensor, heights: Tensor, sizes: Tensor, half: Tensor, reach: Tensor, precision: Precision
+    ) -> Tensor:
+        """Lows of computed heights, (R,) or (R, M), with clusters of such size, half and reach."""
+        points = self.points[precision]
+        shape = (len(rows),) + (1,) * (heights.ndim - 1)
+        own_half, own_reach = points.half[rows].view(shape), points.reach[rows].view(shape)
+        error = product_error(own_half, half, self.geometry.centroids.shape[1], precision)
+        least = heights * (1 - 16 * precision.unit)
+        low = lower(least, weight(self.geometry.sizes[rows].view(shape), sizes), error, own_reach + reach)
+        return torch.where(torch.isinf(heights), torch.inf, low)
+
+    def _measure_most(self) -> None:
+        """The largest size, half and reach of the living, which serve for everyone but the first of a row."""
+        alive, points = self.dead == 0, self.points[self.precision]
+        self.most = self.geometry.sizes[alive].max(), points.half[alive].max(), points.reach[alive].max()
+
+    def _add_points(self, precision: Precision) -> None:
+        if precision not in self.points:
+            points = Points.blank(self.geometry.centroids, precision)
+            everyone = torch.arange(len(self.dead), device=self.dead.device)
+            points.renew(everyone, self.geometry.centroids, self.center, precision, self.workers)
+            self.points[precision] = points
+
+    def _starts(self) -> range:
+        return range(0, len(self.dead), FILL_ROWS[self.dead.device.type])
