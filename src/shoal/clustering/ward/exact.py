@@ -38,6 +38,16 @@ class Geometry:
             found[part] = halving_sum(left.mul_(left))
         return found * weight(self.sizes[rows], self.sizes[others])
 
+    def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
+        """D of some rows with all clusters of a slice: (R, C)."""
+        theirs = self.centroids[columns]
+        step = max(1, self._step // len(theirs))
+        found = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
+        for start in range(0, len(rows), step):
+            gap = self.centroids[rows[start : start + step], None] - theirs  # (r, C, D)
+            found[start : start + step] = halving_sum(gap.mul_(gap))
+        return found.mul_(weight(self.sizes[rows, None], self.sizes[columns]))
+
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
         a, b = self.sizes[kept, None], self.sizes[gone, None]

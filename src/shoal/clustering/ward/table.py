@@ -3,8 +3,9 @@
 An entry is computed in float32 by a matrix product and stays true until one of its two clusters merges. As in a scan
 (`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
 of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
-row's heights are first computed again in float64, and where it happens to many rows, the whole table is. So the tree is
-the one that lists and scans give, bit for bit.
+row's heights are first computed again in float64, and where it happens to many rows, the whole table is. The table is
+filled with D itself where ties have made it measure as many distances as it holds, and where so few clusters are left
+that a GPU only waits for its next kernel. So the tree is the one that lists and scans give, bit for bit.
 
 M slots, of which some are dead until they are renumbered; R rows at work; C columns.
 """
@@ -33,6 +34,9 @@ MANY = 64
 UNSURE_SHARE = 0.25
 """A float32 table that leaves more than this share of its rows open is computed again in float64."""
 
+FEW_EXACT = {"cpu": 0, "cuda": 2048}
+"""With no more clusters than this, computing D for all pairs costs less than deciding by heights."""
+
 
 class Table:
     """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
@@ -43,7 +47,7 @@ class Table:
         self.dead = torch.zeros_like(geometry.sizes, dtype=torch.float32)
         self.points: dict[Precision, Points] = {}
         self.heights = torch.empty(0, 0)
-        self._fill(FLOAT32)
+        self._fill(FLOAT32 if len(self.dead) > FEW_EXACT[self.dead.device.type] else None)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Compute the rows and columns of merged clusters anew and drop the absorbed ones."""
@@ -54,7 +58,7 @@ class Table:
         def renew_rows(part: Tensor) -> None:
             self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
 
-        with MatmulPrecision(self.precision):
+        with MatmulPrecision(self.precision or FLOAT64):
             self.workers.map(renew_rows, torch.split(kept, FILL_ROWS[kept.device.type]))
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_most()
@@ -69,10 +73,16 @@ class Table:
         self.heights = self.heights[:n, :n]
         self.dead = self.dead[slots]
         self.points = {precision: points.take(slots) for precision, points in self.points.items()}
+        if self.precision is not None and n <= FEW_EXACT[slots.device.type]:
+            self._fill(None)
 
     def nearest(self, rows: Tensor) -> Decision:
         """The certain nearest cluster of each row, the lowest slot among equals."""
+        if self.n_measured > self.heights.numel() / 2:
+            self._fill(None)
         decision = self._decided(rows)
+        if self.precision is None:
+            return decision
         n_unsure = int((~decision.is_certain).sum())
         if self.precision is FLOAT32 and n_unsure > max(MANY, UNSURE_SHARE * len(rows)):
             self._fill(FLOAT64)
@@ -87,10 +97,19 @@ class Table:
         return decision
 
     def _decided(self, rows: Tensor) -> Decision:
-        parts = self.workers.map(self._nearest, torch.split(rows, FIND_ROWS[rows.device.type]))
+        find = self._nearest if self.precision is not None else self._first
+        parts = self.workers.map(find, torch.split(rows, FIND_ROWS[rows.device.type]))
         return Decision(*(torch.cat([getattr(part, name) for part in parts]) for name in Decision.__slots__))
 
+    def _first(self, rows: Tensor) -> Decision:
+        heights = self.heights.index_select(0, rows).add_(self.dead)
+        distance = heights.amin(1)
+        slots = torch.arange(len(self.dead), device=rows.device)
+        nearest = torch.where(heights == distance[:, None], slots, LAST).amin(1)
+        return Decision(nearest, distance, torch.ones_like(rows, dtype=torch.bool))
+
     def _nearest(self, rows: Tensor) -> Decision:
+        assert self.precision is not None
         heights = self.heights.index_select(0, rows).add_(self.dead)
         first = heights.min(1).indices
         second = heights.scatter_(1, first[:, None], torch.inf).amin(1).double()
@@ -109,6 +128,7 @@ class Table:
         is_rival = ~self.margins.certain(decision.distance[:, None], low, sizes[rows, None], 0)
         is_done = (is_rival.sum(1) <= MANY) | (precision is FLOAT64)
         row, other = (is_rival & is_done[:, None]).nonzero(as_tuple=True)
+        self.n_measured += len(row)
         measured = self.geometry.distances(rows[row], other)
         least = torch.full_like(decision.distance, torch.inf).scatter_reduce(0, row, measured, "amin")
         ties = torch.where(measured == least[row], other, LAST)
@@ -117,13 +137,16 @@ class Table:
             torch.where(is_done, nearest, decision.nearest), torch.where(is_done, least, decision.distance), is_done
         )
 
-    def _fill(self, precision: Precision) -> None:
-        """Compute the whole table."""
-        self.precision, n = precision, len(self.dead)
-        self._add_points(precision)
+    def _fill(self, precision: Precision | None) -> None:
+        """Compute the whole table: heights by products of a precision, or D itself (None)."""
+        self.precision, self.n_measured, n = precision, 0, len(self.dead)
+        if precision is None:
+            self.points.clear()
+        else:
+            self._add_points(precision)
         self.heights = torch.empty(0, 0)  # the old one's memory is needed
-        self.heights = torch.empty(n, n, dtype=precision.dtype, device=self.dead.device)
-        with MatmulPrecision(precision):
+        self.heights = torch.empty(n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device)
+        with MatmulPrecision(precision or FLOAT64):
             self.workers.map(self._fill_rows, self._starts())
         self._measure_most()
 
@@ -143,16 +166,23 @@ class Table:
         columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
         self.heights[start:stop].index_copy_(1, kept, columns)
 
-    def _heights(self, rows: Tensor, columns: slice, precision: Precision) -> Tensor:
+    def _heights(self, rows: Tensor, columns: slice, precision: Precision | None) -> Tensor:
+        """(R, C) heights, inf for a row itself and the dead."""
+        if precision is None:
+            found = self.geometry.all_distances(rows, columns)
+        else:
+            found = self._products(rows, columns, precision)
+        found.add_(self.dead[columns])
+        return found.scatter_(1, (rows - columns.start)[:, None], torch.inf)
+
+    def _products(self, rows: Tensor, columns: slice, precision: Precision) -> Tensor:
         """(R, C) heights 4s·(|p|²/2 + |q|²/2 - p·q) / (s/c + 1) in the format of the products."""
         own, theirs, dtype = self.points[precision].take(rows), self.points[precision].take(columns), precision.dtype
         sizes = self.geometry.sizes
         half = own.half[:, None].to(dtype) + theirs.half.to(dtype)
         found = half.addmm_(own.points, theirs.points.T, alpha=-1)
         ratio = sizes[rows, None].to(dtype) * (1 / sizes[columns]).to(dtype)
-        found.div_(ratio.add_(1)).mul_(4 * sizes[rows, None].to(dtype)).add_(self.dead[columns])
-        found[torch.arange(len(rows), device=rows.device), rows - columns.start] = torch.inf
-        return found
+        return found.div_(ratio.add_(1)).mul_(4 * sizes[rows, None].to(dtype))
 
     def _low(
         self, rows: Tensor, heights: Tensor, sizes: Tensor, half: Tensor, reach: Tensor, precision: Precision
@@ -168,8 +198,12 @@ class Table:
 
     def _measure_most(self) -> None:
         """The largest size, half and reach of the living, which serve for everyone but the first of a row."""
+        if self.precision is None:
+            return
         alive, points = self.dead == 0, self.points[self.precision]
-        self.most = self.geometry.sizes[alive].max(), points.half[alive].max(), points.reach[alive].max()
+        measures = (self.geometry.sizes, points.half, points.reach)
+        size, half, reach = (torch.where(alive, measure, 0.0).max() for measure in measures)
+        self.most = size, half, reach
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:
