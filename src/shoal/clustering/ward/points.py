@@ -58,7 +58,7 @@ class Points:
         def work(part: Tensor) -> None:
             self.put(part, Points.of(centroids[part], center, precision))
 
-        workers.map(work, torch.split(rows, ENCODE_ROWS[rows.device.type]))
+        workers.map(work, torch.split(rows, workers.share(len(rows), ENCODE_ROWS[rows.device.type])))
 
     def take(self, where: Tensor | slice) -> "Points":
         """Some of the rows."""

@@ -11,6 +11,7 @@ M slots, of which some are dead until they are renumbered; a cluster's slot is i
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -142,10 +143,12 @@ class Rounds:
         def renew_stale(part: Tensor) -> Tensor:
             return self._settle(part, self._current(part), patience)
 
-        step = CHUNK_ROWS[stale.device.type]
-        parts = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
+        step = self.workers.share(len(pairs.kept), CHUNK_ROWS[stale.device.type])
+        merged = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
         # Chunks do not meet: each reads and writes the lists of its own rows alone.
-        return torch.cat([*self.workers.map(renew_merged, parts), *self.workers.map(renew_stale, self._chunks(stale))])
+        tasks = [partial(renew_merged, part) for part in merged]
+        tasks += [partial(renew_stale, part) for part in self._chunks(stale)]
+        return torch.cat(self.workers.map(lambda task: task(), tasks))
 
     def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
@@ -189,7 +192,7 @@ class Rounds:
         return lists
 
     def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(rows, CHUNK_ROWS[rows.device.type])
+        return torch.split(rows, self.workers.share(len(rows), CHUNK_ROWS[rows.device.type]))
 
     def _renumber(self) -> Tensor:
         """Close the gaps that dead slots left, keeping the order; returns the new number of every slot."""

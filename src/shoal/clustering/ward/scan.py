@@ -32,9 +32,6 @@ ELEMENT_BYTES = 24
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
 
-MIN_ROWS = 64
-"""Rows that a worker is given at least."""
-
 Accept = Callable[[Tensor, Lists, Decision], None]
 """Takes rows, their lists and their certain nearest."""
 
@@ -114,8 +111,7 @@ class Scanner:
         per_row = min(self.width, len(self.is_live))
         if precision is TENSOR_BFLOAT16:
             per_row = min(per_row, FUSED_ELEMENTS)
-        share = max(MIN_ROWS, -(-n_rows // self.workers.n))
-        return max(1, min(share, self.n_elements // (self.workers.n * per_row)))
+        return self.workers.share(n_rows, self.n_elements // (self.workers.n * per_row))
 
     def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
         lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)

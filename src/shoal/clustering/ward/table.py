@@ -59,7 +59,7 @@ class Table:
             self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
 
         with MatmulPrecision(self.precision or FLOAT64):
-            self.workers.map(renew_rows, torch.split(kept, FILL_ROWS[kept.device.type]))
+            self.workers.map(renew_rows, torch.split(kept, self.workers.share(len(kept), FILL_ROWS[kept.device.type])))
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_most()
 

@@ -15,6 +15,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+MIN_ROWS = 64
+"""Rows that a worker is given at least."""
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -38,6 +41,10 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             torch.set_num_threads(self.n_threads)
+
+    def share(self, n_rows: int, at_most: int) -> int:
+        """Rows of a chunk, so that every worker has one where there are enough rows."""
+        return max(1, min(at_most, max(MIN_ROWS, -(-n_rows // self.n))))
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results of `work` for every item, in order; one item is done by the caller."""
