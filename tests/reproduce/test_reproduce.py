@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -264,15 +265,49 @@ def test_folders_are_looked_at_before_the_first_training(run, tmp_path, stand_in
     assert asked == {(dataset, part) for dataset in roots for part in parts}
 
 
-def test_tokens_shared_between_runners_give_the_same_numbers(tmp_path, stand_in):
+def test_runners_that_share_a_folder_decode_and_run_the_trunk_once_and_find_the_same(tmp_path, stand_in, monkeypatch):
     options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
     cells = [cell for cell in cells_of(get_experiment("1"), ["cub"], [0], options) if cell.method == "cms"]
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    found = []
-    for out, folder in (("alone", None), ("first", shared), ("second", shared)):
+    (tmp_path / "shared").mkdir()
+    found, made = {}, {}
+    for out, folder in (("alone", None), ("first", tmp_path / "shared"), ("second", tmp_path / "shared")):
+        made[out] = counted(monkeypatch, "load_pixels", "cache_tokens", "pool_views")
         runner = Runner({"cub": Path("nowhere")}, tmp_path / out, device=torch.device("cpu"), shared=folder)
-        found.append([result["accuracy"] for result in runner.run_cells(cells).values()])
+        found[out] = [result["accuracy"] for result in runner.run_cells(cells).values()]
         runner.close()
-        assert len(list(shared.iterdir())) == (0 if folder is None else 2), "tokens of the images and of their views"
-    assert found[0] == found[1] == found[2]
+        monkeypatch.undo()
+    assert found["alone"] == found["first"] == found["second"]
+    assert made["alone"] == made["first"] == {"load_pixels": 1, "cache_tokens": 1, "pool_views": 1}
+    assert made["second"] == {}
+
+
+def counted(monkeypatch, *names):
+    """How often these functions of the stage are called from now on."""
+    calls = Counter()
+
+    def counting(name, original):
+        def call(*args, **kwargs):
+            calls[name] += 1
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(stage, name, counting(name, getattr(stage, name)))
+    return calls
+
+
+def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(tmp_path, monkeypatch):
+    original = stage.load_pixels
+
+    def without_the_first(collection, size, **options):
+        found = original(collection, size, **options)
+        return replace(found, rows=found.rows[1:], names=found.names[1:], index=found.index[1:])
+
+    monkeypatch.setattr(stage, "load_pixels", without_the_first)
+    arguments = {"device": torch.device("cpu"), "input_size": 14, "scratch": tmp_path}
+    alone = stage.Stage("cub", tmp_path, **arguments).train
+    for images in [stage.Stage("cub", tmp_path, shared=tmp_path, **arguments).train for _ in range(2)]:
+        assert images.n_skipped == alone.n_skipped == 1
+        assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
+        assert np.array_equal(images.truth, alone.truth)

@@ -5,7 +5,6 @@ for `selection.py`.
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.benchmarks import Part, read_benchmark
+from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import CROP_RATIO, ImageRows, Progress
+from shoal.files import atomic_file
 from shoal.methods.method import Task
 from shoal.reproduce.experiment import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
@@ -52,7 +54,8 @@ class Images:
 class Stage:
     """A dataset on a device. Parts are read when they are first asked for; one set of tokens is kept at a time.
 
-    In the folder `shared`, where there is one, tokens are kept for other processes with the same dataset.
+    In the folder `shared`, where there is one, pixels and tokens are kept for other processes with the same images: it
+    must be one that nobody with other images has used.
     """
 
     def __init__(
@@ -180,25 +183,40 @@ class Stage:
         if self.shared is None:
             return make()
         name = hashlib.sha256(repr((self.dataset, self.pixel_size, *key)).encode()).hexdigest()[:16]
-        file = self.shared / f"{name}.npy"
+        file = self.shared / f"{self.dataset}-tokens-{name}.npy"
         if file.exists():
             return torch.from_numpy(np.load(file)).to(self.device)
         made = make()
-        part = file.with_suffix(f".{os.getpid()}.npy")
-        np.save(part, made.cpu().numpy() if isinstance(made, torch.Tensor) else made)
-        part.rename(file)
+        _save(file, made.cpu().numpy() if isinstance(made, torch.Tensor) else made)
         return made
+
+    def _pixels(self, part: Part, collection: Collection) -> tuple[ImageRows, Ints]:
+        """All images that can be decoded, and their rows in the collection; from the shared folder where they are."""
+        if self.shared is None:
+            found = load_pixels(collection, self.pixel_size, progress=self.progress)
+            return found[:], found.index
+        file = self.shared / f"{self.dataset}-{part}-{self.pixel_size}.npy"
+        rows = file.with_suffix(".rows.npy")
+        if not file.exists():
+            found = load_pixels(collection, self.pixel_size, progress=self.progress)
+            _save(rows, found.index)
+            _save(file, found[:])  # the last: where it is, so is the other
+        return np.load(file, mmap_mode="r"), np.load(rows)
 
     def _read(self, part: Part) -> Images:
         benchmark = read_benchmark(self.dataset, self.root, part=part)
-        found = load_pixels(benchmark.collection, self.pixel_size, progress=self.progress)
-        kept = found.index
+        pixels, kept = self._pixels(part, benchmark.collection)
         return Images(
-            pixels=resident(found[:], self.device),
+            pixels=resident(pixels, self.device),
             labels=benchmark.collection.labels[kept],
             truth=benchmark.truth.labels[kept],
             is_known=benchmark.truth.is_known[kept],
             n_classes=benchmark.n_clusters,
-            n_skipped=len(found.skipped),
+            n_skipped=len(benchmark.collection) - len(kept),
             notes=benchmark.collection.notes,
         )
+
+
+def _save(file: Path, array: NDArray[Any]) -> None:
+    with atomic_file(file) as opened:
+        np.save(opened, array)
