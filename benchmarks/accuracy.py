@@ -172,7 +172,7 @@ def _wanted(chosen: argparse.Namespace) -> list[Cell]:
     """All cells of the chosen datasets, the most important first."""
     options = _options(chosen)
     wanted = [step for step in steps(tuple(chosen.seeds)) if step.dataset in chosen.datasets]
-    return [cell for step in wanted for cell in _cells(step, options[step.dataset])]
+    return [cell for step in wanted for cell in _cells(step, options[step.dataset], chosen.tables)]
 
 
 def _options(chosen: argparse.Namespace) -> dict[str, Options]:
@@ -211,10 +211,9 @@ def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: 
     )
 
 
-def _cells(step: Step, options: Options) -> list[Cell]:
-    return [
-        cell for table in step.tables for cell in cells_of(get_experiment(table), [step.dataset], step.seeds, options)
-    ]
+def _cells(step: Step, options: Options, only: list[str] | None) -> list[Cell]:
+    tables = [table for table in step.tables if only is None or table in only]
+    return [cell for table in tables for cell in cells_of(get_experiment(table), [step.dataset], step.seeds, options)]
 
 
 def _tables(chosen: argparse.Namespace, device: torch.device) -> list[str]:
@@ -222,13 +221,18 @@ def _tables(chosen: argparse.Namespace, device: torch.device) -> list[str]:
     texts = []
     for name, options in _options(chosen).items():
         runner = Runner({name: chosen.data}, chosen.out / name, device=device, until=0.0)
-        for table in SHOWN[name] if name in chosen.datasets else ():
+        for table in _shown(name, chosen):
             is_main = name == "cub" and table in ALL_SEEDS
             seeds = chosen.seeds if is_main else chosen.seeds[:1]
             found = reproduce_with(runner, get_experiment(table), seeds, options)
             if any(record["ours"] is not None for record in found.records):
                 texts.append(found.text)
     return texts
+
+
+def _shown(name: str, chosen: argparse.Namespace) -> list[str]:
+    tables = SHOWN[name] if name in chosen.datasets else ()
+    return [table for table in tables if chosen.tables is None or table in chosen.tables]
 
 
 def _note_call(chosen: argparse.Namespace, device: torch.device, minutes: float) -> None:
@@ -257,9 +261,9 @@ def _commit() -> str:
 
 def _summary(texts: list[str], chosen: argparse.Namespace) -> str:
     cells = [json.loads(file.read_text()) for file in sorted(chosen.out.glob("*/cells/*.json"))]
-    few = [] if chosen.per_class is None else [f"**{chosen.per_class} images per class: a rehearsal, no result.**", ""]
+    few = "drawings" if chosen.rehearse else f"{chosen.per_class} images per class" if chosen.per_class else None
     lines = [
-        *few,
+        *([] if few is None else [f"**{few.capitalize()}: a rehearsal, no result.**", ""]),
         *(chosen.out / "calls.md").read_text().splitlines(),
         "",
         *texts,
@@ -310,6 +314,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=13.0, help="no training is begun that would end later")
     parser.add_argument("--encoder", default="efficientnet-lite2")
     parser.add_argument("--datasets", nargs="+", default=["cub", "cifar100"], choices=["cub", "cifar100"])
+    parser.add_argument("--tables", nargs="+", default=None, metavar="TABLE", help="only these, as in --tables 1 4")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--cifar-epochs", type=int, default=8)
