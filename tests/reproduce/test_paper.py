@@ -33,6 +33,43 @@ def test_all_lies_between_known_and_novel_but_for_the_misprint():
     assert "6" in MISPRINTS
 
 
+LABELED = {"cifar100": 20_000 / 50_000, "imagenet100": 31_900 / 127_115, "cub": 1_498 / 5_994}
+"""The share of labeled images among all."""
+KNOWN = {"cifar100": 20_000 / 30_000, "imagenet100": 31_900 / 95_300, "cub": 1_499 / 4_496, "cars": 2_024 / 6_120}
+"""The share of known classes among the unlabeled images."""
+
+
+def misfits(table, shares, within):
+    """Printed numbers whose first is not the mean of the other two."""
+    return [
+        (row, dataset)
+        for row, datasets in PAPER[table].items()
+        for dataset, (first, second, third) in datasets.items()
+        if dataset in shares and abs(shares[dataset] * second + (1 - shares[dataset]) * third - first) > within
+    ]
+
+
+def test_table_8_divides_images_into_labeled_and_unlabeled_whatever_its_heading_says():
+    """With the weights of known and novel images none of the rows of the GCD setup would fit."""
+    assert misfits("8", LABELED, 0.1) == [("GCD setup", "cub")]
+    assert LABELED["cub"] * 98.5 + (1 - LABELED["cub"]) * 64.0 == pytest.approx(72.6, abs=0.05)
+    of_classes = {"cifar100": 0.8, "imagenet100": 0.5, "cub": 0.5}
+    assert [misfit for misfit in misfits("8", of_classes, 1.0) if misfit[0] == "GCD setup"] == [
+        ("GCD setup", dataset) for dataset in of_classes
+    ]
+    assert "labeled and unlabeled" in MISPRINTS["8"][0]
+
+
+def test_all_is_the_mean_over_unlabeled_images_but_for_the_noted_rows():
+    """Shares of known images are rounded, and so are the numbers: half a point is allowed."""
+    found = {table: misfits(table, KNOWN, 0.45) for table in ("1", "4", "5", "6", "9", "10", "11", "12", "13")}
+    assert {row.split(",")[0] for row, _ in found.pop("1")} == {"DCCL", "GPC"}
+    assert found.pop("6") == [("random, mean", "imagenet100")]
+    assert found.pop("9") == [("z", "cub")]
+    assert not any(found.values())
+    assert {"1", "6", "9"} <= MISPRINTS.keys()
+
+
 def test_what_is_printed_more_than_once_is_the_same_everywhere():
     """The full method stands in eight tables; with the columns of table 10 put right all agree."""
     main = PAPER["1"]["CMS, K given"]

@@ -13,7 +13,7 @@ from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "accuracy": ("All", "Known", "Novel"),
-    "recall": ("All", "Known", "Novel"),
+    "recall": ("All", "Labeled", "Unlabeled"),
     "all": ("All",),
     "n_clusters": ("K", "Err %"),
 }
@@ -217,8 +217,7 @@ def _entries(measure: str, found: list[Mapping[str, Any]], paper: tuple[float | 
 def _values(measure: str, result: Mapping[str, Any]) -> list[float]:
     if measure == "n_clusters":
         return [float(result["n_clusters"]), result["n_clusters_error"]]
-    names = ("all",) if measure == "all" else ("all", "known", "novel")
-    return [result["recall" if measure == "recall" else "accuracy"][name] for name in names]
+    return [result["recall" if measure == "recall" else "accuracy"][name.lower()] for name in COLUMNS[measure]]
 
 
 def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
