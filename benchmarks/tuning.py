@@ -9,8 +9,8 @@ The file of trials is a list of {method: cms, loss.temperature: 0.1, …}; what 
 last snapshot is judged. A trial that names training.snapshot sets a fifth of the labels left aside from the loss, as
 `shoal reproduce` does, so that 'best', chosen by these with K estimated, and 'last' can be compared.
 
-A small network leaves a large GPU waiting for the next kernel, so --workers processes share it. Trials of one tail and
-seed share the trunk's tokens of all images and of a pool of views. Finished trials are kept in --out and not run again.
+A small network leaves a large GPU waiting for the next kernel, so --workers processes share it, and in --shared the
+decoded images and the trunk's tokens, as those of accuracy.py do. Finished trials are kept in --out and not run again.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import hashlib
 import json
 import queue
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,11 +39,14 @@ from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method, load_recipe
+from shoal.methods.cms import CmsSettings
+from shoal.methods.cms import cluster as shift_and_cut
 from shoal.methods.method import Task
+from shoal.reproduce.experiment import change_settings
 from shoal.reproduce.stage import Stage
-from shoal.settings import from_dict, to_dict
-from shoal.training.tokens import TokenCache, ViewPool, cache_tokens, pool_views
-from shoal.training.trainer import pool_generator
+
+Trial = dict[str, Any]
+"""A method, and the settings in which it differs from the default recipe, by dotted name."""
 
 NOVEL_SHARE, HIDDEN_SHARE, VALIDATION_SHARE = 1 / 3, 0.2, 0.2
 
@@ -76,44 +80,42 @@ def main() -> None:
     began = time.monotonic()
     device = choose_device(chosen.device)
     make_folder(chosen.out)
+    make_folder(chosen.shared)
     trials = [trial for trial in yaml.safe_load(chosen.trials.read_text()) if not _file(trial, chosen).exists()]
-    stage = Stage("cub", chosen.data, device=device, input_size=chosen.input_size, scratch=chosen.out)
-    pixels, labels, n_classes = stage.train.pixels, stage.train.labels, stage.train.n_classes
-    _say(f"{len(labels)} images read, {len(trials)} trials", began)
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for trial in trials:
-        groups.setdefault(_group(_settings(trial, chosen)), []).append(trial)
-    for group in groups.values():
-        shared = _share_tokens(pixels, _settings(group[0], chosen), device, chosen)
-        _say(f"tokens ready for {len(group)} trials", began)
-        _judge_frozen(shared, _settings(group[0], chosen), labels, n_classes, device, began)
-        context = mp.get_context("spawn")
-        waiting = context.Queue()
-        for trial in group:
-            waiting.put(trial)
-        n_workers = min(chosen.workers, len(group))
-        arguments = (waiting, shared, labels, n_classes, chosen, device.type, began)
-        workers = [context.Process(target=_work, args=arguments) for _ in range(n_workers)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+    with tempfile.TemporaryDirectory(dir=chosen.shared) as shared:
+        run_trials(trials, chosen, device, Path(shared), began)
     print(table(chosen.out))
 
 
-def _work(
-    waiting: Any,
-    shared: dict[str, Path],
-    labels: np.ndarray,
-    n_classes: int,
-    chosen: argparse.Namespace,
-    device_type: str,
-    began: float,
+def run_trials(
+    trials: list[Trial], chosen: argparse.Namespace, device: torch.device, shared: Path, began: float
 ) -> None:
-    device = torch.device(device_type)
+    """Run the trunk once for all, then let workers take trials, those with the same tokens after each other."""
+    stage = _stage(chosen, device, shared)
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(_tokens_key(_settings(trial, chosen)), []).append(trial)
+    for group in groups.values():
+        settings = _settings(group[0], chosen)
+        stage.pool(settings)
+        _judge_frozen(stage, settings, began)
+        _say(f"tokens ready for {len(group)} trials", began)
+    stage.close()
+    context = mp.get_context("spawn")
+    waiting = context.Queue()
+    for trial in (trial for group in groups.values() for trial in group):
+        waiting.put(trial)
+    arguments = (waiting, chosen, device.type, shared, began)
+    workers = [context.Process(target=_work, args=arguments) for _ in range(min(chosen.workers, len(trials)))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+
+
+def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Path, began: float) -> None:
     torch.set_num_threads(2)
-    tokens = {name: torch.from_numpy(np.load(file)).to(device) for name, file in shared.items()}
-    rows = np.zeros((len(labels), 8, 8, 3), dtype=np.uint8)  # every token is there already, so no pixel is looked at
+    stage = _stage(chosen, torch.device(device_type), shared)
     while True:
         try:
             trial = waiting.get(timeout=1)
@@ -123,25 +125,30 @@ def _work(
             _say(f"left out: {trial}", began)
             continue
         start = time.monotonic()
-        settings = _settings(trial, chosen)
-        judge = take_labels(labels, settings.training.seed)
-        is_chosen = "training.snapshot" in trial
-        task = Task(
-            pixels=rows,
-            labels=judge.labels,
-            validation=_set_aside(judge.labels, settings.training.seed) if is_chosen else None,
-            n_clusters=None if is_chosen else n_classes,
-            tokens=TokenCache(tokens["images"], 256),
-            pool=ViewPool(tokens["views"], settings.training.views.pool),
-        )
         try:
-            found = run_trial(task, trial.get("method", "cms"), settings, judge, n_classes, device)
+            found = judge_trial(trial, stage, _settings(trial, chosen))
         except Exception as error:  # one candidate that diverges must not end the others
             _say(f"failed: {trial}: {error}", began)
             continue
         found |= {"trial": trial, "seconds": round(time.monotonic() - start, 1)}
         write_text(_file(trial, chosen), json.dumps(found) + "\n")
         _say(f"{trial}: {found['tree']} {found['shifted']} {found['seconds']} s", began)
+
+
+def judge_trial(trial: Trial, stage: Stage, settings: Any) -> dict[str, Any]:
+    """Take labels away, run the method with what is left, and judge it on what was taken."""
+    images, seed = stage.train, settings.training.seed
+    judge = take_labels(images.labels, seed)
+    is_chosen = "training.snapshot" in trial
+    task = Task(
+        pixels=images.pixels,
+        labels=judge.labels,
+        validation=_set_aside(judge.labels, seed) if is_chosen else None,
+        n_clusters=None if is_chosen else images.n_classes,
+        tokens=stage.tokens(settings),
+        pool=stage.pool(settings),
+    )
+    return run_trial(task, trial.get("method", "cms"), settings, judge, images.n_classes, stage.device)
 
 
 def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:
@@ -159,22 +166,18 @@ def run_trial(
     last = learned.metrics[-1]
     found = {"tree": score(plain, judge), "shifted": score(own.clusters, judge), "n_shifts": own.n_shifts}
     if name != "cms":
-        from shoal.methods.cms import CmsSettings
-        from shoal.methods.cms import cluster as shift_and_cut
-
         other = shift_and_cut(learned, task.labels, CmsSettings(), n_clusters=n_classes, device=device)
         found |= {"algorithm1": score(other.clusters, judge)}
     return found | {"epoch": learned.epoch} | {key: last[key] for key in last if key.startswith("loss")}
 
 
-def _judge_frozen(
-    shared: dict[str, Path], settings: Any, labels: np.ndarray, n_classes: int, device: torch.device, began: float
-) -> None:
+def _judge_frozen(stage: Stage, settings: Any, began: float) -> None:
     """Say what the encoder is worth as it is, for the seed of these settings."""
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
-    tokens = TokenCache(torch.from_numpy(np.load(shared["images"])).to(device), 256)
-    features = tokens.embed(encoder.to(device), None)
-    judge = take_labels(labels, settings.training.seed)
+    tokens = stage.tokens(settings)
+    assert tokens is not None
+    features, n_classes, device = tokens.embed(encoder.to(stage.device), None), stage.train.n_classes, stage.device
+    judge = take_labels(stage.train.labels, settings.training.seed)
     plain = Tree(ward_linkage(features, device=device)).cut(n_classes)
     found = infer(features, judge.labels, n_classes, device=device)
     _say(f"frozen: tree {score(plain, judge)}, after {found.n_shifts} shifts {score(found.labels, judge)}", began)
@@ -211,39 +214,22 @@ def table(out: Path) -> str:
     return "\n".join([*head, *(line for _, line in sorted(lines))])
 
 
-def _settings(trial: dict[str, Any], chosen: argparse.Namespace) -> Any:
+def _settings(trial: Trial, chosen: argparse.Namespace) -> Any:
     method = trial.get("method", "cms")
     changes = {name: value for name, value in trial.items() if name != "method"}
     base = {"input_size": chosen.input_size, "training.epochs": chosen.epochs, "training.views.pool": chosen.pool}
-    plain = to_dict(load_recipe("default", method))
-    for name, value in (base | changes).items():
-        *folders, last = name.split(".")
-        place = plain
-        for folder in folders:
-            place = place[folder]
-        place[last] = value
-    return from_dict(get_method(method).settings, plain)
+    return change_settings(load_recipe("default", method), method, base | changes, where=f"trial {trial}")
 
 
-def _group(settings: Any) -> tuple[Any, ...]:
-    return (settings.n_tail_blocks, settings.training.views.pool, settings.training.views.jitter)
+def _stage(chosen: argparse.Namespace, device: torch.device, shared: Path) -> Stage:
+    return Stage("cub", chosen.data, device=device, input_size=chosen.input_size, scratch=chosen.out, shared=shared)
 
 
-def _share_tokens(pixels: Any, settings: Any, device: torch.device, chosen: argparse.Namespace) -> dict[str, Path]:
-    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
-    encoder = encoder.to(device)
-    views, generator = settings.training.views, pool_generator(0)
-    found = {
-        "images": cache_tokens(pixels, encoder, batch_size=512).tokens,
-        "views": pool_views(pixels, encoder, views, generator=generator, batch_size=512).tokens,
-    }
-    make_folder(chosen.scratch)
-    for name, tokens in found.items():
-        np.save(chosen.scratch / f"{name}.npy", tokens.cpu().numpy())
-    return {name: chosen.scratch / f"{name}.npy" for name in found}
+def _tokens_key(settings: Any) -> str:
+    return f"{settings.encoder} {settings.n_tail_blocks} {settings.training.views} {settings.training.seed}"
 
 
-def _file(trial: dict[str, Any], chosen: argparse.Namespace) -> Path:
+def _file(trial: Trial, chosen: argparse.Namespace) -> Path:
     text = json.dumps([trial, chosen.epochs, chosen.input_size, chosen.pool], sort_keys=True)
     return chosen.out / f"trial_{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
 
@@ -262,7 +248,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pool", type=int, default=32)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=8)
-    parser.add_argument("--scratch", type=Path, default=Path("/dev/shm/shoal-tuning"))
+    parser.add_argument("--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files")
     parser.add_argument("--device", default=None)
     return parser.parse_args()
 

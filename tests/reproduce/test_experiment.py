@@ -103,6 +103,13 @@ def test_a_change_with_a_methods_name_is_for_that_method_alone():
     assert cell_of("1", "GCD, K given", options=options).settings.loss.temperature == 1.0
 
 
+def test_a_change_of_what_a_method_does_not_have_is_passed_over_where_another_has_it():
+    options = Options(changes={"training.views.pool": 3})
+    assert cell_of("1", "CMS, K given", options=options).settings.training.views.pool == 3
+    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (Options(), options))
+    assert plain.key == changed.key
+
+
 def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
     cell = cell_of("1", "CMS, K given", options=Options(encoder="/models/vit", input_size=64))
     assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == ("/models/vit", 64, None)
@@ -112,6 +119,10 @@ def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
 def test_settings_that_cannot_be_used_are_refused():
     with pytest.raises(UsageError, match=r"cms on cub: .*unknown setting 'epoch'"):
         cell_of("1", "CMS, K given", options=Options(changes={"training.epoch": 5}))
+    with pytest.raises(UsageError, match=r"cms on cub: no method has a setting 'trainin\.epochs'"):
+        cell_of("1", "CMS, K given", options=Options(changes={"trainin.epochs": 5}))
+    with pytest.raises(UsageError, match=r"no method has a setting 'cms\.training\.epochs\.first'"):
+        cell_of("1", "CMS, K given", options=Options(changes={"cms.training.epochs.first": 5}))
     with pytest.raises(UsageError, match="validation_share"):
         replace(Options(), validation_share=1.0)
     with pytest.raises(UsageError, match="no protocol 'released'"):

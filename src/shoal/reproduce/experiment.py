@@ -184,23 +184,43 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
 def _settings(method: str, changes: Mapping[str, Any], dataset: str, encoder: str, options: Options) -> Any:
     """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
-    plain = to_dict(follow_protocol(recipe, "reference", method) if options.protocol == "reference" else recipe)
-    if plain["encoder"] != encoder and "n_tail_blocks" in plain:
-        plain["n_tail_blocks"] = None  # another network has other blocks: what its catalog entry says
-    plain |= {"encoder": encoder, "input_size": options.input_size}
-    for name, value in {**options.changes, **changes}.items():
-        first, *rest = name.split(".")
-        if first not in METHODS or first == method:
-            _put(plain, rest if first in METHODS else [first, *rest], value)
-    return from_dict(get_method(method).settings, plain, where=f"{method} on {dataset}")
+    if options.protocol == "reference":
+        recipe = follow_protocol(recipe, "reference", method)
+    first: dict[str, Any] = {"encoder": encoder, "input_size": options.input_size}
+    if recipe.encoder != encoder and hasattr(recipe, "n_tail_blocks"):
+        first["n_tail_blocks"] = None  # another network has other blocks: what its catalog entry says
+    return change_settings(recipe, method, {**first, **options.changes, **changes}, where=f"{method} on {dataset}")
 
 
-def _put(plain: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set a value by its path, unless the method has no such group of settings, as one that trains nothing."""
-    if len(path) == 1:
-        plain[path[0]] = value
-    elif path[0] in plain:
-        _put(plain[path[0]], path[1:], value)
+def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, where: str = "settings") -> Any:
+    """The settings of a method with other values, by dotted name; with a method's name in front, for it alone.
+
+    A group of settings that only other methods have is passed over: one that trains nothing has no `training`.
+    """
+    plain = to_dict(settings)
+    for name, value in changes.items():
+        path = name.split(".")
+        if path[0] in METHODS and path[0] != method:
+            continue
+        *groups, last = path[1:] if path[0] in METHODS else path
+        place = _group(plain, groups)
+        if place is not None:
+            place[last] = value
+        elif not any(_group(to_dict(get_method(other).settings()), groups) for other in METHODS):
+            raise UsageError(
+                f"{where}: no method has a setting {name!r}; name it as the recipes do, as in training.epochs"
+            )
+    return from_dict(get_method(method).settings, plain, where=where)
+
+
+def _group(plain: Any, groups: list[str]) -> dict[str, Any] | None:
+    """The dictionary at a path of groups; None where there is none."""
+    for group in groups:
+        plain = plain.get(group)
+        if not isinstance(plain, dict):
+            return None
+    found: dict[str, Any] = plain
+    return found
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -175,7 +175,7 @@ CMS, K estimated: 80.5 84.3 65.2 | 84.7 95.8 73.6 | 56.1 64.9 47.4 | 75.0 87.2 6
 
 MISPRINTS: dict[str, tuple[str, ...]] = {
     "1": (
-        "The quoted All of DCCL and GPC is up to 2 points from the mean of their Known and Novel over unlabeled images.",
+        "The quoted All of DCCL and GPC is up to 2 points off the mean of their Known and Novel over unlabeled images.",
     ),
     "3": (
         "The paper's error of DCCL on CUB (172 of 200) is printed 9, it is 14; on Cars (192 of 196) 0.02, it is 2.0.",
