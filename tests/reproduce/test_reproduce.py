@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import replace
@@ -46,8 +47,25 @@ def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in
     lines = list(csv.DictReader(io.StringIO((folder / f"{stem}.csv").read_text())))
     assert len(lines) == len(found.records)
     assert (folder / f"{stem}.md").read_text() == found.text
-    latex = (folder / f"{stem}.tex").read_text()
-    assert latex.count("\\\\\n") == len(rows) + 2
+    numbers = len(found.records) // len(rows)
+    check_latex((folder / f"{stem}.tex").read_text(), n_columns=1 + numbers, n_rows=len(rows))
+
+
+def check_latex(text, n_columns, n_rows):
+    """What a LaTeX compiler asks of a table: ASCII, closed braces, as many cells in each row as there are columns."""
+    lines = [line for line in text.splitlines() if not line.startswith("%")]
+    printed = "\n".join(lines)
+    assert printed.isascii()
+    assert printed.count("{") == printed.count("}")
+    assert printed.count("$") % 2 == 0
+    assert lines[0] == f"\\begin{{tabular}}{{l{'c' * (n_columns - 1)}}}"
+    assert [lines[1], lines[4], lines[-1]] == ["\\toprule", "\\midrule", "\\end{tabular}"]
+    body = lines[5 : lines.index("\\bottomrule")]
+    assert len(body) == n_rows
+    for line in [lines[3], *body]:
+        assert line.endswith(" \\\\")
+        assert line.count("&") == n_columns - 1
+        assert not re.search(r"(?<!\\)[%_#^~]", line)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -68,6 +86,14 @@ def test_the_papers_number_stands_beside_ours(run):
     assert f"{row['ours']:.1f} (68.2)" in found.text
     quoted = next(r for r in found.records if r["row"] == "SimGCD, K given" and r["column"] == "All")
     assert (quoted["ours"], quoted["paper"]) == (None, 60.3)
+
+
+def test_a_cell_says_which_split_and_how_many_images_it_was_made_with(run, folder, stand_in):
+    run("12")
+    for file in (folder / "cells").glob("*.json"):
+        found = json.loads(file.read_text())
+        assert found["split_sha256"] == stand_in.split.sha256
+        assert found["images"] == 120
 
 
 def test_finished_cells_are_not_run_again(run, monkeypatch):

@@ -37,6 +37,8 @@ def test_a_table_by_hand():
     assert "protocol 'paper'" in text
     assert "encoder efficientnet-lite2, training.epochs 40" in text
     assert "cites the table of α" in text
+    assert "0.35, CUB-200-2011: 1 of 2 seeds only." in table.notes
+    assert not any(note.startswith(("0.25,", "0.5,")) for note in table.notes)
 
 
 def test_latex_escapes_and_has_a_column_for_each_number():
@@ -63,6 +65,8 @@ def test_every_form_of_a_table_says_that_hidden_labels_chose():
         for text in (to_markdown(table), to_latex(table)):
             assert "snapshot and K chosen by HIDDEN labels" in text
             assert "set aside" not in text
+        printed = [line for line in to_latex(table).splitlines() if not line.startswith("%")]
+        assert "hidden labels choose snapshot and K" in printed[-2]
         assert all(line.endswith(",reference") for line in to_csv(table).splitlines()[1:])
 
 

@@ -139,6 +139,7 @@ class Runner:
             "seconds_clustering": round(time.monotonic() - began, 1),
             "images": len(stage.train.labels),
             "images_skipped": stage.train.n_skipped,
+            "split_sha256": stage.train.split_sha256,
             "notes": list(stage.train.notes),
             "device": _device_name(self.device),
             "torch": torch.__version__,

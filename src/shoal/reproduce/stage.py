@@ -49,6 +49,8 @@ class Images:
     """The true K, for protocols in which it is given."""
     n_skipped: int
     notes: tuple[str, ...]
+    split_sha256: str
+    """Checksum of the known/novel split that these labels follow."""
 
 
 class Stage:
@@ -214,6 +216,7 @@ class Stage:
             n_classes=benchmark.n_clusters,
             n_skipped=len(benchmark.collection) - len(kept),
             notes=benchmark.collection.notes,
+            split_sha256=benchmark.split.sha256,
         )
 
 

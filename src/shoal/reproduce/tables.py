@@ -19,6 +19,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
+_WARNING = "Ours: the released code's protocol, in which hidden labels choose snapshot and K."
+"""What a printed table of the protocol 'reference' must say."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
     """One number: ours over seeds, and the paper's."""
@@ -106,10 +110,11 @@ def build_table(
     remarks: dict[str, None] = {}
     for row in experiment.rows:
         for dataset in chosen:
-            found = _results(experiment, row, dataset, seeds, options, results)
+            keys = _keys(experiment, row, dataset, seeds, options)
+            found = [results[key] for key in keys if key in results]
             paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
             entries[row.name, dataset] = _entries(experiment.measure, found, paper)
-            remarks |= dict.fromkeys(_remarks(dataset, found))
+            remarks |= dict.fromkeys([*_few_seeds(row, dataset, len(found), len(keys)), *_remarks(dataset, found)])
     return Table(
         experiment=experiment,
         datasets=chosen,
@@ -145,7 +150,11 @@ def to_latex(table: Table) -> str:
     for row in table.experiment.rows:
         values = " & ".join(text.replace("–", "--") for text in _texts(table, row, "$\\pm$"))
         lines.append(f"{_escape(row.name)} & {values} \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
+    lines.append("\\bottomrule")
+    if table.options.protocol != "paper":  # comments are not printed, and this must be
+        width = 1 + n_columns * len(table.datasets)
+        lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\footnotesize {_escape(_WARNING)}}} \\\\")
+    return "\n".join([*lines, "\\end{tabular}"]) + "\n"
 
 
 def to_csv(table: Table) -> str:
@@ -178,18 +187,17 @@ def to_records(table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def _results(
-    experiment: Experiment,
-    row: Row,
-    dataset: str,
-    seeds: tuple[int, ...],
-    options: Options,
-    results: Mapping[str, Mapping[str, Any]],
-) -> list[Mapping[str, Any]]:
+def _keys(experiment: Experiment, row: Row, dataset: str, seeds: tuple[int, ...], options: Options) -> list[str]:
+    """The cells of a row, one per seed; one in all where the method draws nothing."""
     if row.method is None:
         return []
-    keys = dict.fromkeys(make_cell(experiment, row, dataset, seed, options).key for seed in seeds)
-    return [results[key] for key in keys if key in results]
+    return list(dict.fromkeys(make_cell(experiment, row, dataset, seed, options).key for seed in seeds))
+
+
+def _few_seeds(row: Row, dataset: str, n_found: int, n_wanted: int) -> list[str]:
+    if n_found in (0, n_wanted):
+        return []
+    return [f"{row.name}, {BENCHMARKS[dataset].title}: {n_found} of {n_wanted} seeds only."]
 
 
 def _remarks(dataset: str, found: list[Mapping[str, Any]]) -> list[str]:
