@@ -56,6 +56,11 @@ def test_each_class_is_either_known_or_novel_and_has_the_place_of_its_turn(name:
     assert (split.labeled_share, split.seed) == (0.5, 0)
 
 
+@pytest.mark.parametrize(("name", "n_known"), [("cifar10", 5), ("cifar100", 80), ("imagenet100", 50)])
+def test_the_known_classes_of_generic_images_are_the_first(name: str, n_known: int) -> None:
+    assert load_split(name).known == tuple(range(n_known))
+
+
 def test_a_changed_split_is_refused() -> None:
     raw = split_file("cub").replace(b'"id": 150,', b'"id": 151,', 1)
     with pytest.raises(DataError, match=r"cub\.json: found SHA-256 .* expected fe58691969b2.*install shoal again"):

@@ -323,6 +323,12 @@ def counted(monkeypatch, *names):
     return calls
 
 
+def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
+    """CIFAR's 32 px would leave a ViT four tokens: everybody enlarges to 256 px and crops 224."""
+    images = stage.Stage("cifar100", tmp_path, device=torch.device("cpu"), input_size=224, scratch=tmp_path).train
+    assert tuple(images.pixels.shape[1:]) == (256, 256, 3)
+
+
 def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(tmp_path, monkeypatch):
     original = stage.load_pixels
 
