@@ -103,11 +103,12 @@ def main() -> None:
     if chosen.worker is not None:
         _work(chosen, device, began)
         return
+    _note_begin(chosen, device)
     with tempfile.TemporaryDirectory(dir=_made(chosen.shared)) as shared:
         chosen.shared = Path(shared)
         _share(chosen, device, began)
     texts = _tables(chosen, device)
-    _note_call(chosen, device, (time.monotonic() - began) / 60)
+    _note_end(chosen, (time.monotonic() - began) / 60)
     write_text(chosen.out / "summary.md", _summary(texts, chosen))
     print((chosen.out / "summary.md").read_text())
 
@@ -241,18 +242,26 @@ def _shown(name: str, chosen: argparse.Namespace) -> list[str]:
     return [table for table in tables if chosen.tables is None or table in chosen.tables]
 
 
-def _note_call(chosen: argparse.Namespace, device: torch.device, minutes: float) -> None:
-    """Add this call to the list of calls that filled the folder."""
+UNFINISHED = "not finished"
+
+
+def _note_begin(chosen: argparse.Namespace, device: torch.device) -> None:
+    """Add this call to the list of calls that filled the folder, so that one that is killed is in it too."""
     machine = torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"
     seeds = ", ".join(map(str, chosen.seeds))
     line = (
         f"- {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {chosen.commit or _commit()}: "
         f"`{shlex.join(['python', *sys.argv])}`; {machine}, {os.cpu_count()} processors, torch {torch.__version__}, "
         f"Python {platform.python_version()}; protocol '{chosen.protocol}', seeds {seeds}, {chosen.workers} worker(s), "
-        f"{minutes:.1f} minutes"
+        f"{UNFINISHED}"
     )
-    with (chosen.out / "calls.md").open("a") as file:
+    with (_made(chosen.out) / "calls.md").open("a") as file:
         file.write(line + "\n")
+
+
+def _note_end(chosen: argparse.Namespace, minutes: float) -> None:
+    before, _, after = (chosen.out / "calls.md").read_text().rpartition(UNFINISHED)
+    write_text(chosen.out / "calls.md", f"{before}{minutes:.1f} minutes{after}")
 
 
 def _commit() -> str:

@@ -72,6 +72,19 @@ def test_the_minutes_of_a_worker_began_with_the_call(accuracy, arguments, monkey
     assert float(words[words.index("--elapsed") + 1]) == pytest.approx(100, abs=5)
 
 
+def test_a_call_that_was_killed_stays_in_the_record(accuracy, arguments, tmp_path):
+    chosen = arguments("--out", str(tmp_path / "out"), "--commit", "c0ffee", "--seeds", "0", "1")
+    accuracy._note_begin(chosen, accuracy.torch.device("cpu"))
+    accuracy._note_begin(chosen, accuracy.torch.device("cpu"))
+    accuracy._note_end(chosen, 5.26)
+    first, second = accuracy._summary([], chosen).splitlines()[:2]
+    assert first.endswith("not finished")
+    assert second.endswith("5.3 minutes")
+    for part in ("commit c0ffee", "`python accuracy.py --out", "seeds 0, 1", "CPU", "processors", "protocol 'paper'"):
+        assert part in first
+        assert part in second
+
+
 def test_a_rehearsal_takes_the_first_images_of_each_class(accuracy, arguments, tmp_path):
     with zipfile.ZipFile(tmp_path / "cifar100-train.zip", "w") as archive:
         for name in ("apple/b.webp", "apple/a.webp", "apple/c.webp", "bear/a.webp"):
