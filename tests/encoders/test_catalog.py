@@ -1,13 +1,15 @@
 import json
 import os
 import socket
+import threading
+import time
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from shoal.encoders import catalog
+from shoal.encoders import catalog, hub
 from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
 from shoal.encoders.hub import build_dino
 from shoal.encoders.splitting import split_model
@@ -298,18 +300,43 @@ def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id():
         load_encoder("./models/vit")
 
 
-def test_a_hub_that_cannot_be_reached_is_a_missing_model(monkeypatch):
-    monkeypatch.setattr("time.sleep", lambda seconds: None)  # the hub client waits between its attempts
-    with pytest.raises(MissingError, match="someone/some-model: ") as caught:
+def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_and_where_to_put_it(monkeypatch):
+    """The hub's own client would try six times and wait in between, half a minute in all."""
+    asked = []
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it waits to try again"))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network())
+    with pytest.raises(MissingError, match=r"someone/some-model: not on this machine, and http.* cannot be") as caught:
         load_encoder("someone/some-model")
     assert caught.value.exit_code == 4
+    assert len(asked) == 1
+    assert "`hf download someone/some-model --local-dir FOLDER`" in str(caught.value)
+    assert "give its path as the encoder" in str(caught.value)
+
+
+def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
+    is_over = threading.Event()
+    monkeypatch.setattr(hub, "REACH_S", 0.1)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: is_over.wait(60) and no_network())
+    began = time.monotonic()
+    with pytest.raises(MissingError, match=r"did not answer within 0\.1 s; run `hf download"):
+        load_encoder("someone/some-model")
+    assert time.monotonic() - began < 30
+    is_over.set()
+
+
+def test_a_downloaded_model_is_loaded_by_its_hub_id_when_the_hub_cannot_be_reached(make_transformer, empty_machine):
+    place = empty_machine / "cache" / "models--someone--some-model"
+    save_folder(make_transformer("vit"), place / "snapshots" / "abc")
+    (place / "refs").mkdir()
+    (place / "refs" / "main").write_text("abc")
+    assert load_encoder("someone/some-model").feature_dim == 32
 
 
 def test_offline_mode_asks_no_hub(monkeypatch):
     asked = []
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: asked.append(args) or no_network())
-    with pytest.raises(MissingError, match="not on this machine; run `hf download someone/some-model`"):
+    with pytest.raises(MissingError, match="and HF_HUB_OFFLINE is set; run `hf download someone/some-model"):
         load_encoder("someone/some-model")
     assert not asked
 

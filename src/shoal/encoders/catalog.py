@@ -157,7 +157,7 @@ def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
         return split_model(_build_dino(own), size)
     if own is None and not hub.is_cached(info.location):
         raise MissingError(_how_to_get(name, info))
-    return split_model(hub.load_model(str(own or info.location), may_download=False), size)
+    return split_model(hub.load_model(str(own or info.location), offline="a name never causes a download"), size)
 
 
 def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
@@ -173,8 +173,9 @@ def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
             )
         raise UnknownName("encoder", name, ENCODERS)
     source = str(path) if path.is_dir() else name
-    model = hub.load_model(source, may_download=not path.is_dir())
-    found = hub.read_input_format(source, model.config, may_download=not path.is_dir())
+    offline = "a folder is all there is" if path.is_dir() else hub.why_offline()
+    model = hub.load_model(source, offline=offline)
+    found = hub.read_input_format(source, model.config, offline=offline)
     input_format = _sized(found, input_size)
     return split_model(model, input_format.size), input_format
 

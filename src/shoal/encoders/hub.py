@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ from shoal.errors import MissingError, UsageError
 DINO_HEAD_DIM = 64  # channels of an attention head in every DINO ViT; the file does not say
 PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
 """Files that say what a model's images look like, in the order they are looked for."""
+
+REACH_S = 2.5
+"""How long the hub may take to answer before it counts as out of reach; its own client would try for half a minute."""
 
 Channels = tuple[float, float, float]
 WEIGHT_FILES = (
@@ -55,15 +59,38 @@ def is_cached(hub_id: str) -> bool:
     return "config.json" in here and len(here) > 1
 
 
-def load_model(source: str, *, may_download: bool) -> Any:
+def why_offline() -> str | None:
+    """Why nothing can be downloaded, in words; None when the hub answers. Asked once, for `REACH_S` seconds at most."""
+    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+        return "HF_HUB_OFFLINE is set"
+    from huggingface_hub import constants, get_session
+
+    answers: list[str | None] = []
+
+    def ask() -> None:
+        try:
+            get_session().head(constants.ENDPOINT, timeout=REACH_S)
+            answers.append(None)
+        except Exception as error:  # a dozen kinds, by the transport in use
+            answers.append(f"{constants.ENDPOINT} cannot be reached ({' '.join(str(error).split())[:80]})")
+
+    # In a thread, because nothing limits how long the system looks for an address.
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    asking.join(REACH_S)
+    return answers[0] if answers else f"{constants.ENDPOINT} did not answer within {REACH_S} s"
+
+
+def load_model(source: str, *, offline: str | None) -> Any:
     """Build a vision model of the transformers library from a folder or a hub id, with its weights.
 
-    Without `may_download` only files on this machine are used. Weights that do not fill the model are an error.
+    Where `offline` says why nothing is downloaded, only files on this machine are used. Weights that do not fill the
+    model are an error.
     """
     transformers = import_transformers()
-    local = {"local_files_only": not may_download or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")}
+    local = {"local_files_only": offline is not None}
     try:
-        with _quiet(transformers):
+        with _quiet(transformers), _connected(offline is None):
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **local)
             kind = _model_class(transformers, config)
             asked = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # both are checked below
@@ -71,7 +98,7 @@ def load_model(source: str, *, may_download: bool) -> Any:
     except (UsageError, MissingError):
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
-        raise MissingError(_why_not_loaded(source, error, is_local=local["local_files_only"])) from error
+        raise MissingError(_why_not_loaded(source, error, offline)) from error
     _check_loaded(source, info, config.model_type)
     return model
 
@@ -102,10 +129,11 @@ def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None
     return model
 
 
-def read_input_format(source: str, config: Any, *, may_download: bool) -> InputFormat:
+def read_input_format(source: str, config: Any, *, offline: str | None) -> InputFormat:
     """Read size, mean and std from the model's preprocessor file; without one they are unknown, an error."""
     try:
-        found = _read_preprocessor(source, may_download=may_download)
+        with _connected(offline is None):
+            found = _read_preprocessor(source, is_local=offline is not None)
         mean, std = _mean_and_std(found)
     except Exception as error:  # no file, no JSON, no numbers
         raise MissingError(
@@ -123,16 +151,14 @@ def read_input_format(source: str, config: Any, *, may_download: bool) -> InputF
     )
 
 
-def _read_preprocessor(source: str, *, may_download: bool) -> dict[str, Any]:
+def _read_preprocessor(source: str, *, is_local: bool) -> dict[str, Any]:
     """The image half of the first preprocessor file there is; newer models keep it beside a tokenizer's."""
     from huggingface_hub import hf_hub_download
 
     for name in PREPROCESSORS:
         try:
             is_folder = Path(source).is_dir()
-            path = (
-                Path(source) / name if is_folder else hf_hub_download(source, name, local_files_only=not may_download)
-            )
+            path = Path(source) / name if is_folder else hf_hub_download(source, name, local_files_only=is_local)
             found: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
         except Exception:
             if name == PREPROCESSORS[-1]:
@@ -172,13 +198,16 @@ def _check_loaded(where: str, info: Mapping[str, Any], model_type: str) -> None:
         )
 
 
-def _why_not_loaded(source: str, error: Exception, *, is_local: bool) -> str:
+def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:
     reason = " ".join(str(error).split())[:200]
     if Path(source).is_dir() or "custom code" in reason:
         return f"{source}: {why_unreadable(error)}"
-    if is_local:
-        return f"{source}: not on this machine; run `hf download {source}` where there is a network ({reason})"
-    return f"{source}: the hub could not be reached or has no such model ({reason}); or give a local folder"
+    if offline is None:
+        return f"{source}: the hub has no such model, or breaks off ({reason}); check the id, or give a local folder"
+    return (
+        f"{source}: not on this machine, and {offline}; run `hf download {source} --local-dir FOLDER` where there is "
+        "a network, bring FOLDER here and give its path as the encoder"
+    )
 
 
 @contextmanager
@@ -196,3 +225,16 @@ def _quiet(transformers: Any) -> Iterator[None]:
         own.set_verbosity(verbosity)
         if had_bar:
             own.enable_progress_bar()
+
+
+@contextmanager
+def _connected(is_connected: bool) -> Iterator[None]:
+    """Unless connected, keep the hub's client from any connection: it makes some of its own for local files too."""
+    from huggingface_hub import constants
+
+    was_offline = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = was_offline or not is_connected
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = was_offline
