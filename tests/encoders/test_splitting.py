@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from shoal.encoders import splitting
 from shoal.encoders.architectures import ARCHITECTURES
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
@@ -13,6 +14,11 @@ from small_models import KINDS
 SPLIT = [kind for kind in KINDS if kind != "pvt"]
 CLASS_TOKEN = ("vit", "deit", "dinov2", "dinov2-registers", "dinov3", "vit-msn")
 WITH_BATCH_NORM = ("resnet", "regnet", "efficientnet", "mobilenet-v1", "mobilenet-v2", "mobilevit", "mobilevitv2")
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet():
+    splitting._warn_once.cache_clear()
 
 
 def size_of(kind):
@@ -148,6 +154,17 @@ def test_a_model_that_cannot_be_split_is_used_whole_and_says_so(make_transformer
     assert not any(value.requires_grad for value in encoder.parameters())
     with pytest.raises(UsageError, match="pvt has 0 blocks; give 0, because it can only be used whole"):
         split(model, "pvt", 1)
+
+
+def test_a_run_that_loads_its_encoder_twice_says_once_that_it_is_used_whole(make_transformer, caplog):
+    for _ in range(2):
+        split(make_transformer("pvt"), "pvt", 0)
+    assert len(caplog.records) == 1
+    model = make_transformer("vit")
+    del model.layernorm
+    model.forward = lambda pixel_values: make_transformer("vit")(pixel_values)
+    split_model(model, 32)
+    assert len(caplog.records) == 2, "another reason is another line"
 
 
 def test_a_split_that_comes_out_otherwise_is_used_whole_and_says_so(make_transformer, caplog):

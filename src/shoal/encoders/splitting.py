@@ -3,6 +3,7 @@
 B images, T tokens, C channels of a token, D of a feature.
 """
 
+import functools
 import inspect
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.distributed import is_main
 from shoal.encoders.architectures import ARCHITECTURES, FIRST, FLAT, MEAN, Architecture, Feature, Inputs, plain_inputs
 from shoal.encoders.vision import Parts
 from shoal.errors import MissingError, UsageError
@@ -121,8 +123,15 @@ def split_model(model: Any, image_size: int) -> Parts:
             why = f"split into trunk and tail, {kind} differs from its own forward by {error:.1e}"
         except (TypeError, AttributeError, RuntimeError) as error:  # another version of the library: other names
             why = f"{kind} could not be split ({' '.join(str(error).split())[:120]})"
-    log.warning("encoder: %s; it is used whole and frozen, only the head is trained", why)
+    if is_main():
+        _warn_once(f"encoder: {why}; it is used whole and frozen, only the head is trained")
     return Parts(stem=whole, blocks=[], finish=nn.Identity(), is_finish_trained=False, feature_dim=own.shape[1])
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    """Say it once in a process: a run loads its encoder more than once."""
+    log.warning(text)
 
 
 @torch.no_grad()  # and not inference mode: some models keep tables from their first call, which training must read too
