@@ -54,9 +54,10 @@ MOMENTS = {
     "decoding": lambda: die_in("decoding images", 30),
     "frozen embedding": lambda: die_in("embedding images", 1),
     "before training": lambda: die_in("training", None),
-    "epoch 1": lambda: die_in("training", 2),
+    "trunk": lambda: die_in("training", 1),
+    "epoch 1": lambda: die_in("training", 4),
     "between epochs": die_before_metrics,
-    "epoch 2": lambda: die_in("training", 4),
+    "epoch 2": lambda: die_in("training", 7),
     "after training": lambda: die_in("making thumbnails", None),
     "writing tables": die_in_tables,
 }

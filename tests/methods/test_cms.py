@@ -101,7 +101,7 @@ def test_killed_and_resumed_the_method_gives_the_same_clusters(task, tmp_path):
     expected = cms(task, SETTINGS, device=CPU)
 
     def die(done, total):
-        if done == 7:
+        if done == 11:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -86,7 +86,7 @@ def test_killed_and_resumed_the_method_gives_the_same_clusters(task, tmp_path):
     expected = gcd(task, SETTINGS, device=CPU)
 
     def die(done, total):
-        if done == 5:
+        if done == 9:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

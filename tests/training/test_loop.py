@@ -13,7 +13,8 @@ from shoal.errors import ShoalError, UsageError
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.objective import Objective
-from shoal.training.tokens import TokenCache
+from shoal.training.tokens import TokenCache, cache_tokens
+from shoal.training.validation import Judge, Validation
 from shoal.training.views import ViewSettings
 
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
@@ -68,7 +69,7 @@ def test_the_best_snapshot_is_left_in_the_networks(toy):
 
 
 @pytest.mark.parametrize("kind", ["paper", "bottleneck"])
-@pytest.mark.parametrize("dies_after", [1, 5, 9, 12])
+@pytest.mark.parametrize("dies_after", [2, 4, 8, 12, 15])
 def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path, dies_after, kind):
     whole = toy.networks(kind)
     expected = train(toy.data(), *whole, toy.settings(), folder=tmp_path / "whole")
@@ -95,9 +96,9 @@ def test_a_finished_run_resumed_does_nothing_and_gives_the_same(toy, tmp_path):
     networks = toy.networks()
     expected = train(toy.data(), *networks, toy.settings(), folder=tmp_path)
     again = toy.networks()
-    steps = []
-    found = train(toy.data(), *again, toy.settings(), folder=tmp_path, resume=True, progress=lambda *s: steps.append(s))
-    assert not steps
+    seen = []
+    found = train(toy.data(), *again, toy.settings(), folder=tmp_path, resume=True, progress=lambda *s: seen.append(s))
+    assert seen == [(1, 21), (2, 21), (3, 21)], "the trunk's tokens are needed again, no step is"
     assert torch.equal(found.embeddings, expected.embeddings)
 
 
@@ -284,10 +285,34 @@ def test_every_epoch_is_told_with_its_row(toy):
     assert told == trained.metrics
 
 
-def test_progress_counts_every_step_of_the_run(toy):
+def test_progress_counts_the_trunks_batches_and_then_every_step_of_the_run(toy):
+    """48 images are three batches of 2 x 8 for the trunk, and six steps in each of three epochs."""
     seen = []
     train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
-    assert seen == [(i, 18) for i in range(1, 19)]
+    assert seen == [(i, 21) for i in range(1, 22)]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(toy, tmp_path, is_resumed):
+    """A pool of 3 views is 144 rows, nine batches more; a judge of 20 images two; tokens that are there none."""
+    data = toy.data()
+    judge = Judge(pixels=data.pixels[:20], score=lambda embeddings, k: Validation(accuracy=1.0, n_clusters=4))
+    settings = toy.settings(views=ViewSettings(pool=3))
+    if is_resumed:
+        with pytest.raises(KeyboardInterrupt):
+            train(replace(data, judge=judge), *toy.networks(), settings, folder=tmp_path, on_epoch=_stop_at(2))
+    seen = []
+    tokens = cache_tokens(data.pixels, toy.encoder())
+    train(
+        replace(data, judge=judge, tokens=tokens),
+        *toy.networks(),
+        settings,
+        folder=tmp_path,
+        resume=is_resumed,
+        progress=lambda *counts: seen.append(counts),
+    )
+    first = 11 + 12 * is_resumed
+    assert seen == [(i, 29) for i in [*range(1, 12), *range(first + 1, 30)]]
 
 
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):

@@ -63,7 +63,8 @@ def train(
 
     With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and tokens that do
     not fit into memory while the run lasts. `resume` goes on from what is there; a run made with other settings or data
-    is refused. `on_epoch` is told each row of metrics, `progress` how many steps of the whole run are done.
+    is refused. `on_epoch` is told each row of metrics, `progress` how many batches of the whole run are done: first
+    those that the trunk goes over once, then a step each.
     """
     check_batch_size(settings.batch_size, len(data.training))
     if folder is not None:
@@ -73,11 +74,13 @@ def train(
     journal = Journal(folder, modules, trainer.optimizer, keeps_last=settings.snapshot == "last")
     identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
-    trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS)
     n_steps = len(data.training) // settings.batch_size
+    n_before = trainer.n_trunk_batches
+    total = n_before + settings.epochs * n_steps
+    trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, 0, total))
     for epoch in range(start, settings.epochs):
         began = time.perf_counter()
-        row = trainer.run_epoch(epoch, _counting(progress, epoch * n_steps, settings.epochs * n_steps))
+        row = trainer.run_epoch(epoch, _counting(progress, n_before + epoch * n_steps, total))
         validation = trainer.validate(n_clusters, rule)
         row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
         journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})

@@ -7,6 +7,7 @@ process, to rounding.
 N images, n of them for training, B of a batch, b this process's share of it, T steps of an epoch.
 """
 
+import itertools
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,26 +109,50 @@ class Trainer:
         self.labels = torch.from_numpy(data.training_labels).to(self.device)  # (n,)
         self._embeddings: Tensor | None = None
 
-    def prepare(self, token_file: Path | None = None, view_file: Path | None = None) -> None:
+    def prepare(
+        self, token_file: Path | None = None, view_file: Path | None = None, progress: Progress | None = None
+    ) -> None:
         """Bring the pixels to the device and run the trunk over them, once; comes before anything below.
 
-        The files take what does not fit into memory.
+        The files take what does not fit into memory. `progress` counts the batches of `n_trunk_batches`.
         """
         self.pixels = resident(self.data.pixels, self.device)
-        size = 2 * self.settings.batch_size
-        self.tokens = self.data.tokens or cache_tokens(self.pixels, self.encoder, batch_size=size, file=token_file)
-        if self.data.judge is not None:
-            self.judge_tokens = cache_tokens(self.data.judge.pixels, self.encoder, batch_size=size)
+        size, views, judge = 2 * self.settings.batch_size, self.settings.views, self.data.judge
+        after_tokens, after_judge, total = itertools.accumulate(self._trunk_passes())
+        self.tokens = self.data.tokens or cache_tokens(
+            self.pixels, self.encoder, batch_size=size, file=token_file, progress=_batches(progress, 0, total, size)
+        )
+        if judge is not None:
+            count = _batches(progress, after_tokens, total, size)
+            self.judge_tokens = cache_tokens(judge.pixels, self.encoder, batch_size=size, progress=count)
         self.pool = self.data.pool
-        if self.pool is None and self.settings.views.pool is not None:
+        if self.pool is None and views.pool is not None:
             self.pool = pool_views(
                 self.pixels,
                 self.encoder,
-                self.settings.views,
+                views,
                 generator=pool_generator(self.settings.seed),
                 batch_size=size,
                 file=view_file,
+                progress=_batches(progress, after_judge, total, size),
             )
+
+    @property
+    def n_trunk_batches(self) -> int:
+        """How many batches `prepare` runs through the trunk in this process."""
+        return sum(self._trunk_passes())
+
+    def _trunk_passes(self) -> tuple[int, int, int]:
+        """Batches of images, of the judge's images, and of the pool's views; none of what is there already."""
+        data, n_views = self.data, self.settings.views.pool or 0
+        judged = 0 if data.judge is None else _n_own(len(data.judge.pixels))
+        rows = (
+            _n_own(len(data.pixels)) if data.tokens is None else 0,
+            judged,
+            len(data.pixels) * n_views if data.pool is None else 0,
+        )
+        size = 2 * self.settings.batch_size
+        return math.ceil(rows[0] / size), math.ceil(rows[1] / size), math.ceil(rows[2] / size)
 
     def clean(self) -> None:
         """Delete the files of tokens that this trainer has made."""
@@ -273,6 +298,18 @@ class Trainer:
 def pool_generator(seed: int) -> torch.Generator:
     """What a run's pool of views is drawn with."""
     return epoch_generator(seed, 0, POOL)
+
+
+def _n_own(n_rows: int) -> int:
+    mine = shard(n_rows)
+    return int(mine.stop - mine.start)
+
+
+def _batches(progress: Progress | None, before: int, total: int, size: int) -> Progress | None:
+    """Turn a count of rows into one of batches of `size`, after others."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(before + math.ceil(done / size), total)
 
 
 def _length(gradients: list[Tensor]) -> Tensor:
