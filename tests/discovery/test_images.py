@@ -288,6 +288,16 @@ def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_is_read(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "load_pixels", lambda *given, **named: pytest.fail("images were read"))
+    too_many = replace(settings, cms=replace(settings.cms, n_tail_blocks=3))
+    with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
+        run_on(photos, tmp_path / "run", too_many)
+    assert not (tmp_path / "run").exists()
+
+
 def test_one_known_category_is_refused(photos, settings, tmp_path: Path) -> None:
     rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
     photos.labels.write_text("\n".join(rows))

@@ -95,7 +95,9 @@ def _discover(
     tensorboard: bool,
 ) -> Run:
     began, chosen = time.perf_counter(), settings.of_method
-    encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(place)
+    # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
+    n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
+    encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(place)
     about = {"root": str(collection.root or ""), "encoder": chosen.encoder, "fingerprint": fingerprint(collection)}
     run = take_folder(out, settings, about["fingerprint"], resume=resume, force=force)
     if run.is_finished:
