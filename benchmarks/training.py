@@ -1,171 +1,217 @@
 """An epoch of training, ours beside a straightforward loop of the released shape, in one run.
 
     python benchmarks/training.py --device cuda --record benchmarks/results/DATE_HARDWARE_training.md
-    python benchmarks/training.py --device cuda --network efficientnet-lite2 --ours-only    # at 224 px, 6,000 images
-    python benchmarks/training.py --device cpu           # efficientnet-lite2 at 128 px, 1,800 images, ours alone
+    python benchmarks/training.py --device cuda --parts eager graphs compiled       # what CUDA graphs and fusing bring
+    python benchmarks/training.py --device cuda --parts memory
+    python benchmarks/training.py --device cuda --network efficientnet-lite2 --parts eager graphs compiled
+    python benchmarks/training.py --device cpu           # efficientnet-lite2 at 128 px, 1,800 images, two threads
     python benchmarks/training.py --rehearse             # everything, tiny, on the CPU, in about a minute
 
 An epoch is: renew the bank, train on every batch, embed as many validation images again, Ward's tree, sweep of K. The
 parts of a step are timed in one more epoch, waiting for the device after each. The straightforward loop is that of
 `straightforward.py`. Random weights and synthetic pictures: time does not depend on what is in them.
+
+Ends with an error, after the table, where the losses of two ways differ, a graph was asked for and not made, a step
+waits for the device, or a limit is missed.
 """
 
 import argparse
 import gc
-import os
-import platform
-import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 
-from shoal.clustering.mean_shift import ShiftSettings
-from shoal.encoders.catalog import load_encoder
-from shoal.encoders.head import Head, HeadSettings
-from shoal.encoders.hub import import_transformers
-from shoal.encoders.splitting import split_model
-from shoal.encoders.vision import Encoder, InputFormat
-from shoal.methods.cms import MeanShiftObjective
+from epoch_setup import CPU, GPU, REHEARSAL, Size, make_encoder, make_labels, make_trainer, pictures
+from epoch_table import STEP_PARTS, Times, epoch_table, seconds_of_an_epoch
+from shoal.encoders.head import Head
 from shoal.training import forward
-from shoal.training.data import TrainingData
-from shoal.training.losses import LossSettings
-from shoal.training.trainer import Trainer, TrainSettings
-from shoal.training.views import ViewSettings
+from shoal.training.trainer import Trainer
 from straightforward import straightforward_epoch
 
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+WAYS: dict[str, dict[str, dict[str, str]] | None] = {
+    "eager": None,
+    "graphs": {"cuda": {"backend": "cudagraphs"}, "cpu": {"backend": "aot_eager"}},
+    "compiled": {"cuda": {"mode": "reduce-overhead"}, "cpu": {"backend": "aot_eager_decomp_partition"}},
+}
+"""How the networks are run: plainly, replayed as CUDA graphs of the same kernels, or fused and then replayed; on a CPU
+what comes before a graph is recorded, for the rehearsal."""
 
+PARTS = (*WAYS, "straightforward", "memory")
 
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """What is trained on what."""
-
-    network: str
-    n_images: int = 6000
-    n_validation: int = 6000
-    side: int = 256
-    input_size: int = 224
-    batch_size: int = 128
-    n_classes: int = 200
-    pool: int | None = None
-    """Views of each image made once and chosen from; None: new ones in every step."""
-    head: HeadSettings = field(default_factory=HeadSettings)
-
-
-GPU = Size(network="vit-b16")
-CPU = Size(network="efficientnet-lite2", n_images=1800, n_validation=360, side=146, input_size=128)
-REHEARSAL = Size(
-    network="vit-tiny",
-    n_images=160,
-    n_validation=80,
-    side=64,
-    input_size=56,
-    batch_size=32,
-    n_classes=8,
-    head=HeadSettings(width=64, dim=32, bottleneck=16),
-)
-
-PARTS = ("bank", "training", "validation embedding", "tree and K")
-STEP_PARTS = ("views from the pool", "cut", "colours and trunk", "tail and head", "loss", "backward", "optimizer")
+LOSS_TOLERANCE = {"first step": 0.01, "every step": 0.05}
+"""How far, relatively, losses of two ways may lie apart: in bfloat16, and after a few dozen steps, not far."""
 
 
 def main() -> None:
     arguments = parse()
     size = REHEARSAL if arguments.rehearse else GPU if arguments.device == "cuda" else CPU
-    size = replace(size, network=arguments.network or size.network, pool=arguments.pool)
+    if arguments.network not in (None, size.network):
+        size = replace(size, network=arguments.network, limit_s=None, min_ratio=None)
+    size = replace(size, pool=arguments.pool)
     device = torch.device("cpu" if arguments.rehearse else arguments.device)
+    parts = arguments.parts or (PARTS if device.type == "cuda" or arguments.rehearse else ("eager",))
+    if device.type == "cpu":
+        torch.set_num_threads(arguments.threads)
     torch.backends.cudnn.benchmark = arguments.cudnn_benchmark
-    forward.ON_CUDA = {"backend": "cudagraphs"} if arguments.graphs_only else forward.ON_CUDA
-    torch.manual_seed(0)
-    rows: list[tuple[str, str]] = []
-    check(device, rows)
-    images, labels = pictures(size), make_labels(size)
-    times = {"ours": ours(size, device, images, labels, compiled=False)}
-    if device.type == "cuda":
-        name = "ours, CUDA graphs" if arguments.graphs_only else "ours, compiled"
-        times[name] = ours(size, device, images, labels, compiled=True)
-        off = abs(times[name]["first loss"] / times["ours"]["first loss"] - 1)
-        rows.append((f"loss of the first epoch, {name} and ours, relative difference", f"{off:.1e}"))
-    if not arguments.ours_only and (device.type == "cuda" or arguments.rehearse):
-        times["straightforward"] = straightforward(size, device, images, labels)
-    if device.type == "cuda" and not arguments.ours_only:
-        for n_images in (6_000, 50_000, 127_000):
-            rows.append((f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device)))
-    report = table(size, device, times, rows)
+    record = measure(size, device, parts)
+    report = epoch_table(size, device, record.times, record.rows, record.faults)
     print(report)
     if arguments.record:
         arguments.record.parent.mkdir(parents=True, exist_ok=True)
         arguments.record.write_text(report, encoding="utf-8")
+    if record.faults:
+        sys.exit("\n".join(["FAULTS", *record.faults]))
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these; all of them unless told, on a CPU eager")
     parser.add_argument("--network", choices=("vit-b16", "efficientnet-lite2"), help="another than the device's own")
     parser.add_argument("--pool", type=int, help="choose from so many views of each image, made once")
     parser.add_argument("--record", type=Path, help="also write the table to this file")
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes on the CPU, to see that all of it runs")
-    parser.add_argument("--ours-only", action="store_true", help="leave the straightforward loop and the memory out")
-    parser.add_argument("--graphs-only", action="store_true", help="compile to CUDA graphs without rewriting kernels")
+    parser.add_argument("--threads", type=int, default=2, help="of a CPU")
     parser.add_argument("--cudnn-benchmark", action="store_true", help="let cuDNN try its algorithms first")
     return parser.parse_args()
 
 
-def make_encoder(size: Size) -> Encoder:
-    if size.network == "efficientnet-lite2":
-        return load_encoder(size.network, input_size=size.input_size)
-    transformers = import_transformers()
-    small = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 128}
-    side = size.input_size
-    config = transformers.ViTConfig(image_size=side, **({} if size.network == "vit-b16" else small))
-    model = transformers.ViTModel(config, add_pooling_layer=False)
-    return Encoder(size.network, split_model(model, side), InputFormat(size=side, **IMAGENET), 1)
+@dataclass
+class Record:
+    """What was found: columns of seconds, single rows, and what is wrong."""
+
+    times: dict[str, Times] = field(default_factory=dict)
+    losses: dict[str, list[float]] = field(default_factory=dict)
+    """Of every step of the first epoch, by the way it was run."""
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
-def make_labels(size: Size) -> np.ndarray:
-    """Half of the images are of known classes, half of these are labeled."""
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, size.n_classes, size.n_images + size.n_validation)
-    return np.where((truth < size.n_classes // 2) & (rng.random(len(truth)) < 0.5), truth, -1)
+def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
+    record, began = Record(), time.perf_counter()
+
+    def tell(what: str) -> None:
+        print(f"{time.perf_counter() - began:6.1f} s  {what}", file=sys.stderr, flush=True)
+
+    tell("this device beside the CPU")
+    check(device, record)
+    images, labels = pictures(size), make_labels(size)
+    for way in [way for way in WAYS if way in parts]:
+        tell(f"ours, {way}")
+        ours(size, device, images, labels, way, record)
+    if "straightforward" in parts:
+        tell("the straightforward loop")
+        record.times["straightforward"] = straightforward(size, device, images, labels)
+    if "memory" in parts:
+        for n_images in size.memory_for:
+            tell(f"memory for {n_images:,} images")
+            record.rows.append((f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device)))
+    compare(record)
+    check_limits(size, record)
+    tell("done")
+    return record
 
 
-def pictures(size: Size) -> np.ndarray:
-    """Smooth random pictures, (N, S, S, 3); a few hundred different ones, repeated."""
-    rng = np.random.default_rng(0)
-    coarse = rng.integers(0, 256, size=(min(size.n_images, 256), 12, 12, 3), dtype=np.uint8)
-    few = np.stack(
-        [np.asarray(Image.fromarray(x).resize((size.side, size.side), Image.Resampling.BICUBIC)) for x in coarse]
-    )
-    return few[np.arange(size.n_images + size.n_validation) % len(few)]
+def compare(record: Record) -> None:
+    """Hold the losses of every way against those of the first."""
+    first, *others = record.losses
+    for other in others:
+        apart = [abs(b / a - 1) for a, b in zip(record.losses[first], record.losses[other], strict=True)]
+        for where, found in (("first step", apart[0]), ("every step", max(apart))):
+            record.rows.append((f"loss of {where}, {other} and {first}, relative difference", f"{found:.1e}"))
+            if not found <= LOSS_TOLERANCE[where]:  # NaN too
+                record.faults.append(f"losses of {other} and {first} are {found:.1e} apart ({where})")
 
 
-def ours(
-    size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray, *, compiled: bool
-) -> dict[str, float]:
+def check_limits(size: Size, record: Record) -> None:
+    """The best of ours against what was promised."""
+    totals = {name: seconds_of_an_epoch(times) for name, times in record.times.items()}
+    slow, best = totals.pop("straightforward", None), min(totals.values(), default=None)
+    if best is None:
+        return
+    if size.limit_s is not None and best > size.limit_s:
+        record.faults.append(f"an epoch takes {best:.1f} s, more than {size.limit_s:g}")
+    if size.min_ratio is not None and slow is not None and slow / best < size.min_ratio:
+        record.faults.append(f"{slow / best:.1f} times as fast as the straightforward loop, less than {size.min_ratio}")
+
+
+def ours(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray, way: str, record: Record) -> None:
+    """An epoch to warm up (and to compile in), then others, of which the best counts."""
+    free(device)
     torch.manual_seed(0)
-    trainer, seconds = make_trainer(size, device, images, labels, compiled=compiled)
-    times = {"once": seconds}
-    for epoch in range(3):  # the first warms up (and compiles); the better of the others counts
+    forward.HOW = WAYS[way] or forward.HOW
+    trainer, once = make_trainer(size, device, images, labels, compiled=WAYS[way] is not None), Clock(device)
+    once("once", trainer.prepare)
+    times, losses = once.times, keep_losses(trainer)
+    for epoch in range(3 if device.type == "cuda" else 2):
         clock = Clock(device)
         trainer.forget_embeddings()
         clock("bank", lambda: trainer.embed_all())
-        row = clock("training", lambda epoch=epoch: trainer.run_epoch(epoch))
+        clock("training", lambda epoch=epoch: trainer.run_epoch(epoch))
         clock("validation embedding", lambda: trainer.embed_all())
         clock("tree and K", lambda: trainer.validate())
         if epoch == 0:
-            times |= {"first epoch": sum(clock.times.values()), "first loss": row["loss"]}
-        elif "training" not in times or sum(clock.times.values()) < sum(times[name] for name in clock.times):
+            times["first epoch"] = sum(clock.times.values())
+            record.losses[way] = torch.stack(losses).tolist()
+        elif "training" not in times or sum(clock.times.values()) < seconds_of_an_epoch(times):
             times |= clock.times | {"CPU seconds of this process": clock.cpu}
-    return times | step_times(trainer, device)
+    if WAYS[way] is not None:
+        check_graphs(way, device, record)
+    elif device.type == "cuda":
+        check_waiting(trainer, record)
+    record.times[f"ours, {way}"] = times | step_times(trainer, device)
 
 
-def step_times(trainer: Trainer, device: torch.device) -> dict[str, float]:
+def keep_losses(trainer: Trainer) -> list[torch.Tensor]:
+    """The loss of every step from now on, on the device."""
+    losses, step = [], trainer._step
+
+    def keep(*given):
+        found = step(*given)
+        losses.append(found["loss"].clone())
+        return found
+
+    trainer._step = keep
+    return losses
+
+
+def check_graphs(way: str, device: torch.device, record: Record) -> None:
+    """Whether the networks were taken in one piece, and every piece recorded as a graph."""
+    from torch._dynamo.utils import counters
+
+    n_breaks, n_skips = sum(counters["graph_break"].values()), counters["inductor"]["cudagraph_skips"]
+    record.rows.append((f"breaks in what was compiled, {way}", str(n_breaks)))
+    if device.type == "cuda":
+        record.rows.append((f"pieces not recorded as CUDA graphs, {way}", str(n_skips)))
+    if n_skips:
+        record.faults.append(f"{way}: {n_skips} pieces were not recorded as CUDA graphs")
+
+
+def check_waiting(trainer: Trainer, record: Record) -> None:
+    """Whether a step waits for the device anywhere, as a copy from or to the host makes it do."""
+    bank = trainer.renew_bank(0)
+    batches, draws = trainer._draw(0)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    found = "no"
+    try:
+        trainer._step(batches[0], draws[0], bank, 0, torch.Generator())
+    except RuntimeError as error:
+        place = [frame for frame in traceback.extract_tb(error.__traceback__) if "shoal" in frame.filename][-1]
+        found = f"{Path(place.filename).name}, line {place.lineno}: {place.line}"
+        record.faults.append(f"a step waits for the device: {found}")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    record.rows.append(("a step waits for the device", found))
+
+
+def step_times(trainer: Trainer, device: torch.device) -> Times:
     """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
     clock, passes = Clock(device), trainer.forward
     places = [(passes, "cut"), (passes, "tokens"), (passes, "embeddings"), (trainer.objective, "forward")]
@@ -181,7 +227,8 @@ def timed(clock: "Clock", name: str, work: Callable) -> Callable:
     return lambda *given, **named: clock(name, lambda: work(*given, **named))
 
 
-def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+def straightforward(size: Size, device: torch.device, images: np.ndarray, labels: np.ndarray) -> Times:
+    free(device)
     encoder = make_encoder(size).to(device)
     head = Head(encoder.feature_dim, replace(size.head, kind="bottleneck")).to(device)
     clock = Clock(device)
@@ -199,40 +246,32 @@ def straightforward(size: Size, device: torch.device, images: np.ndarray, labels
     return clock.times | {"CPU seconds of this process": clock.cpu}
 
 
-def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: bool) -> tuple[Trainer, float]:
-    encoder = make_encoder(size).to(device)
-    head = Head(encoder.feature_dim, size.head).to(device)
-    objective = MeanShiftObjective(LossSettings(), ShiftSettings(), size.head.dim)
-    views = ViewSettings(pool=size.pool)
-    settings = TrainSettings(epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled, views=views)
-    validation = np.arange(size.n_images, size.n_images + size.n_validation)
-    clock = Clock(device)
-    data = TrainingData(pixels=images, labels=labels, validation=validation, trains_on_validation=False)
-    trainer = Trainer(data, encoder, head, objective, settings)
-    clock("once", trainer.prepare)
-    return trainer, clock.times["once"]
-
-
 def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     """Pixels and tokens of all images on the device, the bank, and a few steps."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+    free(device)
     images = torch.randint(0, 256, (n_images, size.side, size.side, 3), dtype=torch.uint8, device=device)
     labels = np.where(np.arange(n_images) % 4 == 0, np.arange(n_images) % size.n_classes, -1)
-    few = replace(size, n_images=n_images, n_validation=0)
-    encoder = make_encoder(few).to(device)
-    objective = MeanShiftObjective(LossSettings(), ShiftSettings(), size.head.dim)
-    head = Head(encoder.feature_dim, size.head).to(device)
-    data = TrainingData(pixels=images, labels=labels)
-    trainer = Trainer(data, encoder, head, objective, TrainSettings(epochs=1, batch_size=size.batch_size, lr=0.01))
+    trainer = make_trainer(replace(size, n_images=n_images, n_validation=0), device, images, labels, compiled=False)
     trainer.prepare()
     bank = trainer.renew_bank(0)
     batches, draws = trainer._draw(0)
     for rows, look in list(zip(batches, draws, strict=True))[:5]:
         trainer._step(rows, look, bank, 0, torch.Generator())
-    where = "on the GPU" if trainer.tokens.is_resident else "in a file"
-    return f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, tokens {where}"
+    where = "in memory" if trainer.tokens.is_resident else "in a file"
+    if device.type != "cuda":
+        return f"no GPU, tokens {where}"
+    taken, held = torch.cuda.max_memory_allocated() / 2**30, torch.cuda.max_memory_reserved() / 2**30
+    return f"{taken:.1f} GiB ({held:.1f} with what torch holds in reserve), tokens {where}"
+
+
+def free(device: torch.device) -> None:
+    """Let go of what was measured before: networks, compiled code, graphs and their memory."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 class Clock:
@@ -256,79 +295,26 @@ class Clock:
             torch.cuda.synchronize()
 
 
-def check(device: torch.device, rows: list[tuple[str, str]]) -> None:
+def check(device: torch.device, record: Record) -> None:
     """What must hold on this device before its times mean anything."""
     size = replace(REHEARSAL, batch_size=16)
     images, labels = pictures(size), make_labels(size)
-    encoder, batch = make_encoder(size), torch.randn(4, 3, 56, 56)
+    encoder, batch = make_encoder(size), torch.randn(4, 3, 56, 56, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = encoder(batch)
         error = float((encoder.to(device)(batch.to(device)).cpu() - expected).abs().max() / expected.abs().max())
-    assert error < 1e-3, error
-    rows.append(("features in float32, this device and the CPU, relative difference", f"{error:.1e}"))
     losses = []
     for where in ("cpu", device.type):
         torch.manual_seed(0)
-        trainer, _ = make_trainer(size, torch.device(where), images, labels, compiled=False)
+        trainer = make_trainer(size, torch.device(where), images, labels, compiled=False)
+        trainer.prepare()
         losses.append(trainer.run_epoch(0)["loss"])
-        estimate = trainer.validate()
-        assert estimate.n_clusters is not None
+        assert trainer.validate().n_clusters is not None
     off = abs(losses[1] - losses[0]) / abs(losses[0])
-    assert off < 0.02, losses
-    rows.append(("loss of the first epoch, this device and the CPU, relative difference", f"{off:.1e}"))
-
-
-def table(size: Size, device: torch.device, times: dict[str, dict[str, float]], rows: list[tuple[str, str]]) -> str:
-    totals = {name: sum(found[part] for part in PARTS) for name, found in times.items()}
-    n_steps = size.n_images // size.batch_size
-    lines = [
-        f"# An epoch of training: {size.network} at {size.input_size} px, {size.n_images:,} images + "
-        f"{size.n_validation:,} for validation, batch {size.batch_size}"
-        + (f", {size.pool} views of each image" if size.pool else ""),
-        "",
-        f"{hardware(device)}; torch {torch.__version__}, Python {platform.python_version()}, commit {commit()}.",
-        f"Command: `python {' '.join(sys.argv)}`. Seconds of wall time: the better of two "
-        "epochs for ours (the first, which warms up, is given apart), one epoch of the straightforward loop.",
-        "",
-        *heading("seconds", times),
-    ]
-    for part in (*PARTS, "CPU seconds of this process", "first epoch", "once"):
-        lines.append(row(part, [f"{found[part]:.2f}" if part in found else "" for found in times.values()]))
-    lines.append(row("**epoch**", [f"**{total:.2f}**" for total in totals.values()]))
-    if "straightforward" in totals:
-        ratios = [f"{totals['straightforward'] / total:.1f} ×" for total in totals.values()]
-        lines.append(row("times as fast as the straightforward loop", ratios))
-    stepped = {name: found for name, found in times.items() if "loss" in found}
-    lines += ["", f"Milliseconds of a step ({n_steps} an epoch) by its parts, the device waited for after each:", ""]
-    lines += heading("milliseconds", stepped)
-    for part in STEP_PARTS:
-        if any(part in found for found in stepped.values()):
-            lines.append(row(part, [f"{1000 * found[part] / n_steps:.2f}" for found in stepped.values()]))
-    sums = [1000 * sum(found.get(part, 0) for part in STEP_PARTS) / n_steps for found in stepped.values()]
-    lines.append(row("sum", [f"{total:.2f}" for total in sums]))
-    unsplit = [1000 * found["training"] / n_steps for found in stepped.values()]
-    lines.append(row("a step without the waiting", [f"{total:.2f}" for total in unsplit]))
-    lines += ["", "| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)]
-    return "\n".join(lines) + "\n"
-
-
-def heading(first: str, columns: dict[str, dict[str, float]]) -> list[str]:
-    return [row(first, list(columns)), f"|---|{'---|' * len(columns)}"]
-
-
-def row(name: str, cells: list[str]) -> str:
-    return f"| {name} | {' | '.join(cells)} |"
-
-
-def hardware(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"{torch.cuda.get_device_name()}, {os.cpu_count()} CPU cores"
-    return f"{platform.machine()}, {os.cpu_count()} CPU cores, {torch.get_num_threads()} threads"
-
-
-def commit() -> str:
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+    for what, found, limit in (("features in float32", error, 1e-3), ("loss of the first epoch", off, 0.02)):
+        record.rows.append((f"{what}, this device and the CPU, relative difference", f"{found:.1e}"))
+        if not found <= limit:
+            record.faults.append(f"{what}: {found:.1e} apart on this device and the CPU")
 
 
 if __name__ == "__main__":
