@@ -226,8 +226,9 @@ def _products64(queries: Tensor, bank: Tensor, exclude: Tensor | None) -> Tensor
 
 def _without(products: Tensor, exclude: Tensor | None) -> Tensor:
     if exclude is not None:
-        rows = (exclude >= 0).nonzero()[:, 0]
-        products[rows, exclude[rows]] = -torch.inf
+        # No selection of rows: their number would have to be known, and every step of training waited for the device.
+        own = exclude.clamp(min=0)[:, None]  # (R, 1)
+        products.scatter_(1, own, torch.where(exclude[:, None] < 0, products.gather(1, own), -torch.inf))
     return products
 
 
@@ -268,6 +269,8 @@ def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Non
         )
     if exclude is not None and exclude.shape != (len(queries),):
         raise UsageError(f"k_nearest: found exclude {tuple(exclude.shape)}, expected ({len(queries)},), one per query")
+    if 1 <= k < len(bank):
+        return  # whether any row is left out makes no difference, and is not asked of the device
     others = len(bank) - (exclude is not None and bool((exclude >= 0).any()))
     if not 1 <= k <= others:
         raise UsageError(f"k_nearest: found k={k} with {others} other rows, expected 1 <= k <= {others}; lower k")
