@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.data import TrainingData
@@ -35,6 +36,37 @@ def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monk
     monkeypatch.setattr(trainer.tokens, "embed", fail)
     with pytest.raises(ShoalError, match="out of GPU memory with batch_size = 8; lower batch_size"):
         trainer.renew_bank(0)
+
+
+class Asked(TorchDispatchMode):
+    """Notes every operation whose result the host has to know before it can go on."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(name in func.__name__ for name in self.WAITS):
+            self.found.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("variant", [{}, {"denominator": "reference", "detach_norm": True}], ids=["paper", "reference"])
+@pytest.mark.parametrize("bank", ["images", "views"])
+def test_a_step_asks_the_device_nothing_so_that_the_host_runs_ahead(toy, variant, bank):
+    settings = toy.settings(bank=bank, max_gradient=1.0)
+    trainer = Trainer(toy.data(), *toy.networks("bottleneck", **variant), settings)
+    trainer.prepare()
+    rows = trainer.renew_bank(0)
+    batches, draws = trainer._draw(0)
+    with Asked() as asked:
+        trainer._step(batches[0], draws[0], rows, 0, torch.Generator())
+    assert asked.found == []
+    with Asked() as asked:
+        bool(torch.ones(3).any())
+    assert asked.found == ["_local_scalar_dense.default"], "or the test proves nothing"
 
 
 def test_changing_one_label_changes_the_identity_of_a_run(toy):

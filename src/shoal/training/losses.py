@@ -8,7 +8,6 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
 from shoal.errors import UsageError
@@ -52,7 +51,7 @@ def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool =
     positive = similarity.gather(1, partner[:, None])[:, 0]  # (2B,)
     left_out = _eye(len(views), views.device)
     if not with_positive:
-        left_out = left_out | F.one_hot(partner, len(views)).bool()
+        left_out = left_out | left_out.roll(n_images, dims=1)
     return (_log_sum(similarity, left_out) - positive).mean()
 
 
