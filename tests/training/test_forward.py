@@ -1,9 +1,16 @@
 import pytest
 import torch
 
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.hub import import_transformers
+from shoal.encoders.splitting import split_model
+from shoal.encoders.vision import Encoder, InputFormat
+from shoal.training import forward
 from shoal.training.forward import Forward
 from shoal.training.loop import train
 from shoal.training.views import ViewSettings, draw_views, make_views
+from small_models import make_model
 
 
 def test_the_parts_of_a_pass_are_views_trunk_tail_and_head(toy):
@@ -18,6 +25,62 @@ def test_the_parts_of_a_pass_are_views_trunk_tail_and_head(toy):
     assert torch.equal(embeddings, head(encoder(views)))
     assert not tokens.requires_grad
     assert embeddings.requires_grad
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when its compiler is first imported
+@pytest.mark.parametrize("bank", ["images", "views"])
+def test_networks_are_taken_in_one_piece_and_batches_cut_short_too(toy, monkeypatch, bank):
+    """As far as a machine without a GPU can tell: traced whole, `fullgraph`, and run as they were traced.
+
+    96 views for the bank are six batches of 14 and one of 12.
+    """
+    monkeypatch.setitem(forward.HOW, "cpu", {"backend": "aot_eager", "fullgraph": True})
+    losses = []
+    for is_compiled in (False, True):
+        settings = toy.settings(epochs=2, batch_size=7, bank=bank, compile=is_compiled)
+        trained = train(toy.data(), *toy.networks(denominator="reference"), settings)
+        losses.append([row["loss"] for row in trained.metrics])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", ["vit", "efficientnet-lite2"])
+def test_real_networks_are_taken_in_one_piece_in_the_precision_of_a_gpu(monkeypatch, name):
+    """In bfloat16 by autocast, as on a GPU; a break in a piece would be an error."""
+    if name == "vit":
+        parts = split_model(make_model(import_transformers(), name), 32)
+        encoder = Encoder(name, parts, InputFormat(size=32, mean=(0.5,) * 3, std=(0.5,) * 3), 1)
+    else:
+        encoder = load_encoder(name, input_size=32)
+    head = Head(encoder.feature_dim, HeadSettings(width=32, dim=16, bottleneck=8))
+    monkeypatch.setattr(forward, "autocast", lambda device: torch.autocast("cpu", dtype=torch.bfloat16))
+    monkeypatch.setitem(forward.HOW, "cpu", {"backend": "aot_eager", "fullgraph": True})
+    cut = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    draws = draw_views(4, torch.Generator().manual_seed(1))
+    found = []
+    for is_compiled in (False, True):
+        passes = Forward(encoder, head, ViewSettings(), is_compiled=is_compiled)
+        _, embeddings = passes.embeddings(passes.tokens(cut, draws))
+        embeddings[:, 0].sum().backward()
+        found.append([embeddings.detach(), *(value.grad for value in head.parameters())])
+        head.zero_grad()
+    for plain, compiled in zip(*found, strict=True):
+        torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-3 * float(plain.abs().max()))
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("bank", ["images", "views"])
+@pytest.mark.parametrize("how", [{"mode": "reduce-overhead"}, {"backend": "cudagraphs"}], ids=str)
+def test_cuda_graphs_train_as_plain_networks_do(toy, monkeypatch, bank, how):
+    monkeypatch.setitem(forward.HOW, "cuda", how)
+    losses = []
+    for is_compiled in (False, True):
+        networks = [network.to("cuda") for network in toy.networks(denominator="reference")]
+        settings = toy.settings(epochs=4, batch_size=7, bank=bank, compile=is_compiled)
+        losses.append([row["loss"] for row in train(toy.data(), *networks, settings).metrics])
+    assert losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
 @pytest.mark.slow

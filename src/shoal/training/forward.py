@@ -14,8 +14,8 @@ from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.training.views import ViewSettings, cut_views, finish_views
 
-ON_CUDA: dict[str, Any] = {"mode": "reduce-overhead"}
-"""How networks are compiled for a GPU: fused kernels, replayed as CUDA graphs."""
+HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {}}
+"""How networks are compiled, by device; on a GPU into fused kernels that are replayed as CUDA graphs."""
 
 
 class Forward:
@@ -23,7 +23,8 @@ class Forward:
 
     Compiled, the parts after the cut are fused, and on a GPU replayed as CUDA graphs: a small network is then limited
     by its arithmetic, and not by how fast Python can launch it. The cut stays outside, because a graph copies its
-    inputs, and its input is every pixel of the collection.
+    inputs, and its input is every pixel of the collection. So do all random numbers, which come as `draws`, the losses,
+    which look up neighbors in a bank that changes, and the optimizer.
     """
 
     def __init__(self, encoder: Encoder, head: Head, views: ViewSettings, *, is_compiled: bool = False) -> None:
@@ -33,7 +34,8 @@ class Forward:
         self._run_tail: Callable[[Tensor], tuple[Tensor, Tensor]] = self._tail
         if is_compiled:
             self._warm_up()
-            how = ON_CUDA if self._has_graphs else {}
+            # A batch cut short gets a graph of its own: one for any size would be recorded anew for each anyway.
+            how = {"dynamic": False, **HOW[encoder.device.type]}
             self._run_trunk = torch.compile(self._trunk, **how)
             self._run_tail = torch.compile(self._tail, **how)
 
@@ -46,7 +48,7 @@ class Forward:
         """Cut views of images `rows` (b,) of `pixels`: (b, C, C, 3) uint8."""
         return cut_views(pixels, rows, draws, self.views)
 
-    @torch.no_grad()
+    @torch.no_grad()  # and not inference mode, whose tensors the tail's backward could not keep
     def tokens(self, cut: Tensor, draws: Tensor) -> Tensor:
         """Colour what was cut and run the trunk over it: (b, T, …)."""
         return self._run_trunk(cut, draws)
