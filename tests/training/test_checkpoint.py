@@ -115,11 +115,15 @@ def test_killed_between_any_two_files_the_run_goes_on_from_a_whole_state(tmp_pat
     monkeypatch.setattr(module, "write_text", lambda path, text: dying(path))
     with pytest.raises(Killed):
         journal.write(3, scored(0.9), {"epoch": 3})
+    monkeypatch.undo()
     resumed, _, _ = make_journal(tmp_path)
     done = resumed.resume(IDENTITY)
     assert done == (3 if dies_at == "metrics.jsonl" else 2)
     assert len(resumed.metrics) == done
     assert resumed.restore_best().accuracy == pytest.approx(0.9 if done == 3 else 0.2)
+    rows = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["epoch"] for row in rows] == list(range(1, done + 1)), "3 may have been the last epoch"
+    assert [file.name for file in tmp_path.glob("best-*")] == [f"best-{done}.safetensors"]
 
 
 def test_metrics_are_valid_json_even_where_a_value_is_missing(tmp_path):
@@ -153,6 +157,7 @@ def test_starting_anew_forgets_an_older_run(tmp_path):
     journal.begin(IDENTITY)
     journal.write(1, scored(0.5), {})
     make_journal(tmp_path)[0].begin(IDENTITY)
+    assert not list(tmp_path.iterdir())
     assert make_journal(tmp_path)[0].resume(IDENTITY) == 0
 
 

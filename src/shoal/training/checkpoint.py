@@ -112,7 +112,8 @@ class Journal:
         self.identity = dict(identity)
         if self.folder is not None and is_main():
             make_folder(self.folder)
-            for old in [self.folder / "checkpoint.safetensors", *self.folder.glob("best-*.safetensors")]:
+            names = ("checkpoint.safetensors", "metrics.jsonl")
+            for old in [*(self.folder / name for name in names), *self.folder.glob("best-*.safetensors")]:
                 old.unlink(missing_ok=True)
         barrier()
         return 0
@@ -130,6 +131,8 @@ class Journal:
         load_modules(self.modules, found.tensors, str(file))
         load_optimizer(self.optimizer, found.tensors)
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
+        if is_main():
+            self._follow_checkpoint()
         return int(found.about["epoch"])
 
     def write(self, epoch: int, validation: Validation, row: Mapping[str, Any]) -> None:
@@ -151,6 +154,11 @@ class Journal:
         tensors = module_tensors(self.modules) | optimizer_tensors(self.optimizer)
         about = {"epoch": epoch, "metrics": self.metrics, "identity": self.identity, **best}
         write_checkpoint(self.folder / "checkpoint.safetensors", Checkpoint(tensors=tensors, about=about))
+        self._follow_checkpoint()
+
+    def _follow_checkpoint(self) -> None:
+        """Bring the other files in line with the checkpoint; a run killed right after writing it has not."""
+        assert self.folder is not None
         write_text(self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics))
         for old in self.folder.glob("best-*.safetensors"):
             if old != self._best_file(self.best_epoch):
