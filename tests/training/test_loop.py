@@ -135,7 +135,9 @@ class Broken(Objective):
 
 def test_a_loss_that_is_no_number_stops_the_run_and_says_what_to_try(toy):
     encoder, head, _ = toy.networks()
-    with pytest.raises(ShoalError, match=r"epoch 2, step 1: the loss is not a finite number \(lr 0.0.*lower lr"):
+    with pytest.raises(
+        ShoalError, match=r"epoch 2, step 1: the loss or its gradient is not a finite number \(lr 0.0.*lower lr"
+    ):
         train(toy.data(), encoder, head, Broken(), toy.settings())
 
 

@@ -20,5 +20,17 @@ def test_the_first_step_with_a_loss_that_is_no_number_is_named(bad):
     totals = Totals(CPU)
     for step, loss in enumerate([1.0, bad, 2.0, bad]):
         totals.add(step, {"loss": torch.tensor(loss)})
-    with pytest.raises(ShoalError, match=r"epoch 7, step 2: the loss is not a finite number \(lr 0\.05\); lower lr"):
+    with pytest.raises(
+        ShoalError, match=r"epoch 7, step 2: the loss or its gradient is not a finite number \(lr 0\.05\); lower lr"
+    ):
         totals.check_finite(epoch=7, lr=0.05)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_overflows_in_the_last_step_is_noticed(bad):
+    """The weights are no numbers from then on, but no loss of this epoch shows it."""
+    totals = Totals(CPU)
+    for step, gradient in enumerate([1.0, 1.0, bad]):
+        totals.add(step, {"loss": torch.tensor(1.0), "gradient": torch.tensor(gradient)})
+    with pytest.raises(ShoalError, match="epoch 1, step 3: the loss or its gradient"):
+        totals.check_finite(epoch=1, lr=0.05)

@@ -17,9 +17,11 @@ class Totals:
         self.first_bad = torch.tensor(math.inf, device=device)
 
     def add(self, step: int, losses: dict[str, Tensor]) -> None:
-        """Add a step's values; the first step with a loss that is no number is remembered."""
+        """Add a step's values; the first step with a loss, or a gradient, that is no number is remembered."""
         self.n_steps += 1
-        self.first_bad = torch.where(losses["loss"].isfinite(), self.first_bad, self.first_bad.clamp_max(step))
+        # A gradient that overflows leaves no trace in its own step's loss, and in the epoch's last step in none.
+        is_finite = (losses["loss"] + losses.get("gradient", losses["loss"])).isfinite()
+        self.first_bad = torch.where(is_finite, self.first_bad, self.first_bad.clamp_max(step))
         for name, value in losses.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
 
@@ -28,9 +30,10 @@ class Totals:
         return {name: float(value) / self.n_steps for name, value in self.sums.items()}
 
     def check_finite(self, epoch: int, lr: float) -> None:
-        """Stop a run whose loss was infinite or no number."""
+        """Stop a run whose loss or gradient was infinite or no number."""
         if bool(self.first_bad.isfinite()):
             raise ShoalError(
-                f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss is not a finite number (lr {lr:.4g}); "
-                "lower lr, raise the temperature, or check the images; --resume starts again from the epoch before"
+                f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss or its gradient is not a finite number "
+                f"(lr {lr:.4g}); lower lr, raise the temperature, or check the images; --resume starts again from the "
+                "epoch before"
             )
