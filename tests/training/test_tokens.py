@@ -48,8 +48,11 @@ def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, t
 def test_a_disk_without_room_for_the_tokens_is_an_error_and_not_a_crash(toy, tmp_path, monkeypatch):
     encoder, pixels = toy.encoder(), toy.data().pixels
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(ShoalError, match=r"tokens of 48 images take 0.0 GB.*disk has 0.0 GB left; free some"):
+    with pytest.raises(ShoalError, match=r"tokens of 48 images or views take 0.0 GB.*disk has 0.0 GB left; free some"):
         cache_tokens(pixels, encoder, file=tmp_path / "tokens.npy", memory=100)
+    place, draws = {"file": tmp_path / "views.npy", "memory": 100}, torch.Generator()
+    with pytest.raises(ShoalError, match=r"tokens of 96 images or views .*lower training\.views\.pool or input_size"):
+        pool_views(pixels, encoder, ViewSettings(pool=2), generator=draws, **place)
     assert not list(tmp_path.iterdir())
 
 

@@ -141,7 +141,8 @@ def pool_views(
         return _trunk_tokens(views, encoder)
 
     shape = (len(images), *_token_shape(pixels, encoder))
-    return ViewPool(_keep(make, shape, encoder, batch_size, file, memory, progress), settings.pool)
+    kept = _keep(make, shape, encoder, batch_size, file, memory, progress, lower="training.views.pool or input_size")
+    return ViewPool(kept, settings.pool)
 
 
 def _keep(
@@ -152,15 +153,20 @@ def _keep(
     file: Path | None,
     memory: int | None,
     progress: Progress | None,
+    *,
+    lower: str = "input_size",
 ) -> Kept:
-    """Fill an array of tokens batch by batch: on the device where it fits into `memory` bytes, else in `file`."""
+    """Fill an array of tokens batch by batch: on the device where it fits into `memory` bytes, else in `file`.
+
+    `lower` is the setting that there is to lower where neither has room.
+    """
     budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
     kept: Kept
     if 2 * math.prod(shape) <= budget or file is None:
         with explain_out_of_memory("input_size", encoder.input_format.size):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
     else:
-        kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape)
+        kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape, lower)
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
         with explain_out_of_memory("input_size", encoder.input_format.size):
@@ -198,13 +204,13 @@ def _token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
     return _trunk_tokens(center_images(to_device(pixels[:1], encoder.device), encoder), encoder).shape[1:]
 
 
-def _open_file(place: Path, shape: tuple[int, ...]) -> NDArray[np.float16]:
+def _open_file(place: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
     """A new memory-mapped file; a full disk is noticed here, because writing to the map would kill the process."""
     wanted, free = 2 * math.prod(shape), shutil.disk_usage(place.parent).free
     if wanted > free:
         raise ShoalError(
-            f"{place}: tokens of {shape[0]:,} images take {wanted / 1e9:.1f} GB, more than fit into memory, and the "
-            f"disk has {free / 1e9:.1f} GB left; free some, lower input_size, or use a smaller encoder"
+            f"{place}: tokens of {shape[0]:,} images or views take {wanted / 1e9:.1f} GB, more than fit into memory, "
+            f"and the disk has {free / 1e9:.1f} GB left; free some, lower {lower}, or use a smaller encoder"
         )
     with writing(place):
         return np.lib.format.open_memmap(place, mode="w+", dtype=np.float16, shape=shape)
