@@ -183,6 +183,19 @@ def test_validation_images_are_trained_on_as_unlabeled_ones_unless_told_otherwis
     assert np.array_equal(apart.training_labels, data.labels[apart.training])
 
 
+def test_learned_attention_is_resumed_too(toy, tmp_path):
+    """What an objective learns goes into the checkpoint with tail and head."""
+    attention = ShiftSettings(n_neighbors=3, aggregation="attention")
+    whole = toy.networks(shift=attention)
+    train(toy.data(), *whole, toy.settings())
+    with pytest.raises(KeyboardInterrupt):
+        train(toy.data(), *toy.networks(shift=attention), toy.settings(), folder=tmp_path, on_epoch=_stop_at(2))
+    resumed = toy.networks(shift=attention)
+    train(toy.data(), *resumed, toy.settings(), folder=tmp_path, resume=True)
+    assert list(whole[2].parameters())
+    assert same(weights(whole), weights(resumed))
+
+
 @pytest.mark.parametrize("bank", ["images", "views"])
 def test_a_run_with_a_pool_of_views_resumes_to_the_same_weights(toy, tmp_path, bank):
     settings = toy.settings(views=ViewSettings(pool=3), bank=bank)

@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.data import TrainingData
 from shoal.training.trainer import Trainer, TrainSettings
+from shoal.training.views import ViewSettings
 
 
 def test_embeddings_are_computed_once_between_two_epochs(toy):
@@ -36,6 +37,16 @@ def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monk
     monkeypatch.setattr(trainer.tokens, "embed", fail)
     with pytest.raises(ShoalError, match="out of GPU memory with batch_size = 8; lower batch_size"):
         trainer.renew_bank(0)
+
+
+def test_another_seed_makes_another_pool_of_views_and_the_same_seed_the_same(toy):
+    pools = []
+    for seed in (0, 0, 1):
+        trainer = Trainer(toy.data(), *toy.networks(), toy.settings(seed=seed, views=ViewSettings(pool=2)))
+        trainer.prepare()
+        pools.append(trainer.pool.tokens)
+    assert torch.equal(pools[0], pools[1])
+    assert not torch.equal(pools[0], pools[2])
 
 
 class Asked(TorchDispatchMode):
