@@ -1,0 +1,35 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from shoal.methods.catalog import load_recipe
+from shoal.methods.cms import build
+from shoal.training.data import TrainingData
+from shoal.training.loop import train
+
+
+def train_small(n_threads):
+    """An epoch of the default recipe on 32 noisy pictures of 4 kinds, at 48 px; layers large enough to be shared."""
+    torch.set_num_threads(n_threads)  # put back by the fixture of this folder
+    rng = np.random.default_rng(0)
+    kinds, truth = rng.integers(0, 256, (4, 8, 8, 3)), np.arange(32) % 4
+    pixels = kinds[truth].repeat(10, axis=1).repeat(10, axis=2) + rng.integers(-40, 41, (32, 80, 80, 3))
+    recipe = load_recipe()
+    training = replace(recipe.training, epochs=1, batch_size=16, views=replace(recipe.training.views, pool=None))
+    settings = replace(recipe, input_size=48, training=training)
+    encoder, head, objective = build(settings)
+    data = TrainingData(
+        pixels=pixels.clip(0, 255).astype(np.uint8),
+        labels=np.where(truth < 2, truth, -1),
+        validation=np.arange(0, 32, 3),
+    )
+    return train(data, encoder, head, objective, settings.training).embeddings
+
+
+@pytest.mark.slow
+def test_the_same_number_of_threads_gives_the_same_bits_and_another_the_same_to_rounding():
+    one, two, again = (train_small(n_threads) for n_threads in (1, 2, 2))
+    assert torch.equal(two, again)
+    torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
