@@ -29,7 +29,7 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.agglomerative import AgglomerativeSettings
-from shoal.methods.cms import cms
+from shoal.methods.catalog import get_method
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import Task
 from shoal.runs import Run
@@ -201,7 +201,7 @@ def test_pixels_of_a_collection_train_as_an_array_of_them_does(photos, settings)
     scattered = replace(pixels, store=np.asarray(pixels[order]), rows=np.argsort(order))
     assert np.array_equal(scattered[:], pixels[:])
     found = [
-        cms(
+        get_method("cms").run(
             Task(pixels=given, labels=collection.labels, validation=np.arange(0, 60, 3)),
             settings.of_method,
             device=torch.device("cpu"),

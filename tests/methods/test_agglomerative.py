@@ -8,9 +8,11 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from shoal.clustering.matching import matched_accuracy
 from shoal.encoders.embed import embed
 from shoal.methods import agglomerative as module
-from shoal.methods.agglomerative import AgglomerativeSettings, agglomerative, represent
+from shoal.methods.agglomerative import AgglomerativeSettings, represent
+from shoal.methods.catalog import get_method
 
 CPU = torch.device("cpu")
+agglomerative = get_method("agglomerative").run
 
 
 @pytest.fixture(autouse=True)

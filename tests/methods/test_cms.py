@@ -10,13 +10,15 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.methods import cms as module
-from shoal.methods.cms import CmsSettings, build, cms
+from shoal.methods.catalog import get_method
+from shoal.methods.cms import CmsSettings, build
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch
 from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
+cms = get_method("cms").run
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods import gcd as module
-from shoal.methods.gcd import ContrastiveObjective, GcdSettings, cluster, gcd, represent
+from shoal.methods.catalog import get_method
+from shoal.methods.gcd import ContrastiveObjective, GcdSettings, cluster, represent
 from shoal.methods.method import Representation, Task
 from shoal.training.losses import LossSettings
 from shoal.training.objective import Batch
@@ -18,6 +19,7 @@ from shoal.training.tokens import cache_tokens
 from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
+gcd = get_method("gcd").run
 SETTINGS = GcdSettings(
     head=HeadSettings(width=32, dim=12, bottleneck=8),
     training=TrainSettings(epochs=2, batch_size=16, lr=0.01),

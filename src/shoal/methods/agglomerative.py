@@ -4,8 +4,7 @@ The training-free baseline of the paper's Table 1. Labels serve to estimate K, a
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 import torch
 
@@ -16,8 +15,8 @@ from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import Progress, embed
-from shoal.methods.method import Discovery, OnEpoch, Representation, Task, to_numpy
+from shoal.encoders.embed import embed
+from shoal.methods.method import Discovery, Options, Representation, Task, to_numpy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,34 +34,14 @@ class AgglomerativeSettings:
         return self
 
 
-def agglomerative(
-    task: Task,
-    settings: AgglomerativeSettings,
-    *,
-    device: torch.device,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-) -> Discovery:
-    """Cluster a task by the encoder as it is; K is the given one, or estimated on all labels."""
-    learned = represent(task, settings, device=device, progress=progress)
-    return cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
-
-
 def represent(
-    task: Task,
-    settings: AgglomerativeSettings,
-    *,
-    device: torch.device,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-    on_epoch: OnEpoch | None = None,
+    task: Task, settings: AgglomerativeSettings, *, device: torch.device, **options: Unpack[Options]
 ) -> Representation:
     """Embed the images; there is nothing to train, to keep or to resume."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
     return Representation(
-        embeddings=embed(task.pixels, encoder, progress=progress), embed=lambda pixels: embed(pixels, encoder)
+        embeddings=embed(task.pixels, encoder, progress=options.get("progress")),
+        embed=lambda pixels: embed(pixels, encoder),
     )
 
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
+
+import torch
 
 from shoal.errors import UnknownName
 from shoal.methods import agglomerative, cms, gcd
-from shoal.methods.method import Build, Cluster, Method, Represent
+from shoal.methods.method import Build, Cluster, Discovery, Options, Represent, Task
 from shoal.settings import load_settings
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
@@ -17,7 +19,6 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 class MethodInfo:
     """A method, its two halves, its settings and what it is."""
 
-    run: Method
     represent: Represent
     cluster: Cluster
     settings: type[Any]
@@ -31,10 +32,19 @@ class MethodInfo:
         """Whether anything is trained."""
         return self.build is not None
 
+    def run(self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]) -> Discovery:
+        """Learn from a task and cluster its images.
+
+        K is the given one, else the one estimated on the validation images with the snapshot that was kept, else, where
+        no images were set aside, the one estimated on all labels. Without any label (K given) there is no supervised
+        loss and nothing to choose a snapshot by: the last one is kept.
+        """
+        learned = self.represent(task, settings, device=device, **options)
+        return self.cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
+
 
 METHODS: dict[str, MethodInfo] = {
     "cms": MethodInfo(
-        run=cms.cms,
         represent=cms.represent,
         cluster=cms.cluster,
         settings=cms.CmsSettings,
@@ -42,7 +52,6 @@ METHODS: dict[str, MethodInfo] = {
         build=cms.build,
     ),
     "gcd": MethodInfo(
-        run=gcd.gcd,
         represent=gcd.represent,
         cluster=gcd.cluster,
         settings=gcd.GcdSettings,
@@ -50,7 +59,6 @@ METHODS: dict[str, MethodInfo] = {
         build=gcd.build,
     ),
     "agglomerative": MethodInfo(
-        run=agglomerative.agglomerative,
         represent=agglomerative.represent,
         cluster=agglomerative.cluster,
         settings=agglomerative.AgglomerativeSettings,

@@ -7,8 +7,7 @@ cut Ward's tree at K (4.4, Algorithm 1).
 """
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import torch
 from torch import Tensor
@@ -17,13 +16,12 @@ from shoal.arrays import Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import Progress, embed
+from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, OnEpoch, Representation, Task, n_clusters_to_use, to_numpy
+from shoal.methods.method import Discovery, Options, Representation, Task, learn, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
-from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
 from shoal.training.trainer import TrainSettings
@@ -85,50 +83,10 @@ class MeanShiftObjective(Objective):
         return {"method": "cms", "loss": to_dict(self.loss), "shift": to_dict(self.shift)}
 
 
-def cms(
-    task: Task,
-    settings: CmsSettings,
-    *,
-    device: torch.device,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-) -> Discovery:
-    """Train on a task and cluster its images.
-
-    K is the given one, else the one estimated on the validation images with the best snapshot, else, where no images
-    were set aside, the one estimated on the labeled images of the final tree. Without any label (K given) there is no
-    supervised loss and nothing to choose a snapshot by: the last one is kept.
-    """
-    learned = represent(task, settings, device=device, folder=folder, resume=resume, progress=progress)
-    return cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
-
-
-def represent(
-    task: Task,
-    settings: CmsSettings,
-    *,
-    device: torch.device,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-    on_epoch: OnEpoch | None = None,
-) -> Representation:
+def represent(task: Task, settings: CmsSettings, *, device: torch.device, **options: Unpack[Options]) -> Representation:
     """Train tail and head on a task (sections 4.2 and 4.3)."""
     encoder, head, objective = build(settings)
-    trained = train(
-        task.training_data,
-        encoder.to(device),
-        head.to(device),
-        objective.to(device),
-        settings.training,
-        n_clusters=task.n_clusters,
-        rule=settings.inference.rule,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-        on_epoch=on_epoch,
-    )
+    trained = learn(task, (encoder, head, objective), settings, device=device, **options)
     # Learned attention was trained on full embeddings; everything else is the same, and cheaper, on compact ones.
     basis = head.basis() if objective.attention is None else None
     return Representation(

@@ -6,8 +6,7 @@ highest accuracy on labeled validation images; the released code takes the one t
 """
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import torch
@@ -20,13 +19,12 @@ from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import Progress, embed
+from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, OnEpoch, Representation, Task, n_clusters_to_use, to_numpy
+from shoal.methods.method import Discovery, Options, Representation, Task, learn, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
-from shoal.training.loop import train
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
 from shoal.training.trainer import TrainSettings
@@ -94,45 +92,10 @@ class ContrastiveObjective(Objective):
         return {"method": "gcd", "loss": to_dict(self.loss)}
 
 
-def gcd(
-    task: Task,
-    settings: GcdSettings,
-    *,
-    device: torch.device,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-) -> Discovery:
-    """Train on a task and cluster its images; K is chosen as in `cms`."""
-    learned = represent(task, settings, device=device, folder=folder, resume=resume, progress=progress)
-    return cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
-
-
-def represent(
-    task: Task,
-    settings: GcdSettings,
-    *,
-    device: torch.device,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-    on_epoch: OnEpoch | None = None,
-) -> Representation:
+def represent(task: Task, settings: GcdSettings, *, device: torch.device, **options: Unpack[Options]) -> Representation:
     """Train the tail through a head, and keep the tail."""
     encoder, head, objective = build(settings)
-    trained = train(
-        task.training_data,
-        encoder.to(device),
-        head.to(device),
-        objective.to(device),
-        settings.training,
-        n_clusters=task.n_clusters,
-        rule=settings.inference.rule,
-        folder=folder,
-        resume=resume,
-        progress=progress,
-        on_epoch=on_epoch,
-    )
+    trained = learn(task, (encoder, head, objective), settings, device=device, **options)
     return Representation(
         embeddings=trained.embeddings,
         embed=lambda pixels: embed(pixels, encoder),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -18,8 +18,10 @@ from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.training.data import TrainingData
+from shoal.training.loop import Trained, train
 from shoal.training.objective import Objective
 from shoal.training.tokens import TokenCache, ViewPool
+from shoal.training.trainer import TrainSettings
 from shoal.training.validation import Judge
 
 OnEpoch = Callable[[dict[str, Any]], None]
@@ -144,41 +146,35 @@ class MethodSettings(Protocol):
         ...
 
 
-class Method(Protocol):
-    """A way from images and some labels to clusters."""
+class TrainedSettings(MethodSettings, Protocol):
+    """What those of a method that trains have besides."""
 
-    def __call__(
-        self,
-        task: Task,
-        settings: Any,
-        *,
-        device: torch.device,
-        folder: Path | None = None,
-        resume: bool = False,
-        progress: Progress | None = None,
-    ) -> Discovery:
-        """Discover the categories of a task. `folder` takes checkpoints and metrics; `resume` goes on from there."""
+    @property
+    def training(self) -> TrainSettings:
+        """How long, how fast and on which batches."""
         ...
+
+
+class Options(TypedDict, total=False):
+    """How the first half of a method is run; nothing of it changes what is learned."""
+
+    folder: Path | None
+    """Takes checkpoints and metrics."""
+    resume: bool
+    """Go on from what is in the folder."""
+    progress: Progress | None
+    """Told how much is done."""
+    on_epoch: OnEpoch | None
+    """Told each row of metrics."""
 
 
 class Represent(Protocol):
     """The first half of a method: from images and some labels to embeddings."""
 
     def __call__(
-        self,
-        task: Task,
-        settings: Any,
-        *,
-        device: torch.device,
-        folder: Path | None = None,
-        resume: bool = False,
-        progress: Progress | None = None,
-        on_epoch: OnEpoch | None = None,
+        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]
     ) -> Representation:
-        """Learn from a task; the arguments are those of `Method`. A K in the task serves to choose the snapshot.
-
-        `on_epoch` is told each row of metrics.
-        """
+        """Learn from a task. A K in the task serves to choose the snapshot."""
         ...
 
 
@@ -198,6 +194,28 @@ class Build(Protocol):
     def __call__(self, settings: Any) -> tuple[Encoder, Head, Objective]:
         """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
         ...
+
+
+def learn(
+    task: Task,
+    networks: tuple[Encoder, Head, Objective],
+    settings: TrainedSettings,
+    *,
+    device: torch.device,
+    **options: Unpack[Options],
+) -> Trained:
+    """Train the networks of a method on a task."""
+    encoder, head, objective = networks
+    return train(
+        task.training_data,
+        encoder.to(device),
+        head.to(device),
+        objective.to(device),
+        settings.training,
+        n_clusters=task.n_clusters,
+        rule=settings.inference.rule,
+        **options,
+    )
 
 
 def n_clusters_to_use(given: int | None, learned: Representation, labels: Ints, estimate_on: str) -> int | None:
