@@ -101,7 +101,7 @@ def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
 
     tell("this device beside the CPU")
     check(device, record)
-    images, labels = pictures(size), make_labels(size)
+    images, labels = (pictures(size), make_labels(size)) if set(parts) - {"memory"} else (None, None)
     for way in [way for way in WAYS if way in parts]:
         tell(f"ours, {way}")
         ours(size, device, images, labels, way, record)
@@ -112,7 +112,8 @@ def measure(size: Size, device: torch.device, parts: tuple[str, ...]) -> Record:
         for n_images in size.memory_for:
             tell(f"memory for {n_images:,} images")
             record.rows.append((f"peak GPU memory, {n_images:,} images", peak_memory(size, n_images, device)))
-    compare(record)
+    if record.losses:
+        compare(record)
     check_limits(size, record)
     tell("done")
     return record
