@@ -16,7 +16,6 @@ from shoal.clustering.ward import linkage as entry
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
-from shoal.clustering.ward.table import FEW_EXACT, Table
 from shoal.errors import DataError, MissingError, UsageError
 
 LADDERS = {
@@ -266,17 +265,6 @@ def test_rows_equally_far_from_each_other_make_a_tree(n: int, monkeypatch: pytes
         assert np.array_equal(ward_linkage(rows), Z)
 
 
-def test_ties_everywhere_make_the_table_hold_the_distances_themselves(
-    finder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if finder == "lists":
-        pytest.skip("is about the table")
-    filled = []
-    monkeypatch.setattr(Table, "_fill", lambda table, what, fill=Table._fill: filled.append(what) or fill(table, what))
-    ward_linkage(np.eye(100))
-    assert filled == [FLOAT32, FLOAT64, None]
-
-
 def test_an_even_grid_with_ties_everywhere_ends() -> None:
     rows = np.stack(np.meshgrid(np.arange(12.0), np.arange(11.0)), -1).reshape(-1, 2)
     assert_every_merge_is_a_cheapest(ward_linkage(rows), rows)
@@ -366,36 +354,3 @@ def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     expected = ward_linkage(rows, device="cpu")
     assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
-
-
-@pytest.mark.parametrize("spread", [1e-4, 1e-7])
-def test_a_table_that_float32_cannot_decide_is_computed_in_float64(
-    spread: float, finder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two groups so tight that float32 products of their rows differ by rounding alone."""
-    if finder == "lists":
-        pytest.skip("is about the table")
-    rows = spread * np.random.default_rng(0).normal(size=(400, 8))
-    rows[::2] += 1
-    filled = []
-    monkeypatch.setattr(
-        Table, "_fill", lambda table, precision, fill=Table._fill: filled.append(precision) or fill(table, precision)
-    )
-    Z = ward_linkage(rows)
-    assert filled[:2] == [FLOAT32, FLOAT64]
-    monkeypatch.setitem(FEW, "cpu", 0)
-    assert np.array_equal(ward_linkage(rows), Z)
-    np.testing.assert_allclose(Z[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-7)
-
-
-def test_the_table_may_take_over_at_any_number_of_clusters(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if finder == "lists":
-        pytest.skip("is about the table")
-    rows = np.concatenate([clustered(300), np.round(clustered(100) * 4) / 4])  # with ties and duplicates
-    expected = ward_linkage(rows)
-    for few in (0, 1, 2, 3, 50, 399):
-        monkeypatch.setitem(FEW, "cpu", few)
-        assert np.array_equal(ward_linkage(rows), expected)
-    for few in (1, 2, 50, 399):
-        monkeypatch.setitem(FEW_EXACT, "cpu", few)
-        assert np.array_equal(ward_linkage(rows), expected)
