@@ -52,17 +52,44 @@ def test_the_labels_that_judge_do_not_reach_the_clustering(task) -> None:
     assert found.frozen == found.trained == 0.4  # one cluster, matched to the most common of three classes
 
 
-def test_a_tie_keeps_the_trained_answer_and_the_words_say_what_stands() -> None:
-    tie = Choice(hidden=("d",), n_images=1200, frozen=0.5, trained=0.5)
+@pytest.mark.parametrize(
+    ("only_frozen", "only_trained", "keeps"),
+    [
+        (0, 0, True),
+        (4, 9, True),
+        (1, 0, True),  # one image more is never more than one standard error, √1
+        (2, 0, False),  # 2 > √2
+        (3, 1, True),  # 2 = √4, within one standard error
+        (6, 3, True),  # 3 = √9
+        (7, 3, False),  # 4 > √10
+    ],
+)
+def test_the_trained_answer_stands_unless_it_is_worse_by_more_than_one_standard_error(
+    only_frozen: int, only_trained: int, keeps: bool
+) -> None:
+    found = Choice(hidden=("d",), n_images=40, both=20, only_frozen=only_frozen, only_trained=only_trained)
+    assert found.keeps_training is keeps
+    assert found.kept == ("trained" if keeps else "frozen")
+
+
+def test_the_words_say_what_stands_and_on_how_many_images_that_rests() -> None:
+    tie = Choice(hidden=("d",), n_images=1200, both=600, only_frozen=0, only_trained=0)
     assert tie.in_words() == (
-        "of 1,200 labeled images kept from training, put right: 50.0 % without training, 50.0 % with it; "
-        "the trained answer stands"
+        "of 1,200 labeled images kept from training, put right: 50.0 % without training, 50.0 % with it "
+        "(0 and 0 by one of them alone); the trained answer stands"
     )
-    worse = Choice(hidden=("d",), n_images=12, frozen=0.5, trained=0.25)
-    assert worse.in_words().endswith("25.0 % with it; training did not help, the first answer stands")
+    near = Choice(hidden=("d",), n_images=12, both=3, only_frozen=3, only_trained=2)
+    assert near.in_words().endswith(
+        "(3 and 2 by one of them alone); so small a difference may be chance, the trained answer stands"
+    )
+    worse = Choice(hidden=("d",), n_images=12, both=3, only_frozen=3, only_trained=0)
+    assert worse.in_words().endswith(
+        "25.0 % with it (3 and 0 by one of them alone); training did not help, the first answer stands"
+    )
     assert worse.to_dict() == {
         "kept": "frozen",
         "accuracy": {"frozen": 0.5, "trained": 0.25},
         "n_images": 12,
+        "put_right": {"both": 3, "only_frozen": 3, "only_trained": 0},
         "hidden": ["d"],
     }

@@ -75,27 +75,41 @@ def known_colours(photos):
     return photos
 
 
-@pytest.mark.parametrize("trained", [0.5, 0.75, 1.0])
-def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw(
-    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: float
+@pytest.mark.parametrize("only_trained", [0, 2, 5])
+def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_and_the_other_is_kept(
+    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_trained: int
 ) -> None:
     seen = []
 
     def judge(frozen, learned, labels, classes, withheld, chosen):
         seen.append((withheld.hidden, len(withheld.judged)))
-        return Choice(hidden=("red",), n_images=10, frozen=0.75, trained=trained)
+        return Choice(hidden=("red",), n_images=10, both=3, only_frozen=3, only_trained=only_trained)
 
     monkeypatch.setattr(module, "compare", judge)
     heard: list[str] = []
     run = run_on(known_colours, tmp_path / "run", settings, narrator=Narrator(heard.append))
     assert len(seen[0][0]) == 1
-    is_trained = trained >= 0.75
-    assert run.json("choice")["kept"] == ("trained" if is_trained else "frozen")
-    assert run.has("model.safetensors") == is_trained
-    assert np.array_equal(run.array("embeddings"), run.array("frozen")) == (not is_trained)
+    kept, lost = ("trained", "frozen") if only_trained else ("frozen", "trained")
+    assert run.json("choice")["kept"] == kept
     assert any(line.startswith("of 10 labeled images kept from training") for line in heard)
-    rows, _ = Assigner(run, device="cpu").assign_images(read_collection(known_colours.folder, False))
-    assert sum(new.category_id != old.category_id for new, old in zip(rows, run.assignments, strict=True)) <= 1
+    other = Run.open(run.path / lost)
+    assert heard[-1].endswith(f" is kept in {other.path}")
+    assert not (run.path / kept).exists()
+    for found, name in ((run, kept), (other, lost)):
+        assert found.has("model.safetensors") == (name == "trained")
+        assert np.array_equal(found.array("embeddings"), run.array("frozen")) == (name == "frozen")
+        rows, _ = Assigner(found, device="cpu").assign_images(read_collection(known_colours.folder, False))
+        assert sum(new.category_id != old.category_id for new, old in zip(rows, found.assignments, strict=True)) <= 1
+        assert len(found.thumbnails(range(60))) == 60
+
+
+def test_a_run_that_starts_over_without_training_leaves_no_other_answer(photos, settings, tmp_path: Path) -> None:
+    run = run_on(photos, tmp_path / "run", settings)
+    alone = run_on(photos, tmp_path / "alone", replace(settings, train=False))
+    assert tables(Run.open(run.path / "frozen")) == tables(alone)
+    run_on(photos, run.path, replace(settings, train=False), force=True)
+    assert not (run.path / "frozen").exists()
+    assert tables(run) == tables(alone)
 
 
 def test_the_comparison_is_made_by_labels_and_written_down(known_colours, settings, tmp_path: Path) -> None:

@@ -68,6 +68,11 @@ def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
     assert ours.hidden_share == DiscoverySettings().hidden_share
 
 
+def test_the_trained_answer_is_had_by_hiding_nothing_from_training() -> None:
+    assert choose_settings(answer="trained").hidden_share == 0
+    assert choose_settings(answer="better") == choose_settings()
+
+
 def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
     found = choose_settings(protocol="reference").of_method
     assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)
@@ -91,6 +96,7 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
         ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
         ({"method": "agglomerative", "epochs": 3}, "agglomerative trains nothing"),
+        ({"answer": "frozen"}, "answer: found 'frozen', expected better or trained; --no-train"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: dict[str, object], words: str) -> None:

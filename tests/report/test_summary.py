@@ -79,4 +79,6 @@ def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> No
         "so it was not used."
     )
     run.write_json("choice", found | {"kept": "trained"})
+    assert summarize(Snapshot(run)).sentences[-1].endswith("with it, which may be chance; it was kept.")
+    run.write_json("choice", found | {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}})
     assert summarize(Snapshot(run)).sentences[-1].endswith("with it, so it was kept.")

@@ -29,6 +29,13 @@ def discover(
     train: Annotated[
         bool | None, typer.Option("--train/--no-train", help="Train, or cluster the frozen encoder.")
     ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(
+            help="better: hide some labels from training, to keep the first answer where it does not help; "
+            "trained: hide none, keep the trained answer."
+        ),
+    ] = None,
     input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Named settings, such as cub or default.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")] = None,
@@ -65,6 +72,7 @@ def discover(
         "method": method,
         "encoder": encoder,
         "protocol": protocol,
+        "answer": answer,
     }
     numbers: dict[str, Any] = {
         "n_clusters": n_clusters,

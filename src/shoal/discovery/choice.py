@@ -5,14 +5,15 @@ fall apart. So whole known categories are hidden from training and stand in for 
 that the user does not have.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.matching import matched_accuracy
+from shoal.arrays import UNLABELED, Bools, Ints
+from shoal.clustering.matching import match
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import Withheld
 from shoal.methods.catalog import get_method
@@ -21,34 +22,61 @@ from shoal.methods.method import Representation
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Which of two answers stands, and why."""
+    """Which of two answers stands, and why.
+
+    Images that both answers put right, or both wrong, say nothing about which is better. If neither is, each of the
+    others is as a toss of a coin, and the difference has a standard error of √(only_frozen + only_trained) images.
+    """
 
     hidden: tuple[str, ...]
     """Known categories that stood in for novel ones."""
     n_images: int
     """Labeled images whose label training never saw."""
-    frozen: float
-    """Share of them put right by the frozen encoder's embeddings."""
-    trained: float
-    """Share of them put right by the trained ones."""
+    both: int
+    """How many of them both answers put right."""
+    only_frozen: int
+    """How many the frozen encoder's embeddings alone put right."""
+    only_trained: int
+    """How many the trained ones alone put right."""
+
+    @property
+    def frozen(self) -> float:
+        """Share put right by the frozen encoder's embeddings."""
+        return (self.both + self.only_frozen) / self.n_images
+
+    @property
+    def trained(self) -> float:
+        """Share put right by the trained ones."""
+        return (self.both + self.only_trained) / self.n_images
 
     @property
     def keeps_training(self) -> bool:
-        """Whether the trained answer stands: unless it is worse."""
-        return self.trained >= self.frozen
+        """Whether the trained answer stands: unless it is worse by more than one standard error."""
+        return self.only_frozen - self.only_trained <= math.sqrt(self.only_frozen + self.only_trained)
+
+    @property
+    def kept(self) -> str:
+        """The answer that stands."""
+        return "trained" if self.keeps_training else "frozen"
 
     def in_words(self) -> str:
-        """The comparison, and what follows from it."""
+        """The comparison, on how many images it rests, and what follows from it."""
         shares = f"{100 * self.frozen:.1f} % without training, {100 * self.trained:.1f} % with it"
-        end = "the trained answer stands" if self.keeps_training else "training did not help, the first answer stands"
-        return f"of {self.n_images:,} labeled images kept from training, put right: {shares}; {end}"
+        alone = f"{self.only_frozen:,} and {self.only_trained:,} by one of them alone"
+        end = "the trained answer stands"
+        if not self.keeps_training:
+            end = "training did not help, the first answer stands"
+        elif self.only_frozen > self.only_trained:
+            end = "so small a difference may be chance, the trained answer stands"
+        return f"of {self.n_images:,} labeled images kept from training, put right: {shares} ({alone}); {end}"
 
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""
         return {
-            "kept": "trained" if self.keeps_training else "frozen",
+            "kept": self.kept,
             "accuracy": {"frozen": self.frozen, "trained": self.trained},
             "n_images": self.n_images,
+            "put_right": {"both": self.both, "only_frozen": self.only_frozen, "only_trained": self.only_trained},
             "hidden": list(self.hidden),
         }
 
@@ -62,13 +90,25 @@ def compare(
     settings: DiscoverySettings,
 ) -> Choice:
     """Cluster both without the labels that training never saw, then match clusters to classes on those images alone."""
+    rights = [
+        _put_right(learned, labels, withheld.judged, settings) for learned in (frozen, trained)
+    ]  # (n_images,) each
+    return Choice(
+        hidden=tuple(classes[label] for label in withheld.hidden),
+        n_images=len(withheld.judged),
+        both=int((rights[0] & rights[1]).sum()),
+        only_frozen=int((rights[0] & ~rights[1]).sum()),
+        only_trained=int((rights[1] & ~rights[0]).sum()),
+    )
+
+
+def _put_right(learned: Representation, labels: Ints, judged: Ints, settings: DiscoverySettings) -> Bools:
+    """Which of the judged images are in the cluster that is matched with their class."""
     left = np.array(labels)
-    left[withheld.judged] = UNLABELED
-    shares = []
-    for learned in (frozen, trained):
-        found = get_method(settings.method).cluster(
-            learned, left, settings.of_method, n_clusters=settings.n_clusters, device=learned.embeddings.device
-        )
-        shares.append(matched_accuracy(labels[withheld.judged], found.clusters[withheld.judged]))
-    hidden = tuple(classes[label] for label in withheld.hidden)
-    return Choice(hidden=hidden, n_images=len(withheld.judged), frozen=shares[0], trained=shares[1])
+    left[judged] = UNLABELED
+    found = get_method(settings.method).cluster(
+        learned, left, settings.of_method, n_clusters=settings.n_clusters, device=learned.embeddings.device
+    )
+    matching = match(labels[judged], found.clusters[judged])
+    class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
+    return np.array([class_of.get(int(found.clusters[row])) == labels[row] for row in judged], dtype=bool)

@@ -20,15 +20,14 @@ from shoal.clustering.ward import ward_linkage
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, load_pixels
 from shoal.device import choose_device, seed_everything
+from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_other, make_answer
 from shoal.discovery.choice import compare
 from shoal.discovery.folder import fingerprint, take_folder
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import Withheld, check_collection, describe_withheld, withhold
-from shoal.discovery.writing import name_categories, write_found
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
@@ -110,12 +109,13 @@ def _discover(
     run.log(collection.describe())
     images = _decode(collection, run, settings, narrator)
     frozen = _embed_frozen(images, run, encoder, narrator)
-    found = _cluster(frozen, images, settings)
+    answer = make_answer(FROZEN, _cluster(frozen, images, settings), images.collection, settings)
+    other: Answer | None = None
     if settings.is_trained:
-        narrator.say(f"first answer, without training: {_name(found, images, settings).in_words()}")
-        found = _train(frozen, images, run, settings, resume, narrator, tensorboard) or found
-    named = _write(run, found, images, settings, narrator)
-    run.log(named.in_words())
+        narrator.say(f"first answer, without training: {answer.found.in_words()}")
+        trained, stands = _train(frozen, images, run, settings, resume, narrator, tensorboard)
+        answer, other = (trained, answer) if stands else (answer, trained)
+    _write(run, answer, other, images, settings, narrator)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()
@@ -165,14 +165,14 @@ def _train(
     resume: bool,
     narrator: Narrator,
     tensorboard: bool,
-) -> Discovery | None:
-    """Train, and cluster by what was learned; None where that is no better than what the frozen encoder knows."""
+) -> tuple[Answer, bool]:
+    """Train, and cluster by what was learned; and say whether that stands, or what the frozen encoder knows."""
     collection = images.collection
     withheld = withhold(collection, settings)
     for line in describe_withheld(collection, withheld):
         narrator.say(line)
     chosen = _fit_batch(settings, len(withheld.labels), narrator)
-    n_clusters, device = settings.n_clusters, frozen.embeddings.device
+    device = frozen.embeddings.device
     told_by_main(True, device)
     with narrator.bar("training") as progress:
         learned = get_method(settings.method).represent(
@@ -184,17 +184,16 @@ def _train(
             progress=progress,
             on_epoch=_epoch_listener(run, narrator, tensorboard),
         )
+    stands = True
     if withheld.hidden:
         choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
         run.write_json("choice", choice.to_dict())
         narrator.say(choice.in_words())
-        if not choice.keeps_training:
-            return None
-    run.keep_model()
+        stands = choice.keeps_training
     found = _cluster(learned, images, chosen)
-    if found.estimate is None and n_clusters is None and withheld.validation is not None:
-        return _with_estimate(found, collection.labels, withheld.validation, settings)
-    return found
+    if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
+        found = _with_estimate(found, collection.labels, withheld.validation, settings)
+    return make_answer(TRAINED, found, collection, settings), stands
 
 
 def _task(images: _Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
@@ -253,30 +252,32 @@ def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: D
     return replace(found, estimate=estimate_n_clusters(tree, labels[validation], rule=rule))
 
 
-def _name(discovery: Discovery, images: _Readable, settings: DiscoverySettings) -> Found:
-    found = images.collection
-    n_neighbors = settings.shift.n_neighbors
-    return name_categories(discovery, found.names, found.labels, found.classes, n_neighbors=n_neighbors)
-
-
 def _write(
     run: Run,
-    discovery: Discovery,
+    answer: Answer,
+    other: Answer | None,
     images: _Readable,
     settings: DiscoverySettings,
     narrator: Narrator,
-) -> Found:
-    found, shift = _name(discovery, images, settings), settings.shift
-    repeats: list[int] = []
-    if settings.stability and settings.n_clusters is None:
-        inference = settings.of_method.inference
-        if settings.method != DEFAULT_METHOD:  # the others shift nothing
-            inference = replace(inference, estimate_shifts=0)
-        with narrator.bar("repeating the estimate of K"):
-            repeats = repeat_estimate(
-                discovery.embeddings, found.given, settings.stability, inference, seed=settings.seed
-            )
-    write_found(run, found, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha, repeats=repeats)
+) -> None:
+    """Write the answer that stands, thumbnails, and the other answer where there is one."""
+    answer.write(run, settings, _repeats(answer, settings, narrator))
+    if answer.name == TRAINED:
+        run.keep_model(run)
     with narrator.bar("making thumbnails"):
         run.write_thumbnails(make_thumbnails(images.pixels))
-    return found
+    if other is not None:
+        narrator.say(f"{IN_WORDS[other.name]} is kept in {keep_other(run, other, settings).path}")
+    run.log(answer.found.in_words())
+
+
+def _repeats(answer: Answer, settings: DiscoverySettings, narrator: Narrator) -> list[int]:
+    """The estimate of K on random parts of the images, as often as was asked."""
+    if not settings.stability or settings.n_clusters is not None:
+        return []
+    inference = settings.of_method.inference
+    if settings.method != DEFAULT_METHOD:  # the others shift nothing
+        inference = replace(inference, estimate_shifts=0)
+    embeddings, given = answer.discovery.embeddings, answer.found.given
+    with narrator.bar("repeating the estimate of K"):
+        return repeat_estimate(embeddings, given, settings.stability, inference, seed=settings.seed)

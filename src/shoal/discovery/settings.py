@@ -13,7 +13,7 @@ from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
 from shoal.settings import load_settings
 
-OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol"})
+OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
 
@@ -86,12 +86,14 @@ def choose_settings(
     epochs: int | None = None,
     input_size: int | None = None,
     protocol: str | None = None,
+    answer: str | None = None,
     **given: Any,
 ) -> DiscoverySettings:
     """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
 
     `given` are fields of `DiscoverySettings`; None leaves a value as it is. `protocol` is a name in `PROTOCOLS`; the
-    paper and the released code hide no category from training, so that their protocols do not either.
+    paper and the released code hide no category from training, so that their protocols do not either. `answer` is
+    'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand.
     """
     if recipe is not None and config is not None:
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
@@ -105,6 +107,12 @@ def choose_settings(
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
         base = replace(base, hidden_share=base.hidden_share if protocol == "shoal" else 0.0)
+    if answer == "trained":
+        base = replace(base, hidden_share=0.0)
+    elif answer not in (None, "better"):
+        raise UsageError(
+            f"answer: found {answer!r}, expected better or trained; --no-train is the one without training"
+        )
     blocks: dict[str, Any] = dict.fromkeys(METHODS) | {chosen: settings}
     names = {one.name for one in fields(DiscoverySettings)} - set(METHODS)
     for name in given:

@@ -106,10 +106,12 @@ def _training(run: Snapshot) -> str:
     if not run.has("choice.json"):
         return ""
     found = run.json("choice")
-    frozen, trained = (percent(float(found["accuracy"][name])) for name in ("frozen", "trained"))
-    n, end = int(found["n_images"]), "so it was kept" if found["kept"] == "trained" else "so it was not used"
+    n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
+    end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
+    if found["kept"] == "trained" and trained < frozen:
+        end = "which may be chance; it was kept"
     images = f"{n:,} labeled {plural(n, 'image')} kept from training"
-    return f"Of {images}, {frozen} were put right without training and {trained} with it, {end}."
+    return f"Of {images}, {percent(frozen)} were put right without training and {percent(trained)} with it, {end}."
 
 
 def _skipped(run: Snapshot) -> str:

@@ -10,10 +10,13 @@
     frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
     tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
 
+A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
+
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. A run is finished when provenance.json says when; a finished run is never overwritten unless asked.
 """
 
+import contextlib
 import json
 import platform
 import shutil
@@ -50,6 +53,9 @@ EVENTS = "events.out.tfevents.*"
 LEFTOVERS = (".*.tmp", "tokens.npy.*")
 """What a killed run leaves behind: files half written, and the trunk's tokens."""
 
+ANSWERS = ("frozen", "trained")
+"""The folders inside a run that may hold its other answer: without training, or with it."""
+
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
 
@@ -73,10 +79,9 @@ class Run:
         is_foreign = run.path.is_dir() and bool({*run.path.iterdir()} - leftovers) and not run.has("provenance.json")
         if is_foreign:
             raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
-        cleared = (
-            (*(run.path / name for name in PARTS), *run.path.glob(SNAPSHOTS), *run.path.glob(EVENTS)) if force else ()
-        )
-        for file in (*cleared, *leftovers):
+        if force:
+            run._clear()
+        for file in leftovers:
             file.unlink(missing_ok=True)
         make_folder(run.path)
         return run
@@ -206,15 +211,23 @@ class Run:
         """Whether the run holds a file of this name."""
         return (self.path / part).is_file()
 
-    def keep_model(self) -> None:
-        """Copy the best snapshot of training, where there is one, to model.safetensors.
+    def keep_model(self, into: "Run") -> None:
+        """Copy the best snapshot of training, where there is one, to the model.safetensors of a run.
 
         A run that was killed may have left an older one too; the best is the last that was written.
         """
         snapshots = sorted(self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2]))
         if snapshots:
-            with atomic_file(self.path / "model.safetensors") as file, snapshots[-1].open("rb") as weights:
-                shutil.copyfileobj(weights, file)
+            _copy(snapshots[-1], into.path / "model.safetensors")
+
+    def share(self, part: str, other: "Run") -> None:
+        """Give another run the same file, without a second copy where the file system can link."""
+        target = other.path / part
+        target.unlink(missing_ok=True)
+        try:
+            target.hardlink_to(self.path / part)
+        except OSError:
+            _copy(self.path / part, target)
 
     def drop_checkpoints(self) -> None:
         """Remove what only a resumed run would need."""
@@ -237,6 +250,16 @@ class Run:
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
             raise DataError(f"{self.path / 'thumbnails.zip'}: {_DAMAGED} ({error})") from error
 
+    def _clear(self) -> None:
+        """Remove what a run has written, its other answer too, and nothing else."""
+        for file in (*(self.path / name for name in PARTS), *self.path.glob(SNAPSHOTS), *self.path.glob(EVENTS)):
+            file.unlink(missing_ok=True)
+        for other in (Run(self.path / name) for name in ANSWERS):
+            if other.has("provenance.json"):
+                other._clear()
+                with contextlib.suppress(OSError):  # someone has put something there
+                    other.path.rmdir()
+
     def _read(self, name: str) -> str:
         file = self.path / name
         try:
@@ -246,6 +269,11 @@ class Run:
 
     def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
         return from_csv(kind, self._read(name), str(self.path / name))
+
+
+def _copy(source: Path, target: Path) -> None:
+    with atomic_file(target) as file, source.open("rb") as content:
+        shutil.copyfileobj(content, file)
 
 
 def _now() -> str:

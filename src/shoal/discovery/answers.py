@@ -1,0 +1,59 @@
+"""The answers of a discovery: the first one without training, the trained one, and which of them is the run's.
+
+The answer that stands is the run; the other one is kept inside it as a run of its own, to be looked at, exported and
+assigned to like any run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from shoal.data.collection import Collection
+from shoal.discovery.outputs import Found
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.writing import name_categories, write_found
+from shoal.methods.method import Discovery
+from shoal.runs import ANSWERS, Run
+
+FROZEN, TRAINED = ANSWERS
+IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Answer:
+    """What was found with the encoder as it comes, or as it was trained."""
+
+    name: str
+    """'frozen' or 'trained'."""
+    discovery: Discovery
+    found: Found
+
+    def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
+        """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""
+        shift = settings.shift
+        n_neighbors, alpha = shift.n_neighbors, shift.alpha
+        write_found(run, self.found, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats)
+
+
+def make_answer(name: str, discovery: Discovery, collection: Collection, settings: DiscoverySettings) -> Answer:
+    """Turn clusters into named categories."""
+    about = collection.names, collection.labels, collection.classes
+    found = name_categories(discovery, *about, n_neighbors=settings.shift.n_neighbors)
+    return Answer(name=name, discovery=discovery, found=found)
+
+
+def keep_other(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
+    """Write the answer that does not stand as a finished run of its own, inside the run whose thumbnails it shares."""
+    other = Run.create(run.path / answer.name, force=True)
+    about = {name: value for name, value in run.provenance.items() if name in ("root", "encoder", "fingerprint")}
+    told = replace(settings, train=answer.name == TRAINED)
+    origin = run.provenance
+    other.start(told, seed=settings.seed, device=origin["device"], command=origin["command"], **about)
+    answer.write(other, settings)
+    if answer.name == TRAINED:
+        run.keep_model(other)
+    for part in ("thumbnails.zip", "skipped.csv", *(("metrics.jsonl",) if answer.name == TRAINED else ())):
+        if run.has(part):
+            run.share(part, other)
+    given = answer.found.given
+    other.finish(n_images=len(given), n_labeled=int((given >= 0).sum()))
+    return other
