@@ -12,7 +12,12 @@ from shoal.errors import DataError
 
 
 def read_names(
-    file: str | os.PathLike[str], names: Sequence[str], *, unlabeled_names: Iterable[str] = UNLABELED_NAMES
+    file: str | os.PathLike[str],
+    names: Sequence[str],
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    unlabeled_names: Iterable[str] = UNLABELED_NAMES,
 ) -> dict[str, str]:
     """Read the class of each name from a table (csv, tsv, jsonl, parquet); names without one are left out.
 
@@ -20,10 +25,9 @@ def read_names(
     """
     table = read_table(file)
     unlabeled = fold_unlabeled(unlabeled_names)
-    labels = [
-        class_name(cell, unlabeled) for cell in table.columns[require_column(table, LABEL_COLUMNS, None, "label")]
-    ]
-    column = find_column(table, NAME_COLUMNS, None, "path")
+    cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
+    labels = [class_name(cell, unlabeled) for cell in cells]
+    column = find_column(table, NAME_COLUMNS, path_column, "path")
     if column is None:
         return _in_order(table, names, labels)
     wanted, found, places = set(names), dict[str, str](), dict[str, str]()
@@ -41,9 +45,15 @@ def read_names(
     return found
 
 
-def label_embeddings(given: Embeddings, file: str | os.PathLike[str]) -> Embeddings:
+def label_embeddings(
+    given: Embeddings,
+    file: str | os.PathLike[str],
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+) -> Embeddings:
     """The same embeddings with the labels of a table instead of their own."""
-    found = read_names(file, given.names)
+    found = read_names(file, given.names, path_column=path_column, label_column=label_column)
     labels, classes = encode([found.get(name) for name in given.names])
     return replace(given, labels=labels, classes=classes)
 
