@@ -56,6 +56,15 @@ def test_the_papers_protocol_is_one_flag_and_a_rule_given_beside_it_wins(file: P
         assert (inference["rule"], inference["estimate_shifts"]) == expected
 
 
+def test_columns_of_other_names_are_named_by_flags(file: Path, tmp_path: Path) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("photo,species\n" + "".join(f"img-{i:02d},{'ab'[i % 5]}\n" for i in (0, 1, 5, 6)))
+    assert "--label-column" in cluster(file, "--labels", table, "--dry-run").stderr
+    found = cluster(file, "--labels", table, "--path-column", "photo", "--label-column", "species", "--dry-run")
+    assert found.exit_code == 0, found.stderr
+    assert "4 labeled in 2 categories" in found.stderr
+
+
 def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", points[0])
     cells = [str(label) if label < 3 and i < 30 else "-1" for i, label in enumerate(points[1])]

@@ -151,7 +151,7 @@ def test_one_known_category_and_too_few_images_are_refused_with_the_number_neede
     rows = [row for row in photos.labels.read_text().splitlines() if not row.endswith(("red", "green"))]
     photos.labels.write_text("\n".join(rows))
     given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
-    refused(discover(*given), 3, "needs labeled images of at least 2 categories, found 1")
+    refused(discover(*given), 3, "needs labeled images of at least 2 categories, found 1", "with --n-clusters")
     for name in list(photos.truth)[8:]:
         (photos.folder / name).unlink()
     refused(discover(*given), 3, "discovery needs at least 10 images; add 2")

@@ -71,6 +71,18 @@ def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(run: Run, tm
     assert run.json("accuracy") == found
 
 
+def test_columns_of_other_names_are_named_by_the_flags_that_the_error_asks_for(run: Run, tmp_path: Path) -> None:
+    table = write_truth(tmp_path / "truth.csv", TRUTH)
+    table.write_text(table.read_text().replace("path,label", "photo,species"))
+    refused = evaluate(run, table)
+    assert refused.exit_code == 3
+    assert "no label column" in refused.stderr
+    assert "name it with --label-column" in refused.stderr
+    found = evaluate(run, table, "--label-column", "species", "--path-column", "photo")
+    assert found.exit_code == 0, found.stderr
+    assert found.stdout.startswith("All 60.0 / Known 100.0 / Novel 50.0")
+
+
 def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> None:
     some = {name: label for name, label in TRUTH.items() if name in ("a", "b", "d")}
     found = json.loads(evaluate(run, write_truth(tmp_path / "t.csv", some), "--json").stdout)

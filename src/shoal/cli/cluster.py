@@ -3,17 +3,19 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shoal.cli.console import Json, narrator, result, say
-from shoal.cli.options import Device, DryRun, Force, NClusters, Protocol
+from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol
 
 
 def cluster(
     embeddings: Annotated[Path, typer.Argument(help="npy, npz, parquet or csv with a row per image.")],
     labels: Annotated[Path | None, typer.Option(help="Table of paths and labels, instead of the file's own.")] = None,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     n_clusters: NClusters = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
@@ -38,9 +40,11 @@ def cluster(
     from shoal.discovery.outputs import answer
     from shoal.methods.protocols import get_protocol
 
-    given = read_embeddings(embeddings)
-    if labels is not None:
-        given = label_embeddings(given, labels)
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
+    if labels is None:
+        given = read_embeddings(embeddings, **columns)
+    else:
+        given = label_embeddings(read_embeddings(embeddings), labels, **columns)
     say(given.describe())
     if dry_run:
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, narrator, result, say
-from shoal.cli.options import Device, DryRun, Force, NClusters, Protocol, Seed
+from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
 
 if TYPE_CHECKING:
     from shoal.data.collection import Collection
@@ -20,8 +20,8 @@ def discover(
     labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
     labeled: Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")] = None,
     unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
-    path_column: Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")] = None,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     method: Annotated[str | None, typer.Option(help="cms (the default), gcd or agglomerative.")] = None,
     encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
     n_clusters: NClusters = None,

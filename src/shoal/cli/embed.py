@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import Json, narrator, result, say
-from shoal.cli.options import Device
+from shoal.cli.options import Device, LabelColumn, PathColumn
 
 
 def embed(
     images: Annotated[Path, typer.Argument(help="Folder of images, or a table of paths and labels.")],
     out: Annotated[Path, typer.Option(help="npz, parquet or npy file to write.")],
     labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     encoder: Annotated[str, typer.Option(help="See `shoal encoders list`.")] = "efficientnet-lite2",
     input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
     device: Device = None,
@@ -28,7 +30,7 @@ def embed(
     from shoal.discovery.embed import check_target, embed_collection, write_embeddings
 
     check_target(out, force=force)
-    collection = read_collection(images, labels)
+    collection = read_collection(images, labels, path_column=path_column, label_column=label_column)
     say(collection.describe())
     found = embed_collection(collection, encoder, input_size=input_size, device=device, narrator=narrator())
     write_embeddings(found, out)

@@ -6,11 +6,14 @@ from typing import Annotated
 import typer
 
 from shoal.cli.console import Json, result, say
+from shoal.cli.options import LabelColumn, PathColumn
 
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
     truth: Annotated[Path, typer.Option(help="Table of paths and true classes (csv, tsv, jsonl, parquet).")],
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
     json: Json = False,
 ) -> None:
     """Score a run against the truth, e.g. `shoal evaluate runs/birds --truth truth.csv`.
@@ -22,7 +25,8 @@ def evaluate(
     from shoal.runs import Run
 
     opened = Run.open(run)
-    score = score_run(opened, read_names(truth, [row.path for row in opened.assignments]))
+    names = [row.path for row in opened.assignments]
+    score = score_run(opened, read_names(truth, names, path_column=path_column, label_column=label_column))
     for note in score.notes:
         say(f"note: {note}")
     result(score.in_words(), score_to_dict(score), as_json=json)

@@ -4,9 +4,11 @@ from typing import Annotated
 
 import typer
 
+PathColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")]
+LabelColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")]
 NClusters = Annotated[int | None, typer.Option(help="How many categories there are; estimated if absent.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was found and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what was found and stop.")]
 Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.")]
 Protocol = Annotated[str | None, typer.Option(help="Whose choices: shoal, paper, or reference (released code).")]
