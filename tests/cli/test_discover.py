@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from several_processes import finish_processes, start_processes
 from shoal.cli.main import app
+from shoal.discovery.outputs import answer
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,24 +52,78 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
     assert Run.open(path).n_clusters == 5
 
 
-def test_json_is_one_object_and_nothing_else(given, tmp_path: Path) -> None:
-    run = discover(*given, "--no-train", "--json")
-    assert json.loads(run.stdout) == {
-        "run": str(tmp_path / "run"),
-        "n_clusters": Run.open(tmp_path / "run").n_clusters,
-        "answer": json.loads(run.stdout)["answer"],
-    }
+def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, photos, tmp_path: Path) -> None:
+    (photos.folder / "zzz.jpg").write_bytes(b"")
+    run = discover(*given, "--stability", 2, "--json")
+    assert run.exit_code == 0, run.stderr
+    found, opened = json.loads(run.stdout), Run.open(tmp_path / "run")
+    assert (found["run"], found["answer"]) == (str(opened.path), answer(opened))
+    assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [60, 18, 42, 1]
+    assert found["n_clusters"] == found["n_known"] + found["n_novel"] == opened.n_clusters
+    assert (found["estimate"]["rule"], len(found["estimate"]["stability"])) == ("balance", 2)
+    low, high = found["estimate"]["near_best"]
+    assert 3 <= low <= high
+    assert found["validation_accuracy"] == opened.metrics[-1]["validation_accuracy"]
+    assert (found["choice"], found["other_answer"]) == (None, str(opened.path / "frozen"))
+    assert found["seconds"] > 0
+    assert found["files"]["report.html"] == str(opened.path / "report.html")
+    assert all(Path(file).is_file() for file in (*found["files"].values(), found["estimate"]["file"]))
 
 
-def test_a_dry_run_says_what_was_found_and_writes_nothing(given, tmp_path: Path) -> None:
+def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: Path) -> None:
     run = discover(*given, "--dry-run")
     assert run.exit_code == 0
     assert run.stdout == "60 images, 18 labeled in 3 categories, 42 unlabeled\n"
     assert "read as" in run.stderr
+    assert "60 images" not in run.stderr
     found = json.loads(discover(*given, "--dry-run", "--json").stdout)
-    assert (found["n_images"], found["n_labeled"], len(found["classes"])) == (60, 18, 3)
-    refused(discover(*given, "--dry-run", "--n-clusters", 2), 2, "n_clusters: found 2")
+    assert (found["n_images"], found["n_labeled"], found["class_sizes"]) == (60, 18, [6, 6, 6])
+    assert (found["trains"], found["encoder_is_here"], found["out"]) == (True, True, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--n-clusters", 2], 2, "n_clusters: found 2"),
+        (["--encoder", "./nowhere"], 4, "no folder or file './nowhere'"),
+        (["--encoder", "efficientnet-lite3"], 2, "did you mean 'efficientnet-lite2'"),
+        (["--encoder", "dino-vitb16"], 4, "weights (343 MB) are not here"),
+        (["--input-size", 4], 2, "input size: found 4, expected at least 8"),
+        (["--device", "tpu"], 2, "found 'tpu', expected cpu"),
+        (["--out", "photos"], 2, "photos: holds files but no run"),
+        (["--out", "labels.csv"], 2, "labels.csv: is a file, expected a folder"),
+        (["--out", "labels.csv/run"], 2, "labels.csv: is a file, expected a folder"),
+    ],
+    ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
+)
+def test_a_dry_run_refuses_what_the_run_would_refuse(
+    given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags, code, words
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    refused(CliRunner().invoke(app, ["discover", *map(str, [*given, "--dry-run", *flags])]), code, words)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_dry_run_refuses_a_finished_run_unless_it_may_be_overwritten_or_shown_again(given, tmp_path: Path) -> None:
+    assert discover(*given, "--no-train").exit_code == 0
+    refused(discover(*given, "--no-train", "--dry-run"), 2, "holds a finished run; give --force")
+    assert discover(*given, "--no-train", "--dry-run", "--force").exit_code == 0
+    assert discover(*given, "--no-train", "--dry-run", "--resume").exit_code == 0
+    refused(discover(*given, "--dry-run", "--resume"), 2, "train: True, was False")
+    assert Run.open(tmp_path / "run").is_finished
+
+
+def test_a_dry_run_downloads_nothing_and_says_that_the_run_would(given, monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_arguments: object) -> None:
+        raise AssertionError("a dry run asked the network")
+
+    monkeypatch.setattr("socket.socket.connect", connect)
+    run = discover(*given, "--encoder", "someone/some-model", "--dry-run")
+    assert run.exit_code == 0, run.stderr
+    assert "note: the encoder someone/some-model is not here, and would be downloaded" in run.stderr
 
 
 def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
@@ -131,6 +186,9 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
         (["--config", "nowhere.yaml"], 2, ["nowhere.yaml: no such file"]),
         (["--unlabeled", "."], 2, ["give `labeled` and `unlabeled` together"]),
         (["--stability", -1], 2, ["stability"]),
+        (["--stability", 3, "--n-clusters", 5], 2, ["stability: found 3 with n_clusters 5", "leave one of them out"]),
+        (["--epochs", 5, "--no-train"], 2, ["epochs: found 5, but nothing is to be trained"]),
+        (["--answer", "trained", "--no-train"], 2, ["answer: found 'trained', but nothing is to be trained"]),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
 )
@@ -205,10 +263,16 @@ def test_grey_images_alone_are_enough(photos, given, tmp_path: Path) -> None:
     assert discover(*given, "--n-clusters", 4).exit_code == 0
 
 
-def test_images_none_of_which_can_be_read_are_refused(photos, given) -> None:
-    for name in photos.truth:
+def test_images_none_or_too_few_of_which_can_be_read_are_refused_and_leave_no_run(photos, given, tmp_path) -> None:
+    names = sorted(photos.truth)
+    for name in names[:-3]:
+        (photos.folder / name).write_bytes(b"no image")
+    refused(discover(*given), 3, "at least 10 images", f"(57 unreadable, such as {names[0]}: ")
+    assert not (tmp_path / "run").exists()
+    for name in names[-3:]:
         (photos.folder / name).write_bytes(b"no image")
     refused(discover(*given), 3, "none of the 60 images can be decoded")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(

@@ -54,7 +54,7 @@ def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train
 
 def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(photos, tmp_path: Path, monkeypatch) -> None:
     run = discovered(photos, tmp_path / "run")
-    before = {file.name: file.read_bytes() for file in run.path.iterdir()}
+    before = {file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
     loads = []
     real = module.load_networks
     monkeypatch.setattr(module, "load_networks", lambda *a: loads.append(1) or real(*a))
@@ -63,7 +63,7 @@ def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(photos, tmp_pat
         rows, _ = assigner.assign(photos.folder / name)
         assert [row.path for row in rows] == [name]
     assert loads == [1]
-    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
 
 
 def test_what_looks_like_nothing_in_the_run_is_possibly_new(photos, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
 
 
 def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
-    settings = choose_settings(recipe="cifar100", n_clusters=9, seed=4, stability=2, input_size=64)
+    settings = choose_settings(recipe="cifar100", hidden_share=0.5, seed=4, stability=2, input_size=64)
     (tmp_path / "config.yaml").write_text(dump_settings(settings))
     assert choose_settings(config=tmp_path / "config.yaml") == settings
 

@@ -25,6 +25,8 @@ def test_a_long_name_loses_its_middle_and_keeps_its_extension() -> None:
         (count(1, "image"), "1 image"),
         (count(1234, "image"), "1,234 images"),
         (count(0, "category"), "0 categories"),
+        (count(1, "labeled image"), "1 labeled image"),
+        (count(2, "true class"), "2 true classes"),
         (percent(0.8125), "81.2 %"),
         (percent(float("nan")), "–"),
         (number(2 / 3), "0.67"),

@@ -10,6 +10,7 @@ import typer
 
 from shoal.cli.console import Json, detail, result, say
 from shoal.cli.options import Device
+from shoal.report.words import count
 
 if TYPE_CHECKING:
     from shoal.data.pixels import Skipped
@@ -52,7 +53,8 @@ def assign(
     rows, skipped = assigner.assign(images)
     _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
-    say(f"{len(rows):,} images assigned, {n_new:,} of them possibly new (outlier score above {assigner.threshold:.3f})")
+    images_assigned, limit = count(len(rows), "image"), f"outlier score above {assigner.threshold:.3f}"
+    say(f"{images_assigned} assigned, {n_new:,} of them possibly new ({limit})")
     table = to_csv(Assignment, rows)
     if out is not None:
         write_text(out, table)
@@ -83,12 +85,12 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
             rows |= {row.path: row for row in new}
             if out is not None and new:
                 write_text(out, to_csv(Assignment, rows.values()))
-                detail(f"{len(new):,} images assigned")
+                detail(f"{count(len(new), 'image')} assigned")
             for row in new if out is None else ():
                 result(to_csv(Assignment, [row]).splitlines()[1], _plain(row), as_json=as_json)
             time.sleep(every)
     except KeyboardInterrupt:
-        say(f"{len(rows):,} images assigned")
+        say(f"{count(len(rows), 'image')} assigned")
 
 
 def _tell_skipped(skipped: Sequence["Skipped"]) -> None:

@@ -30,15 +30,15 @@ def demo(
     from dataclasses import asdict
 
     from shoal.discovery.demo import demo_settings, run_demo
-    from shoal.discovery.outputs import answer
+    from shoal.discovery.facts import collect_facts
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
     found = run_demo(
         out, demo_settings(seed, train=train), device=device, force=True, command=command, narrator=narrator()
     )
-    words, path = answer(found.run), found.run.path
-    facts = {"run": str(path), "answer": words, **score_to_dict(found.score), "later": asdict(found.later)}
-    lines = (words, found.score.in_words(), found.later.in_words(), path, path / "report.html")
+    facts, path = collect_facts(found.run), found.run.path
+    facts |= {**score_to_dict(found.score), "n_images": facts["n_images"], "later": asdict(found.later)}
+    lines = (facts["answer"], found.score.in_words(), found.later.in_words(), path, path / "report.html")
     result("\n".join(map(str, lines)), facts, as_json=json)
     say("next: shoal discover photos/ --labels labels.csv")

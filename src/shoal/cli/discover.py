@@ -12,6 +12,7 @@ from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, Pat
 
 if TYPE_CHECKING:
     from shoal.data.collection import Collection
+    from shoal.discovery.settings import DiscoverySettings
     from shoal.runs import Run
 
 
@@ -59,56 +60,45 @@ def discover(
     from shoal.data.readers import read_collection
     from shoal.discovery.face import default_folder, discover_and_report
     from shoal.discovery.settings import choose_settings
-    from shoal.discovery.validation import check_collection
     from shoal.distributed import is_main
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
-    if is_main():
+    if is_main() and not dry_run:
         say(collection.describe())
-    own: dict[str, Any] = {
-        "recipe": recipe,
-        "config": config,
-        "method": method,
-        "encoder": encoder,
-        "protocol": protocol,
-        "answer": answer,
-    }
-    numbers: dict[str, Any] = {
-        "n_clusters": n_clusters,
-        "epochs": epochs,
-        "input_size": input_size,
-        "stability": stability,
-    }
-    settings = choose_settings(**own, **numbers, train=train, seed=seed)
+    own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
+    numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
+    settings = choose_settings(**own, **numbers, protocol=protocol, stability=stability, train=train)
+    out = out or default_folder(images or unlabeled)
+    how: dict[str, Any] = {"device": device, "resume": resume, "force": force}
     if dry_run:
-        check_collection(collection, settings)  # what the run would refuse, a dry run refuses too
-        _tell_found(collection, as_json=json)
+        _tell_found(collection, out, settings, how, as_json=json)
         return
+    command, listener = shlex.join(["shoal", *sys.argv[1:]]), narrator() if is_main() else None
     run = discover_and_report(
-        collection,
-        out or default_folder(images or unlabeled),
-        settings,
-        device=device,
-        resume=resume,
-        force=force,
-        command=shlex.join(["shoal", *sys.argv[1:]]),
-        narrator=narrator() if is_main() else None,
-        tensorboard=tensorboard,
+        collection, out, settings, **how, command=command, narrator=listener, tensorboard=tensorboard
     )
     if is_main():
         _tell_answer(run, as_json=json)
 
 
-def _tell_found(collection: "Collection", *, as_json: bool) -> None:
-    counts = {"n_images": len(collection), "n_labeled": collection.n_labeled, "classes": list(collection.classes)}
-    result(collection.count(), counts, as_json=as_json)
+def _tell_found(
+    collection: "Collection", out: Path, settings: "DiscoverySettings", how: dict[str, Any], *, as_json: bool
+) -> None:
+    from shoal.discovery.preflight import check_discovery
+
+    found = check_discovery(collection, out, settings, **how)
+    counted, _, read_as = collection.describe().partition("\n")
+    say(read_as)
+    if not found["encoder_is_here"]:
+        say(f"note: the encoder {found['encoder']} is not here, and would be downloaded")
+    result(counted, found, as_json=as_json)
+    say(f"nothing was written; without --dry-run it goes to {out}")
 
 
 def _tell_answer(run: "Run", *, as_json: bool) -> None:
-    from shoal.discovery.outputs import answer
+    from shoal.discovery.facts import collect_facts
 
-    words, report = answer(run), run.path / "report.html"
-    facts = {"run": str(run.path), "n_clusters": run.n_clusters, "answer": words}
-    result(f"{words}\n{run.path}\n{report}", facts, as_json=as_json)
+    facts, report = collect_facts(run), run.path / "report.html"
+    result(f"{facts['answer']}\n{run.path}\n{report}", facts, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))} --open")

@@ -18,6 +18,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import Withheld
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Representation
+from shoal.report.words import count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +69,7 @@ class Choice:
             end = "training did not help, the first answer stands"
         elif self.only_frozen > self.only_trained:
             end = "so small a difference may be chance, the trained answer stands"
-        return f"of {self.n_images:,} labeled images kept from training, put right: {shares} ({alone}); {end}"
+        return f"of {count(self.n_images, 'labeled image')} kept from training, put right: {shares} ({alone}); {end}"
 
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""

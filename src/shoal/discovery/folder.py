@@ -17,6 +17,12 @@ def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, re
 
     A finished run is returned as it is when it is to be resumed; there is nothing left to do in it.
     """
+    run = check_folder(out, settings, images, resume=resume, force=force)
+    return run if resume and run.is_finished and not force else Run.create(out, force=force)
+
+
+def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
+    """Refuse a folder that `take_folder` would not take; makes and removes nothing."""
     run = Run(Path(out))
     if not force and run.has("config.yaml") and run.has("provenance.json"):
         if resume:
@@ -27,7 +33,8 @@ def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, re
             )
         if resume and run.is_finished:
             return run
-    return Run.create(out, force=force)
+    run.check_free(force=force)
+    return run
 
 
 def fingerprint(collection: Collection) -> str:

@@ -32,6 +32,7 @@ from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
+from shoal.errors import DataError, ShoalError
 from shoal.methods.catalog import DEFAULT_METHOD, get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run, Skip
@@ -107,7 +108,12 @@ def _discover(
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
     narrator = narrator.heard_by(run.log)
     run.log(collection.describe())
-    images = _decode(collection, run, settings, narrator)
+    try:
+        images = _decode(collection, run, settings, narrator)
+    except DataError:
+        if not run.has("frozen.npy"):
+            run.abandon()
+        raise
     frozen = _embed_frozen(images, run, encoder, narrator)
     answer = make_answer(FROZEN, _cluster(frozen, images, settings), images.collection, settings)
     other: Answer | None = None
@@ -126,10 +132,14 @@ def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narra
     with narrator.bar("decoding images") as progress:
         pixels = load_pixels(collection, settings.pixel_size, progress=progress)
     if pixels.skipped:
+        collection, first = collection.subset(pixels.index), pixels.skipped[0]
+        left_out = f"{len(pixels.skipped):,} unreadable"
+        try:
+            check_collection(collection, settings)
+        except ShoalError as error:
+            raise DataError(f"{error} ({left_out}, such as {first.name}: {first.reason})") from error
         run.write_skipped(Skip(path=image.name, reason=image.reason) for image in pixels.skipped)
-        narrator.say(f"{len(pixels.skipped):,} unreadable, listed in {run.path / 'skipped.csv'}")
-        collection = collection.subset(pixels.index)
-        check_collection(collection, settings)
+        narrator.say(f"{left_out}, listed in {run.path / 'skipped.csv'}")
     return _Readable(collection, pixels)
 
 
@@ -241,7 +251,7 @@ def _fit_batch(settings: DiscoverySettings, n_training: int, narrator: Narrator)
     wanted = chosen.training.batch_size
     if wanted <= n_training:
         return settings
-    narrator.say(f"note: batches of {n_training} images instead of {wanted}, because there are no more to train on")
+    narrator.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
     return replace(settings, **{settings.method: smaller})
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.categories import NONE, Membership
+from shoal.report.words import count
 from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
 
 N_EXEMPLARS = 5
@@ -56,10 +57,10 @@ def answer(run: Run) -> str:
 
 def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
     n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
-    known = f"{n_known} known categor{'y' if n_known == 1 else 'ies'} found"
+    known = f"{count(n_known, 'known category')} found"
     if n_known < len(known_sizes):
         known += f" (of {len(known_sizes)})"
-    return f"{known}, {n_novel} likely new, {n_unsure:,} image{'' if n_unsure == 1 else 's'} unsure"
+    return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"
 
 
 def assignment_rows(found: Found) -> list[Assignment]:

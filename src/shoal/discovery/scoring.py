@@ -7,6 +7,7 @@ import numpy as np
 
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
+from shoal.report.words import count
 from shoal.runs import Assignment, Run
 
 MAX_NAMED = 5
@@ -32,8 +33,8 @@ class Score:
     def in_words(self) -> str:
         """The accuracy as the field prints it."""
         return (
-            f"{self.accuracy} on {self.n_images:,} unlabeled images; "
-            f"{self.n_clusters} categories found, {self.n_classes} true classes among them"
+            f"{self.accuracy} on {count(self.n_images, 'unlabeled image')}; "
+            f"{count(self.n_clusters, 'category')} found, {count(self.n_classes, 'true class')} among them"
         )
 
 
@@ -81,7 +82,8 @@ class LaterScore:
     def in_words(self) -> str:
         """How many were right, and how many were not put anywhere."""
         share = f"{100 * self.n_right / self.n_images:.1f}"
-        return f"{share} % of {self.n_images:,} images that came later put right, {self.n_possibly_new:,} possibly new"
+        images = count(self.n_images, "image")
+        return f"{share} % of {images} that came later put right, {self.n_possibly_new:,} possibly new"
 
 
 def score_later(run: Run, rows: Sequence[Assignment], truth: Mapping[str, str]) -> LaterScore:
@@ -100,7 +102,7 @@ def _doubts(rows: Sequence[Assignment], truth: Mapping[str, str], known: set[str
     """Sentences about names that do not fit together, which would make known classes count as novel ones."""
     other = [row for row in rows if row.label_given and truth.get(row.path, row.label_given) != row.label_given]
     if other:
-        first, images = other[0], f"{len(other):,} labeled image{'' if len(other) == 1 else 's'}"
+        first, images = other[0], count(len(other), "labeled image")
         yield (
             f"the truth names another class than the run was given for {images}, such as {first.path}: "
             f"{truth[first.path]!r}, given {first.label_given!r}"

@@ -52,6 +52,11 @@ class DiscoverySettings:
             raise UsageError(f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none")
         if self.stability < 0 or self.pixel_size < 8:
             raise UsageError("stability and pixel_size: expected at least 0 and 8")
+        if self.stability and self.n_clusters is not None:
+            raise UsageError(
+                f"stability: found {self.stability} with n_clusters {self.n_clusters}, but a number that is given is "
+                "not estimated; leave one of them out"
+            )
         get_method(self.method)
         unused = [name for name in METHODS if name != self.method and getattr(self, name) is not None]
         if unused:
@@ -119,7 +124,12 @@ def choose_settings(
         if name not in names:
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     values = {name: value for name, value in given.items() if value is not None}
-    return replace(base, method=chosen, **blocks, **values)
+    result = replace(base, method=chosen, **blocks, **values)
+    unused = {"epochs": epochs, "answer": answer}
+    if not result.train and any(value is not None for value in unused.values()):
+        name, value = next((name, value) for name, value in unused.items() if value is not None)
+        raise UsageError(f"{name}: found {value!r}, but nothing is to be trained; leave out that or --no-train")
+    return result
 
 
 def _change(settings: Any, method: str, *, encoder: str | None, epochs: int | None, input_size: int | None) -> Any:

@@ -13,6 +13,7 @@ from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError
+from shoal.report.words import count
 
 MAX_NAMED = 5
 """How many categories a note lists."""
@@ -87,7 +88,8 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     if withheld.validation is None:
         return []
     n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
-    lines = [f"{len(withheld.validation):,} images set aside for validation, {n_labeled:,} labels kept from training"]
+    images, labels = count(len(withheld.validation), "image"), count(n_labeled, "label")
+    lines = [f"{images} set aside for validation, {labels} kept from training"]
     if withheld.hidden:
         n, names = len(withheld.hidden), _listed(collection, withheld.hidden)
         lines.append(
@@ -97,7 +99,7 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     if withheld.are_too_few:
         lines.append(
             f"note: with fewer than {MIN_CATEGORIES} known categories none can be hidden from training, so nothing "
-            "tells whether it helps with novel ones; compare with --no-train"
+            "tells whether it helps with novel ones; compare with the first answer, which is kept"
         )
     if withheld.too_small:
         n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)

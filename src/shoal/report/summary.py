@@ -70,17 +70,24 @@ def how_sure(run: Snapshot) -> str:
     return " ".join(filter(None, (f"The number of categories, {k}, was estimated{rule}.", _spread(estimate))))
 
 
+def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
+    """The numbers of clusters that fit the labeled images within a point of the best; none where there is no curve."""
+    curve = estimate.get("curve") or {}
+    numbers, accuracies = curve.get("n_clusters") or [], curve.get("accuracy") or []
+    if not numbers or len(numbers) != len(accuracies):
+        return []
+    best = max(accuracies)
+    return [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
+
+
 def _spread(estimate: dict[str, Any]) -> str:
     said = []
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
         said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}.")
-    curve = estimate.get("curve") or {}
-    numbers, accuracies = curve.get("n_clusters") or [], curve.get("accuracy") or []
-    if numbers and len(numbers) == len(accuracies):
-        best = max(accuracies)
-        near = [n for n, accuracy in zip(numbers, accuracies, strict=True) if accuracy >= best - CLOSE_TO_BEST]
-        said.append(f"Of {len(numbers)} numbers tried, {span(near)} fit the labeled images within a point of the best.")
+    if near := numbers_near_best(estimate):
+        n_tried = len(estimate["curve"]["n_clusters"])
+        said.append(f"Of {n_tried} numbers tried, {span(near)} fit the labeled images within a point of the best.")
         if not min(near) <= estimate.get("n_clusters", near[0]) <= max(near):
             said.append("The estimate lies outside that range, because it also weighs unlabeled images: be wary of it.")
     return " ".join(said)

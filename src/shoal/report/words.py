@@ -32,8 +32,9 @@ def count(n: int, noun: str) -> str:
 
 
 def plural(n: int, word: str) -> str:
-    """The word as it stands after `n`."""
-    return word if n == 1 else PLURALS.get(word, f"{word}s")
+    """The word as it stands after `n`; of several the last one changes."""
+    *before, last = word.split(" ")
+    return word if n == 1 else " ".join([*before, PLURALS.get(last, f"{last}s")])
 
 
 def percent(share: float) -> str:

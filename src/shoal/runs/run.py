@@ -18,6 +18,7 @@ all. A run is finished when provenance.json says when; a finished run is never o
 
 import contextlib
 import json
+import os
 import platform
 import shutil
 import time
@@ -73,18 +74,31 @@ class Run:
     def create(cls, path: Path | str, *, force: bool = False) -> Self:
         """Make the folder, or take an empty or unfinished one; a finished run only with `force`, which clears it."""
         run = cls(Path(path))
-        if run.is_finished and not force:
-            raise UsageError(f"{run.path}: holds a finished run; give --force to overwrite it, or another --out")
-        leftovers = {file for pattern in LEFTOVERS for file in run.path.glob(pattern)}
-        is_foreign = run.path.is_dir() and bool({*run.path.iterdir()} - leftovers) and not run.has("provenance.json")
-        if is_foreign:
-            raise UsageError(f"{run.path}: holds files but no run; choose an empty or new folder")
+        run.check_free(force=force)
         if force:
             run._clear()
-        for file in leftovers:
+        for file in run._leftovers():
             file.unlink(missing_ok=True)
         make_folder(run.path)
         return run
+
+    def check_free(self, *, force: bool = False) -> None:
+        """Refuse a folder that `create` would not take; makes and removes nothing."""
+        if self.is_finished and not force:
+            raise UsageError(f"{self.path}: holds a finished run; give --force to overwrite it, or another --out")
+        there = next(place for place in (self.path, *self.path.absolute().parents) if place.exists())
+        if not there.is_dir():
+            raise UsageError(f"{there}: is a file, expected a folder; choose another place")
+        if there == self.path and {*there.iterdir()} - self._leftovers() and not self.has("provenance.json"):
+            raise UsageError(f"{there}: holds files but no run; choose an empty or new folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UsageError(f"{there}: nothing can be written there; choose another place")
+
+    def abandon(self) -> None:
+        """Remove a run that has come to nothing, so that the next one finds its folder free."""
+        self._clear()
+        with contextlib.suppress(OSError):  # it was there before, with something in it
+            self.path.rmdir()
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -250,15 +264,16 @@ class Run:
         except (zipfile.BadZipFile, KeyError, EOFError) as error:
             raise DataError(f"{self.path / 'thumbnails.zip'}: {_DAMAGED} ({error})") from error
 
+    def _leftovers(self) -> set[Path]:
+        return {file for pattern in LEFTOVERS for file in self.path.glob(pattern)}
+
     def _clear(self) -> None:
         """Remove what a run has written, its other answer too, and nothing else."""
         for file in (*(self.path / name for name in PARTS), *self.path.glob(SNAPSHOTS), *self.path.glob(EVENTS)):
             file.unlink(missing_ok=True)
         for other in (Run(self.path / name) for name in ANSWERS):
             if other.has("provenance.json"):
-                other._clear()
-                with contextlib.suppress(OSError):  # someone has put something there
-                    other.path.rmdir()
+                other.abandon()
 
     def _read(self, name: str) -> str:
         file = self.path / name

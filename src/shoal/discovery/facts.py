@@ -1,0 +1,51 @@
+"""A finished run as plain facts for a script: what `shoal discover --json` prints."""
+
+from typing import Any
+
+from shoal.discovery.outputs import answer
+from shoal.report.summary import numbers_near_best
+from shoal.runs import ANSWERS, UNSURE_BELOW, Run
+
+FILES = ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
+"""The files that are named, where a run has them."""
+
+
+def collect_facts(run: Run) -> dict[str, Any]:
+    """The answer in words and numbers, how sure it is, how it was made, and where its files are."""
+    rows, about, best = run.assignments, run.provenance, [row for row in run.metrics if row.get("is_best")]
+    n_labeled = sum(bool(row.label_given) for row in rows)
+    others = [run.path / name for name in ANSWERS if Run(run.path / name).is_finished]
+    return {
+        "run": str(run.path),
+        "answer": answer(run),
+        "n_images": len(rows),
+        "n_labeled": n_labeled,
+        "n_unlabeled": len(rows) - n_labeled,
+        "n_unreadable": len(run.skipped),
+        "n_unsure": sum(row.confidence < UNSURE_BELOW for row in rows),
+        "n_clusters": run.n_clusters,
+        "n_known": sum(not row.is_novel for row in run.categories),
+        "n_novel": sum(row.is_novel for row in run.categories),
+        "estimate": _estimate(run),
+        "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
+        "choice": run.json("choice") if run.has("choice.json") else None,
+        "other_answer": str(others[0]) if others else None,
+        "seconds": about.get("seconds"),
+        **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
+        "files": {name: str(run.path / name) for name in FILES if run.has(name)},
+    }
+
+
+def _estimate(run: Run) -> dict[str, Any] | None:
+    """How K came about, and the numbers of clusters that fit the labels nearly as well; the curve is in the file."""
+    if not run.has("estimate.json"):
+        return None
+    found = run.json("estimate")
+    near = numbers_near_best(found)
+    return {
+        "is_given": found["is_given"],
+        "rule": found["rule"],
+        "near_best": [min(near), max(near)] if near else None,
+        "stability": (found.get("stability") or {}).get("n_clusters"),
+        "file": str(run.path / "estimate.json"),
+    }

@@ -1,0 +1,64 @@
+"""Everything a discovery would refuse at once, looked at without doing anything: `shoal discover --dry-run`."""
+
+from pathlib import Path
+from typing import Any
+
+from shoal.data.collection import Collection
+from shoal.device import choose_device
+from shoal.discovery.folder import check_folder, fingerprint
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.validation import check_collection
+from shoal.encoders.catalog import ENCODERS, load_encoder
+from shoal.encoders.hub import is_cached
+from shoal.methods.catalog import get_method
+
+
+def check_discovery(
+    collection: Collection,
+    out: Path | str,
+    settings: DiscoverySettings,
+    *,
+    device: str | None = None,
+    resume: bool = False,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing.
+
+    The encoder is loaded, unless that would take a download.
+    """
+    place, encoder = choose_device(device), settings.of_method.encoder
+    check_collection(collection, settings)
+    is_here = (
+        encoder in ENCODERS or Path(encoder).expanduser().exists() or not _is_hub_id(encoder) or is_cached(encoder)
+    )
+    if is_here:
+        _load(settings)
+    check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
+    return {
+        "n_images": len(collection),
+        "n_labeled": collection.n_labeled,
+        "n_unlabeled": len(collection) - collection.n_labeled,
+        "classes": list(collection.classes),
+        "class_sizes": collection.class_sizes.tolist(),
+        "notes": list(collection.notes),
+        "out": str(out),
+        "method": settings.method,
+        "encoder": encoder,
+        "encoder_is_here": is_here,
+        "device": str(place),
+        "trains": settings.is_trained,
+    }
+
+
+def _load(settings: DiscoverySettings) -> None:
+    """Load the networks as the run would, with their trained blocks where it trains."""
+    chosen = settings.of_method
+    build = get_method(settings.method).build
+    if settings.is_trained and build is not None:
+        build(chosen)
+    else:
+        load_encoder(chosen.encoder, input_size=chosen.input_size)
+
+
+def _is_hub_id(name: str) -> bool:
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
