@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 
 from shoal.cli import (
     assign,
+    cache,
     cluster,
     datasets,
     demo,
@@ -75,6 +76,7 @@ app = typer.Typer(
     shoal export runs/photos --to hf --out photos-hf  a run for other programs
     shoal datasets list                               the benchmarks: list, verify, prepare
     shoal reproduce 1 --root cub=DIR                  a table of the paper, ours beside it
+    shoal cache                                       the decoded images that are kept; --clear deletes them
     shoal doctor                                      is everything here that shoal needs?
     shoal encoders list                               which encoders there are, and which weights are here
     """,
@@ -88,6 +90,7 @@ app.command("assign", short_help="New images onto a run's categories.")(assign.a
 app.command("embed", short_help="Embeddings of images.")(embed.embed)
 app.command("export", short_help="A run for other programs.")(export.export)
 app.command("reproduce", short_help="The paper's tables, ours beside them.")(reproduce.reproduce)
+app.command("cache", short_help="The decoded images that are kept.")(cache.cache)
 app.command("doctor", short_help="Is everything here that shoal needs?")(doctor.doctor)
 app.add_typer(encoders, name="encoders")
 app.add_typer(datasets.app, name="datasets")

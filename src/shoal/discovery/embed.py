@@ -15,6 +15,7 @@ from shoal.arrays import UNLABELED, Floats
 from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.device import choose_device
+from shoal.discovery.cache import bound_cache
 from shoal.discovery.narrator import Narrator
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
@@ -55,6 +56,8 @@ def embed_collection(
     network = load_encoder(encoder, input_size=input_size).to(choose_device(device))
     with narrator.bar("decoding images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
+    if collection.root is not None:
+        bound_cache(collection.root, pixel_size)
     with narrator.bar("embedding images") as progress:
         x = embed(pixels, network, progress=progress).cpu().numpy()
     return Embedded(collection=collection.subset(pixels.index), x=x, skipped=pixels.skipped)

@@ -21,6 +21,7 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, load_pixels
 from shoal.device import choose_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_other, make_answer
+from shoal.discovery.cache import bound_cache
 from shoal.discovery.choice import compare
 from shoal.discovery.folder import fingerprint, take_folder
 from shoal.discovery.narrator import Narrator
@@ -131,6 +132,9 @@ def _discover(
 def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narrator: Narrator) -> _Readable:
     with narrator.bar("decoding images") as progress:
         pixels = load_pixels(collection, settings.pixel_size, progress=progress)
+    if collection.root is not None:
+        for gone in bound_cache(collection.root, settings.pixel_size):
+            narrator.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
     if pixels.skipped:
         collection, first = collection.subset(pixels.index), pixels.skipped[0]
         left_out = f"{len(pixels.skipped):,} unreadable"

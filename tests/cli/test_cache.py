@@ -1,0 +1,29 @@
+"""`shoal cache`: what is kept, and gone when asked."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from shoal.cli.main import app
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+
+
+def cache(*flags: str):
+    return CliRunner().invoke(app, ["cache", *flags])
+
+
+def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(photos, tmp_path: Path) -> None:
+    pixels = tmp_path / "cache" / "pixels"
+    assert cache().stdout == f"      0.0 MB  of 50 GB in {pixels}\n"
+    load_pixels(read_collection(photos.folder, False), 64)
+    found = json.loads(cache("--json").stdout)
+    assert found["bytes"] > 60 * 64 * 64 * 3
+    assert [Path(store["folder"]).parent for store in found["stores"]] == [pixels]
+    listed = cache()
+    assert Path(found["stores"][0]["folder"]).name in listed.stdout
+    assert "shoal cache --clear" in listed.stderr
+    assert cache("--clear").stdout.endswith(f" MB deleted from {pixels}\n")
+    assert list(pixels.iterdir()) == []
+    assert len(list(photos.folder.iterdir())) == 60

@@ -1,0 +1,65 @@
+"""The cache of decoded images stays within bounds, and what is used is kept."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from shoal.data.pixels import load_pixels
+from shoal.data.pixels.store import store_folder
+from shoal.data.readers import read_collection
+from shoal.discovery.cache import KEPT_S, bound_cache, list_stores
+from shoal.errors import UsageError
+
+DAY = KEPT_S + 1
+
+
+def fill(cache: Path, name: str, n_bytes: int, used: float) -> Path:
+    folder = cache / "pixels" / name
+    folder.mkdir(parents=True)
+    (folder / "rows.u8").write_bytes(bytes(n_bytes))
+    for place in (folder / "rows.u8", folder):
+        os.utime(place, (used, used))
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SHOAL_CACHE_GB", "1e-6")  # 1,000 bytes
+    return tmp_path / "cache"
+
+
+def test_what_was_not_used_for_longest_goes_first_and_only_as_much_as_must(cache: Path, tmp_path: Path) -> None:
+    """Of 400 + 400 + 400 bytes the oldest must go; the one of 100 that is older still fits again and stays."""
+    now = 100 * DAY
+    own = fill(cache, store_folder(cache, tmp_path, 16).name, 400, 0)
+    newer, older = fill(cache, "newer", 400, now - 2 * DAY), fill(cache, "older", 400, now - 3 * DAY)
+    small = fill(cache, "small", 100, now - 4 * DAY)
+    assert [store.folder for store in bound_cache(tmp_path, 16, now=now)] == [older]
+    assert [folder.exists() for folder in (own, newer, older, small)] == [True, True, False, True]
+    assert list_stores()[0].folder == own  # used last
+
+
+def test_what_is_in_use_stays_however_large(cache: Path, tmp_path: Path) -> None:
+    """The images at hand, and what another run used within a day."""
+    now = 100 * DAY
+    own = fill(cache, store_folder(cache, tmp_path, 16).name, 5000, 0)
+    other = fill(cache, "other", 5000, now - KEPT_S / 2)
+    assert bound_cache(tmp_path, 16, now=now) == []
+    assert own.exists()
+    assert other.exists()
+
+
+def test_a_cache_of_real_images_is_listed_with_its_size(photos) -> None:
+    load_pixels(read_collection(photos.folder, False), 16)
+    (store,) = list_stores()
+    assert store.n_bytes > 60 * 16 * 16 * 3
+    assert bound_cache(photos.folder, 16) == []
+
+
+@pytest.mark.parametrize("given", ["much", "-1", "nan"])
+def test_a_bound_that_is_no_number_is_refused(cache: Path, tmp_path: Path, monkeypatch, given: str) -> None:
+    monkeypatch.setenv("SHOAL_CACHE_GB", given)
+    with pytest.raises(UsageError, match=f"SHOAL_CACHE_GB: found '{given}'"):
+        bound_cache(tmp_path, 16)
