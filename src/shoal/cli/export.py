@@ -2,11 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from shoal.cli.console import Json, result, say
+from shoal.report.words import count
 
 
 def export(
@@ -15,15 +16,30 @@ def export(
     out: Annotated[Path, typer.Option(help="Folder to write, empty or new.")],
     images: Annotated[Path | None, typer.Option(help="Where the images are now, if they have moved.")] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy images instead of linking them.")] = False,
+    given_labels: Annotated[
+        str, typer.Option(help="Where a label and the category disagree: keep the label, or take what was predicted.")
+    ] = "keep",
     json: Json = False,
 ) -> None:
     """Write a run for another program, e.g. `shoal export runs/birds --to imagefolder --out birds-sorted`.
 
-    Images are linked (copied where links cannot be made), never moved or changed.
+    Images are linked (copied where links cannot be made), never moved or changed. An image that came with a label goes
+    where its label says.
     """
     from shoal.discovery.export.catalog import export_run
+    from shoal.discovery.export.job import GivenLabels
+    from shoal.discovery.export.names import Linking
     from shoal.runs import Run
 
-    folder = export_run(Run.open(run), to, out, images=images, linking="copy" if copy else "link")
-    result(str(folder), {"out": str(folder), "format": to}, as_json=json)
+    linking: Linking = "copy" if copy else "link"
+    found = export_run(
+        Run.open(run), to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels)
+    )
+    if found.n_disagreeing:
+        whose = "the label was kept" if given_labels == "keep" else "the category was taken"
+        say(f"{count(found.n_disagreeing, 'image')} came with another label than the category found: {whose}")
+    for step in found.steps:
+        say(step)
+    facts = {"out": str(found.folder), "format": to, "n_disagreeing": found.n_disagreeing, "given_labels": given_labels}
+    result(str(found.folder), facts, as_json=json)
     say(f"next: shoal assign {shlex.quote(str(run))} new/ puts images that come later into the same categories")

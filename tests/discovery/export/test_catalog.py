@@ -2,8 +2,9 @@
 
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import unquote
 from xml.etree import ElementTree
 
 import numpy as np
@@ -58,7 +59,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 def test_a_folder_per_category_shows_each_image_once(run: Run, tmp_path: Path) -> None:
     """Two cats are both called 1.png, so the cats are named by their paths."""
-    out = export_run(run, "imagefolder", tmp_path / "out")
+    out = export_run(run, "imagefolder", tmp_path / "out").folder
     files = {file.relative_to(out).as_posix(): file.read_bytes().decode() for file in out.rglob("*.png")}
     assert files == {
         "cat/x%2F1.png": "x/1.png",
@@ -75,12 +76,12 @@ def test_originals_are_neither_moved_nor_changed(run: Run, tmp_path: Path) -> No
     for name in FORMATS:
         export_run(run, name, tmp_path / name)
     assert {path: (tmp_path / "photos" / path).read_bytes().decode() for path in IMAGES} == {p: p for p in IMAGES}
-    copied = export_run(run, "imagefolder", tmp_path / "copies", linking="copy")
+    copied = export_run(run, "imagefolder", tmp_path / "copies", linking="copy").folder
     assert not any(file.is_symlink() for file in copied.rglob("*"))
 
 
 def test_the_hugging_face_folder_is_read_back_with_its_labels(run: Run, tmp_path: Path) -> None:
-    out = export_run(run, "hf", tmp_path / "out")
+    out = export_run(run, "hf", tmp_path / "out").folder
     found = read_collection(out)
     assert {name: found.classes[label] for name, label in zip(found.names, found.labels, strict=True)} == IMAGES
     assert rows(out / "metadata.csv")[0] == {
@@ -94,7 +95,7 @@ def test_the_hugging_face_folder_is_read_back_with_its_labels(run: Run, tmp_path
 
 
 def test_tables_are_the_runs_own_and_parquet_says_the_same(run: Run, tmp_path: Path) -> None:
-    out = export_run(run, "csv", tmp_path / "out")
+    out = export_run(run, "csv", tmp_path / "out").folder
     for part in ("assignments.csv", "categories.csv"):
         assert (out / part).read_bytes() == (run.path / part).read_bytes()
     parquet = pytest.importorskip("pyarrow.parquet").read_table(out / "assignments.parquet").to_pylist()
@@ -102,9 +103,9 @@ def test_tables_are_the_runs_own_and_parquet_says_the_same(run: Run, tmp_path: P
 
 
 def test_label_studio_gets_a_task_per_image_and_choices_for_all_categories(run: Run, tmp_path: Path) -> None:
-    out = export_run(run, "labelstudio", tmp_path / "out")
+    out = export_run(run, "labelstudio", tmp_path / "out").folder
     tasks = json.loads((out / "tasks.json").read_text(encoding="utf-8"))
-    assert [task["data"]["image"] for task in tasks] == [f"/data/local-files/?d={path}" for path in IMAGES]
+    assert [task["data"]["image"] for task in tasks] == [f"/data/local-files/?d=photos/{path}" for path in IMAGES]
     choices = [task["predictions"][0]["result"][0]["value"]["choices"] for task in tasks]
     assert choices == [[category] for category in IMAGES.values()]
     assert ["annotations" in task for task in tasks] == [True, False, False, False]
@@ -113,8 +114,55 @@ def test_label_studio_gets_a_task_per_image_and_choices_for_all_categories(run: 
     assert view.find("Choices").get("name") == tasks[0]["predictions"][0]["result"][0]["from_name"]
 
 
+def test_label_studio_is_told_to_serve_the_folder_above_the_images_and_to_add_theirs(run: Run, tmp_path: Path) -> None:
+    """It serves what lies in a storage of the project, and takes no storage that is the document root itself."""
+    found = export_run(run, "labelstudio", tmp_path / "out")
+    served = next(line for line in found.steps if "DOCUMENT_ROOT=" in line).partition("DOCUMENT_ROOT=")[2]
+    tasks = json.loads((found.folder / "tasks.json").read_text(encoding="utf-8"))
+    for task, path in zip(tasks, IMAGES, strict=True):
+        file = Path(served) / unquote(task["data"]["image"].partition("?d=")[2])
+        assert file.read_bytes().decode() == path
+    storage = next(line for line in found.steps if "absolute path" in line)
+    assert f"absolute path {tmp_path / 'photos'};" in storage
+    assert export_run(run, "csv", tmp_path / "csv").steps == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("imagefolder", "export.csv"),
+        ("hf", "metadata.csv"),
+        ("csv", "assignments.csv"),
+        ("fiftyone", "labels.json"),
+        ("projector", "metadata.tsv"),
+    ],
+)
+def test_a_given_label_wins_over_the_category_unless_the_prediction_is_asked_for(
+    run: Run, tmp_path: Path, name: str, file: str
+) -> None:
+    """y/2.png came as a cat and was put with hot/cold."""
+    run.write_assignments(replace(row, label_given="cat" if row.path == "y/2.png" else "") for row in run.assignments)
+    kept = export_run(run, name, tmp_path / "kept")
+    taken = export_run(run, name, tmp_path / "taken", given_labels="predicted")
+    assert kept.n_disagreeing == taken.n_disagreeing == 1
+    assert "hot/cold" not in (kept.folder / file).read_text(encoding="utf-8")
+    assert "hot/cold" in (taken.folder / file).read_text(encoding="utf-8")
+    if name == "csv":
+        sizes = {row["category"]: (row["size"], row["n_labeled"]) for row in rows(kept.folder / "categories.csv")}
+        assert sizes == {"cat": ("3", "1"), "hot/cold": ("0", "0"), 'tab\t"&<': ("1", "0")}
+        assert rows(kept.folder / file)[2]["category_id"] == "0"
+    assert run.assignments[2].category == "hot/cold"  # the run itself is left alone
+
+
+def test_label_studio_gets_the_label_and_the_prediction(run: Run, tmp_path: Path) -> None:
+    run.write_assignments(replace(row, label_given="cat" if row.path == "y/2.png" else "") for row in run.assignments)
+    task = json.loads((export_run(run, "labelstudio", tmp_path / "out").folder / "tasks.json").read_text("utf-8"))[2]
+    assert task["annotations"][0]["result"][0]["value"]["choices"] == ["cat"]
+    assert task["predictions"][0]["result"][0]["value"]["choices"] == ["hot/cold"]
+
+
 def test_fiftyone_gets_numbered_files_and_a_label_for_each(run: Run, tmp_path: Path) -> None:
-    out = export_run(run, "fiftyone", tmp_path / "out")
+    out = export_run(run, "fiftyone", tmp_path / "out").folder
     labels = json.loads((out / "labels.json").read_text(encoding="utf-8"))["labels"]
     for row in rows(out / "paths.csv"):
         assert (out / row["file"]).read_bytes().decode() == row["path"]
@@ -123,7 +171,7 @@ def test_fiftyone_gets_numbered_files_and_a_label_for_each(run: Run, tmp_path: P
 
 
 def test_the_projector_gets_a_line_per_image_in_both_files(run: Run, tmp_path: Path) -> None:
-    out = export_run(run, "projector", tmp_path / "out")
+    out = export_run(run, "projector", tmp_path / "out").folder
     vectors = np.loadtxt(out / "vectors.tsv", delimiter="\t")
     np.testing.assert_allclose(vectors, run.array("embeddings"))
     lines = [line.split("\t") for line in (out / "metadata.tsv").read_text(encoding="utf-8").splitlines()]
@@ -147,13 +195,15 @@ def test_images_that_moved_are_found_where_the_user_says(run: Run, tmp_path: Pat
     (tmp_path / "photos").rename(tmp_path / "moved")
     with pytest.raises(DataError, match="say with --images where it is now"):
         export_run(run, "hf", tmp_path / "out")
-    out = export_run(run, "hf", tmp_path / "out", images=tmp_path / "moved")
+    out = export_run(run, "hf", tmp_path / "out", images=tmp_path / "moved").folder
     assert (out / "z.png").read_bytes() == b"z.png"
 
 
 def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="no format 'huggingface'; known: csv, fiftyone"):
         export_run(run, "huggingface", tmp_path / "out")
+    with pytest.raises(UsageError, match="given labels: found 'mine', expected keep or predicted"):
+        export_run(run, "csv", tmp_path / "out", given_labels="mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("")
     with pytest.raises(UsageError, match="holds files already"):

@@ -5,34 +5,34 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from shoal.discovery.export.names import Linking, folder_name, original, put
+from shoal.discovery.export.job import Job
+from shoal.discovery.export.names import folder_name, original, put
 from shoal.files import write_text
-from shoal.runs import Assignment, Run
+from shoal.runs import Assignment
 
 
-def to_imagefolder(run: Run, root: Path, out: Path, linking: Linking) -> None:
+def to_imagefolder(job: Job) -> None:
     """A folder per category with its images, and export.csv, which says which file shows which image.
 
     Files keep their names; where two images of one category have the same, all of that category are named by their
     path, with %2F for its slashes.
     """
-    rows = run.assignments
     placed: list[tuple[str, ...]] = []
-    for category in {row.category: None for row in rows}:
-        members = [row for row in rows if row.category == category]
+    for category in {row.category: None for row in job.rows}:
+        members = [row for row in job.rows if row.category == category]
         for row, name in zip(members, file_names([row.path for row in members]), strict=True):
             target = Path(folder_name(category)) / name
-            put(original(root, row.path), out / target, linking)
+            put(original(job.images, row.path), job.out / target, job.linking)
             placed.append((target.as_posix(), row.path, category))
-    write_text(out / "export.csv", table(("file", "path", "category"), sorted(placed)))
+    write_text(job.out / "export.csv", table(("file", "path", "category"), sorted(placed)))
 
 
-def to_hugging_face(run: Run, root: Path, out: Path, linking: Linking) -> None:
+def to_hugging_face(job: Job) -> None:
     """The images under their own paths, and metadata.csv with their categories, as `datasets` reads it."""
-    for row in run.assignments:
-        put(original(root, row.path), out / row.path, linking)
+    for row in job.rows:
+        put(original(job.images, row.path), job.out / row.path, job.linking)
     header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
-    write_text(out / "metadata.csv", table(header, [_metadata(row) for row in run.assignments]))
+    write_text(job.out / "metadata.csv", table(header, [_metadata(row) for row in job.rows]))
 
 
 def file_names(paths: Sequence[str]) -> list[str]:

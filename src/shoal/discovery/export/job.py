@@ -1,0 +1,60 @@
+"""An export to be written: what of a run goes where, and whose word counts where a label and a category disagree."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from shoal.discovery.export.names import Linking
+from shoal.runs import Assignment, Category, Run
+
+GivenLabels = Literal["keep", "predicted"]
+"""Where an image came with a label and was put into another category: 'keep' the label, or take what was predicted."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Job:
+    """What a format writes."""
+
+    run: Run
+    rows: Sequence[Assignment]
+    """The run's, with the labels that are kept."""
+    categories: Sequence[Category]
+    """The same; sizes are those of `rows`."""
+    root: Path | None
+    """The folder of the images, where there is one."""
+    out: Path
+    linking: Linking = "link"
+
+    @property
+    def images(self) -> Path:
+        """The folder of the images, for a format that cannot do without."""
+        assert self.root is not None
+        return self.root
+
+
+def disagreeing(run: Run) -> list[Assignment]:
+    """The images that came with a label and were put into another category."""
+    return [row for row in run.assignments if row.label_given and row.label_given != row.category]
+
+
+def settle(run: Run, given_labels: GivenLabels) -> tuple[list[Assignment], list[Category]]:
+    """The rows of a run's two tables, with every given label in the place of the category, unless 'predicted'."""
+    rows, categories = run.assignments, run.categories
+    if given_labels == "predicted":
+        return rows, categories
+    by_name = {category.category: category.category_id for category in categories}
+    wrong = {row.path for row in disagreeing(run) if row.label_given in by_name}
+    kept = [
+        replace(row, category=row.label_given, category_id=by_name[row.label_given], is_novel=False)
+        if row.path in wrong
+        else row
+        for row in rows
+    ]
+    if not wrong:
+        return rows, categories
+    sizes = Counter(row.category_id for row in kept)
+    labeled = Counter(row.category_id for row in kept if row.label_given)
+    settled = [replace(one, size=sizes[one.category_id], n_labeled=labeled[one.category_id]) for one in categories]
+    return kept, settled
