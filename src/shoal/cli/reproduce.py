@@ -39,38 +39,30 @@ def reproduce(
     Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV. Each finished cell is
     kept in --out, so an interrupted table goes on where it was.
     """
-    from shoal.reproduce.catalog import EXPERIMENTS
-
     if table is None:
-        lines = [f"{name:<11} {experiment.title}" for name, experiment in EXPERIMENTS.items()]
-        end = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
-        titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
-        result("\n".join([*lines, "", end]), titles, as_json=json)
+        _list_experiments(as_json=json)
         return
     from shoal.device import choose_device
     from shoal.reproduce.experiment import Options
     from shoal.reproduce.reproduce import reproduce as run
 
     changes = _settings(change or []) | ({} if epochs is None else {"training.epochs": epochs})
-    options = Options(
-        encoder=encoder,
-        input_size=input_size,
-        changes=changes,
-        validation_share=validation_share,
-        protocol=protocol,
-    )
-    found = run(
-        table,
-        dict(_pair(text, "--root", "DATASET=FOLDER") for text in root or []),
-        out,
-        device=choose_device(device),
-        seeds=_seeds(seeds),
-        options=options,
-        tell=say,
-    )
+    who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
+    options = Options(**who, changes=changes, validation_share=validation_share)
+    roots = dict(_pair(text, "--root", "DATASET=FOLDER") for text in root or [])
+    found = run(table, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
     files = [str(file) for file in found.files]
     end = f"\nWritten: {', '.join(files)}" if files else ""
     result(f"{found.text}{end}", {"numbers": found.records, "files": files}, as_json=json)
+
+
+def _list_experiments(*, as_json: bool) -> None:
+    from shoal.reproduce.catalog import EXPERIMENTS
+
+    titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
+    lines = [f"{name:<11} {title}" for name, title in titles.items()]
+    end = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
+    result("\n".join([*lines, "", end]), titles, as_json=as_json)
 
 
 def _pair(text: str, flag: str, expected: str) -> tuple[str, str]:
