@@ -1,5 +1,7 @@
 """The better of two representations, by labels that training never saw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,14 @@ def test_tight_groups_win_over_a_cloud_whichever_was_trained(task, method: str) 
     assert (better.trained, better.keeps_training, better.hidden, better.n_images) == (1.0, True, ("d",), 10)
     assert (worse.frozen, worse.keeps_training) == (1.0, False)
     assert worse.trained < 0.8
+
+
+def test_both_are_cut_at_a_number_estimated_in_the_same_way(task) -> None:
+    """What validation images said of K comes from labels that judge, so it is not used: 60 would tear every group."""
+    truth, labels, withheld = task
+    tight = scattered(truth, 0.05)
+    found = compare(tight, replace(tight, n_clusters=60), labels, CLASSES, withheld, choose_settings())
+    assert (found.frozen, found.trained) == (1.0, 1.0)
 
 
 def test_the_labels_that_judge_do_not_reach_the_clustering(task) -> None:

@@ -236,6 +236,23 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
     assert "2 unreadable" in heard[0]
 
 
+@pytest.mark.parametrize("is_enough", [False, True])
+def test_k_is_that_of_the_first_answer_unless_validation_has_labels_enough(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_enough: bool
+) -> None:
+    """3 labeled validation images for 3 known categories; with one of each asked for, they estimate K."""
+    monkeypatch.setattr("shoal.discovery.validation.MIN_LABELED", 1 if is_enough else 2)
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", replace(settings, stability=2), narrator=Narrator(heard.append))
+    assert any("3 labeled validation images for 3 known categories are too few" in line for line in heard) != is_enough
+    found, first = run.json("estimate"), Run.open(run.path / "frozen").json("estimate")
+    assert (found["curve"] == first["curve"]) != is_enough
+    if not is_enough:
+        assert found["n_clusters"] == first["n_clusters"]
+        alone = run_on(photos, tmp_path / "alone", replace(settings, train=False, stability=2))
+        assert found["stability"] == alone.json("estimate")["stability"]
+
+
 def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings, tmp_path: Path) -> None:
     run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
     repeats = run.json("estimate")["stability"]["n_clusters"]

@@ -7,6 +7,7 @@ assigned to like any run.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from shoal.arrays import Floats
 from shoal.data.collection import Collection
 from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings
@@ -26,6 +27,8 @@ class Answer:
     """'frozen' or 'trained'."""
     discovery: Discovery
     found: Found
+    counted_on: Floats | None = None
+    """(N, D) the embeddings that K was estimated on, where they are others."""
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""

@@ -90,10 +90,12 @@ def compare(
     withheld: Withheld,
     settings: DiscoverySettings,
 ) -> Choice:
-    """Cluster both without the labels that training never saw, then match clusters to classes on those images alone."""
-    rights = [
-        _put_right(learned, labels, withheld.judged, settings) for learned in (frozen, trained)
-    ]  # (n_images,) each
+    """Cluster both without the labels that training never saw, then match clusters to classes on those images alone.
+
+    K is estimated in the same way for both, on the whole collection: validation images carry labels that judge.
+    """
+    same = settings.estimating_on("collection")
+    rights = [_put_right(learned, labels, withheld.judged, same) for learned in (frozen, trained)]  # (n_images,) each
     return Choice(
         hidden=tuple(classes[label] for label in withheld.hidden),
         n_images=len(withheld.judged),

@@ -28,7 +28,7 @@ from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.thumbnails import make_thumbnails
-from shoal.discovery.validation import Withheld, check_collection, describe_withheld, withhold
+from shoal.discovery.validation import Withheld, check_collection, describe_withheld, doubt_estimate, withhold
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
@@ -120,7 +120,7 @@ def _discover(
     other: Answer | None = None
     if settings.is_trained:
         narrator.say(f"first answer, without training: {answer.found.in_words()}")
-        trained, stands = _train(frozen, images, run, settings, resume, narrator, tensorboard)
+        trained, stands = _train(frozen, answer, images, run, settings, resume, narrator, tensorboard)
         answer, other = (trained, answer) if stands else (answer, trained)
     _write(run, answer, other, images, settings, narrator)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
@@ -160,19 +160,22 @@ def _embed_frozen(images: _Readable, run: Run, encoder: Encoder, narrator: Narra
     return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
 
 
-def _cluster(learned: Representation, images: _Readable, settings: DiscoverySettings) -> Discovery:
+def _cluster(
+    learned: Representation, images: _Readable, settings: DiscoverySettings, n_clusters: int | None = None
+) -> Discovery:
     """Put images into clusters by the second half of the method, with every label there is."""
     return get_method(settings.method).cluster(
         learned,
         images.collection.labels,
         settings.of_method,
-        n_clusters=settings.n_clusters,
+        n_clusters=settings.n_clusters or n_clusters,
         device=learned.embeddings.device,
     )
 
 
 def _train(
     frozen: Representation,
+    first: Answer,
     images: _Readable,
     run: Run,
     settings: DiscoverySettings,
@@ -186,6 +189,9 @@ def _train(
     for line in describe_withheld(collection, withheld):
         narrator.say(line)
     chosen = _fit_batch(settings, len(withheld.labels), narrator)
+    doubt = doubt_estimate(collection, withheld, settings)
+    if doubt:
+        narrator.say(doubt)
     device = frozen.embeddings.device
     told_by_main(True, device)
     with narrator.bar("training") as progress:
@@ -204,6 +210,10 @@ def _train(
         run.write_json("choice", choice.to_dict())
         narrator.say(choice.in_words())
         stands = choice.keeps_training
+    if doubt:
+        found = _cluster(learned, images, chosen, first.discovery.n_clusters)
+        answer = make_answer(TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings)
+        return replace(answer, counted_on=first.discovery.embeddings), stands
     found = _cluster(learned, images, chosen)
     if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
         found = _with_estimate(found, collection.labels, withheld.validation, settings)
@@ -292,6 +302,6 @@ def _repeats(answer: Answer, settings: DiscoverySettings, narrator: Narrator) ->
     inference = settings.of_method.inference
     if settings.method != DEFAULT_METHOD:  # the others shift nothing
         inference = replace(inference, estimate_shifts=0)
-    embeddings, given = answer.discovery.embeddings, answer.found.given
+    embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
     with narrator.bar("repeating the estimate of K"):
-        return repeat_estimate(embeddings, given, settings.stability, inference, seed=settings.seed)
+        return repeat_estimate(embeddings, answer.found.given, settings.stability, inference, seed=settings.seed)

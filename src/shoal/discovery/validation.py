@@ -18,6 +18,11 @@ from shoal.report.words import count
 MAX_NAMED = 5
 """How many categories a note lists."""
 
+MIN_LABELED = 5
+"""Labeled validation images per known category from which on they estimate K after training. With fewer the curve is a
+matter of single images, and K that of the first answer: estimated on all images, by every label, with an encoder that
+has seen none (benchmarks/results/2026-11-15_2-core-cpu_k_after_training.md)."""
+
 MIN_CATEGORIES = 5
 """Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
 
@@ -75,6 +80,23 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
         too_small=split.too_small,
         are_too_few=settings.hidden_share > 0 and len(able) < MIN_CATEGORIES,
     )
+
+
+def doubt_estimate(collection: Collection, withheld: Withheld, settings: DiscoverySettings) -> str | None:
+    """Say that validation holds too few labels to estimate K by, where it does and K is to be estimated there.
+
+    The paper's rule goes with the paper's images, and is left alone.
+    """
+    chosen = settings.of_method
+    is_asked = settings.n_clusters is None and withheld.validation is not None
+    if not is_asked or chosen.inference.rule == "paper" or chosen.estimate_on != "validation":
+        return None
+    n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
+    n_known = int((collection.class_sizes > 0).sum())
+    if n_labeled >= MIN_LABELED * n_known:
+        return None
+    few = f"{count(n_labeled, 'labeled validation image')} for {n_known:,} known categories"
+    return f"the number of categories is that of the first answer, because {few} are too few to estimate it by"
 
 
 def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
