@@ -9,7 +9,7 @@ import pytest
 from shoal.data.collection import Truth
 from shoal.data.demo import digits
 from shoal.discovery import demo as module
-from shoal.discovery.demo import N_LATER, demo_settings, run_demo
+from shoal.discovery.demo import N_DIGITS, N_LATER, demo_settings, run_demo
 from shoal.discovery.images import discover_images
 from shoal.discovery.scoring import score_later, score_run
 from shoal.discovery.settings import choose_settings
@@ -85,10 +85,15 @@ def test_the_frozen_encoder_is_as_right_on_400_digits_as_it_was(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_the_real_demo_is_as_right_as_it_was_and_training_helps(tmp_path: Path, one_thread) -> None:
-    """Measured 79.3 / 97.0 / 70.4, and 57.7 / 47.5 / 62.9 without training; floors between the two."""
+    """Measured 72.9 / 78.3 / 70.2, and 53.9 / 49.6 / 55.9 without training; the floors lie a little below."""
     demo = run_demo(tmp_path / "demo", device="cpu")
+    assert len(demo.run.assignments) == N_DIGITS
     assert demo.run.json("choice")["kept"] == "trained"
     assert demo.score.accuracy.all > 0.70
     assert demo.score.accuracy.known > 0.75
-    assert demo.score.accuracy.novel > 0.60
-    assert demo.later.n_right > 0.65 * demo.later.n_images
+    assert demo.score.accuracy.novel > 0.67
+    assert demo.later.n_right > 0.70 * demo.later.n_images
+    collection, truth = few_digits(0, N_DIGITS)
+    names = dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True))
+    first = score_run(Run.open(demo.run.path / "frozen"), names).accuracy
+    assert demo.score.accuracy.all > first.all + 0.1

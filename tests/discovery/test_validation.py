@@ -87,7 +87,7 @@ def test_validation_with_too_few_labels_to_estimate_k_by_is_said() -> None:
         "the number of categories is that of the first answer, because 11 labeled validation images for 3 known "
         "categories are too few to estimate it by"
     )
-    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), choose_settings(recipe="digits")
+    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), settings.estimating_on("collection")
     assert [doubt_estimate(few, withhold(few, other), other) for other in others] == [None, None, None]
 
 
