@@ -93,7 +93,7 @@ def test_the_real_demo_is_as_right_as_it_was_and_training_helps(tmp_path: Path, 
     assert demo.score.accuracy.known > 0.75
     assert demo.score.accuracy.novel > 0.67
     assert demo.later.n_right > 0.70 * demo.later.n_images
-    collection, truth = few_digits(0, N_DIGITS)
+    _collection, truth = few_digits(0, N_DIGITS)
     names = dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True))
     first = score_run(Run.open(demo.run.path / "frozen"), names).accuracy
     assert demo.score.accuracy.all > first.all + 0.1
