@@ -210,14 +210,22 @@ def _train(
         run.write_json("choice", choice.to_dict())
         narrator.say(choice.in_words())
         stands = choice.keeps_training
-    if doubt:
-        found = _cluster(learned, images, chosen, first.discovery.n_clusters)
+    return _answer_trained(learned, first if doubt else None, images, withheld, chosen), stands
+
+
+def _answer_trained(
+    learned: Representation, first: Answer | None, images: _Readable, withheld: Withheld, settings: DiscoverySettings
+) -> Answer:
+    """The trained answer, with K of the first one where that is given."""
+    collection = images.collection
+    if first is not None:
+        found = _cluster(learned, images, settings, first.discovery.n_clusters)
         answer = make_answer(TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings)
-        return replace(answer, counted_on=first.discovery.embeddings), stands
-    found = _cluster(learned, images, chosen)
+        return replace(answer, counted_on=first.discovery.embeddings)
+    found = _cluster(learned, images, settings)
     if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
         found = _with_estimate(found, collection.labels, withheld.validation, settings)
-    return make_answer(TRAINED, found, collection, settings), stands
+    return make_answer(TRAINED, found, collection, settings)
 
 
 def _task(images: _Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
