@@ -119,8 +119,8 @@ def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
 def test_settings_that_cannot_be_used_are_refused():
     with pytest.raises(UsageError, match=r"cms on cub: .*unknown setting 'epoch'"):
         cell_of("1", "CMS, K given", options=Options(changes={"training.epoch": 5}))
-    with pytest.raises(UsageError, match=r"cms on cub: no method has a setting 'trainin\.epochs'"):
-        cell_of("1", "CMS, K given", options=Options(changes={"trainin.epochs": 5}))
+    with pytest.raises(UsageError, match=r"cms on cub: no method has a setting 'learning\.epochs'"):
+        cell_of("1", "CMS, K given", options=Options(changes={"learning.epochs": 5}))
     with pytest.raises(UsageError, match=r"no method has a setting 'cms\.training\.epochs\.first'"):
         cell_of("1", "CMS, K given", options=Options(changes={"cms.training.epochs.first": 5}))
     with pytest.raises(UsageError, match="validation_share"):

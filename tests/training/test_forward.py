@@ -70,7 +70,7 @@ def test_real_networks_are_taken_in_one_piece_in_the_precision_of_a_gpu(monkeypa
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler, on the GPU's precision among others
 @pytest.mark.parametrize("bank", ["images", "views"])
 @pytest.mark.parametrize("how", [{"mode": "reduce-overhead"}, {"backend": "cudagraphs"}], ids=str)
 def test_cuda_graphs_train_as_plain_networks_do(toy, monkeypatch, bank, how):
