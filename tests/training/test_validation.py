@@ -37,7 +37,7 @@ def test_without_labels_there_is_nothing_to_score(groups):
     assert found.n_clusters == 4
 
 
-def test_the_better_accuracy_is_kept_the_earlier_on_ties_and_the_last_without_labels():
+def test_the_better_accuracy_is_kept_the_later_on_ties_and_the_last_without_labels():
     low, high, none = (Validation(accuracy=a, n_clusters=3) for a in (0.2, 0.5, float("nan")))
     assert low.is_better_than(None)
     assert high.is_better_than(low)
