@@ -1,7 +1,8 @@
 import numpy as np
+import pandas as pd
 import pytest
 
-from shoal.arrays import as_embeddings, as_labels, as_unit_rows, name_rows
+from shoal.arrays import as_class, as_embeddings, as_labels, as_unit_rows, fold_unlabeled, name_rows
 from shoal.errors import DataError
 
 
@@ -49,3 +50,30 @@ def test_labels_are_whole_numbers_from_minus_one_up() -> None:
 
 def test_many_bad_rows_are_counted_and_the_first_few_named() -> None:
     assert name_rows(np.arange(1000) % 2 == 1) == "rows 1, 3, 5, 7, 9, … (500 of 1,000)"
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        *(None, pd.NA, pd.NaT, np.nan, np.float32(np.nan), -1, -1.0, np.int8(-1)),
+        *("", "  ", "-1", "-1.0", "nan", "NaN", "unlabeled", "Unknown"),
+    ],
+    ids=repr,
+)
+def test_every_mark_for_unlabeled_means_it(label: object) -> None:
+    assert as_class(label, fold_unlabeled()) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [(0, 0), (np.int64(3), 3), (3.0, 3), ("3", "3"), (" cat ", " cat "), (np.str_("a"), "a"), (0.5, 0.5), ("-x", "-x")],
+)
+def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(label: object, expected: object) -> None:
+    found = as_class(label, fold_unlabeled())
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize("label", [-2, -2.0, np.int64(-7), "-2", "-2.0"])
+def test_numbers_below_minus_one_are_no_class(label: object) -> None:
+    with pytest.raises(DataError, match="expected 0 or more, a name, or -1 for unlabeled"):
+        as_class(label, fold_unlabeled())

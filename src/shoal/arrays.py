@@ -3,6 +3,8 @@
 N rows, D columns. Unlabeled is -1. Everything behind these checks trusts its input.
 """
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,9 @@ Bools = NDArray[np.bool_]
 
 UNLABELED = -1
 """The label of an image that has none."""
+
+UNLABELED_NAMES = ("", "-1", "-1.0", "nan", "unlabeled", "unlabelled", "unknown")
+"""Texts that mean 'no label', whatever their case. numpy makes '-1.0' and 'nan' of numbers in a list of names."""
 
 MAX_ROWS_NAMED = 5
 """How many bad rows an error message lists."""
@@ -71,6 +76,38 @@ def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
     if bad.any():
         raise DataError(f"{name}: labels below -1 in {name_rows(bad)}; -1 means unlabeled, classes count from 0")
     return found.astype(np.int64)
+
+
+def fold_unlabeled(names: Iterable[str] = UNLABELED_NAMES) -> frozenset[str]:
+    """The texts that mean 'no label', ready for `as_class`."""
+    return frozenset(name.strip().casefold() for name in names)
+
+
+def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
+    """The class that one label names, or None where it says 'unlabeled': the one meaning for arrays and for files.
+
+    Unlabeled are None, NaN, NA, NaT, the number -1, blank text and the texts in `unlabeled`, whatever their case. A
+    text is kept as it stands, a whole number becomes an int, and numbers below -1 are refused, as text too. Anything
+    else comes back as it is, for the caller to judge.
+    """
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):  # pandas' own, asked for without importing it
+        return None
+    if isinstance(label, np.generic):
+        label = label.item()
+    if isinstance(label, str):
+        if not label.strip() or label.strip().casefold() in unlabeled:
+            return None
+        number = float(label) if re.fullmatch(r"\s*-\d+(\.0*)?\s*", label) else 0.0
+    elif isinstance(label, int | float) and not isinstance(label, bool):
+        if label != label or label == UNLABELED:
+            return None
+        label = int(label) if isinstance(label, float) and label.is_integer() else label
+        number = label
+    else:
+        return label
+    if number < UNLABELED:
+        raise DataError(f"labels: found {label}, expected 0 or more, a name, or -1 for unlabeled")
+    return label
 
 
 def name_rows(mask: Bools) -> str:

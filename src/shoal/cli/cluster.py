@@ -13,7 +13,9 @@ from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, Pat
 
 def cluster(
     embeddings: Annotated[Path, typer.Argument(help="npy, npz, parquet or csv with a row per image.")],
-    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels, instead of the file's own.")] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="Table of paths and labels, or npy in row order, instead of the file's own.")
+    ] = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     n_clusters: NClusters = None,
@@ -31,7 +33,8 @@ def cluster(
 ) -> None:
     """Discover the categories of embeddings, e.g. `shoal cluster features.npz --labels labels.csv`.
 
-    An npz holds X (N, D) and, where known, y (labels, -1 for unlabeled) and paths.
+    An npz holds X (N, D) and, where known, y (labels) and paths. Unlabeled is -1, an empty or missing label, NaN,
+    'unlabeled' or 'unknown'.
     """
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings

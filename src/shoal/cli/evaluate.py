@@ -11,7 +11,12 @@ from shoal.cli.options import LabelColumn, PathColumn
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
-    truth: Annotated[Path, typer.Option(help="Table of paths and true classes (csv, tsv, jsonl, parquet).")],
+    truth: Annotated[
+        Path,
+        typer.Option(
+            help="Table of paths and true classes (csv, tsv, jsonl, parquet), or npy where rows have no paths."
+        ),
+    ],
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     json: Json = False,

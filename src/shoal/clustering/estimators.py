@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.arrays import UNLABELED, Floats, Ints, as_class, fold_unlabeled
 from shoal.clustering.categories import (
     novel_name,
     number_clusters,
@@ -87,8 +87,10 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Cluster X (N, D). `y` (N,): ints or names, with -1, None or NaN for unlabeled; None: nothing is labeled.
+        """Cluster X (N, D). `y` (N,): whole numbers or names of the labeled rows; None: nothing is labeled.
 
+        Unlabeled is -1, None, NaN, NA or the empty string, as in the files that `shoal cluster` reads, and so are the
+        texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 are refused.
         Rows are scaled to length 1. Labels are used to number the known classes, to stop shifting and, where
         `n_clusters` is None, to estimate it; nothing else is read from `y`.
         """
@@ -160,38 +162,26 @@ def _with_directions(given: Any, rows: Floats) -> Floats:
 def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
     """Number the classes of `y` in ascending order: the classes (C,) and labels (N,) with -1 for unlabeled.
 
-    Unlabeled are -1, None and NaN, and the text '-1', which numpy makes of a -1 in a list of names.
+    Unlabeled is what it is in files too (`as_class`): -1, None, NaN, NA, blank text, '-1', 'nan', 'unlabeled' and
+    'unknown'.
     """
     if y is None:
         return [], np.full(n_rows, UNLABELED)
-    found = np.asarray(y)
+    # A list would be turned into one type by numpy, with numbers as text.
+    found = np.asarray(y, dtype=object) if isinstance(y, list | tuple) else np.asarray(y)
     if found.shape != (n_rows,):
         raise DataError(f"y: found shape {found.shape}, expected ({n_rows},), one label per row")
-    values = found.tolist()  # python objects: ints, floats, text, None
-    missing = np.array([_is_missing(value) for value in values], dtype=bool)
-    named = [_plain(value) for value, absent in zip(values, missing, strict=True) if not absent]
+    unlabeled = fold_unlabeled()
+    values = [as_class(value, unlabeled) for value in found.tolist()]
+    named = [_checked(value) for value in values if value is not None]
     if len({isinstance(value, str) for value in named}) > 1:
         raise DataError("y: found both names and numbers, expected either; write all labels the same way")
     classes = sorted(set(named))
-    if classes and not isinstance(classes[0], str) and classes[0] < UNLABELED:
-        raise DataError(f"y: found label {classes[0]}, expected 0 or more, or -1 for unlabeled")
     number = {value: index for index, value in enumerate(classes)}
-    labels = np.full(n_rows, UNLABELED)
-    labels[~missing] = [number[value] for value in named]
-    return classes, labels
+    return classes, np.array([UNLABELED if value is None else number[value] for value in values], dtype=np.int64)
 
 
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, str):
-        return value == "-1"
-    # pandas' NA refuses to be compared, even with itself; its name is what can be asked without importing pandas.
-    return value is None or type(value).__name__ == "NAType" or value != value or value == UNLABELED
-
-
-def _plain(value: Any) -> int | str:
-    """A class as text or a whole number."""
-    if isinstance(value, str):
+def _checked(value: Any) -> int | str:
+    if isinstance(value, int | str) and not isinstance(value, bool):
         return value
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool) and float(value).is_integer():
-        return int(value)
     raise DataError(f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled")

@@ -76,13 +76,23 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_bytes(b"not an archive")
     refused("text.npz", "cannot be read as a numpy file|never unpickled")
     np.savez(tmp_path / "no.npz", Z=X)
-    refused("no.npz", r"found \['Z'\], expected an array X")
+    refused("no.npz", r"found Z \(3, 4\), expected an array X")
     np.savez(tmp_path / "short.npz", X=X, y=np.array([1, 2]))
-    refused("short.npz", "labels: found 2, expected 3")
+    refused("short.npz", r"y: found shape \(2,\), expected \(3,\)")
+    np.savez(tmp_path / "column.npz", X=X, y=np.array([[1], [2], [-1]]))
+    refused("column.npz", r"y: found shape \(3, 1\), expected \(3,\)")
+    np.savez(tmp_path / "single.npz", X=X, y=np.array(1))
+    refused("single.npz", r"y: found shape \(\), expected \(3,\)")
+    np.savez(tmp_path / "below.npz", X=X, y=np.array([0, -2, -1]))
+    refused("below.npz", "labels: found -2, expected 0 or more")
     np.savez(tmp_path / "twice.npz", X=X, paths=np.array(["a", "b", "a"]))
     refused("twice.npz", "'a' names rows 0 and 2")
     np.save(tmp_path / "nan.npy", np.array([[1.0, np.nan]]))
     refused("nan.npy", "NaN or infinity")
+    np.savez(tmp_path / "zeros.npz", X=X * [[1], [1], [0]], paths=np.array(["c", "b", "a"]))
+    refused("zeros.npz", r"only zeros in row 2 \(1 of 3\), the first 'a'")
+    pd.DataFrame({"path": ["a", None], "emb": [[1.0], [2.0]]}).to_parquet(tmp_path / "nameless.parquet")
+    refused("nameless.parquet", r"names: found none in row 1 \(1 of 2\)")
     pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [1.0, 2.0]]}).to_parquet(tmp_path / "ragged.parquet")
     refused("ragged.parquet", r"rows of \[1, 2\] numbers")
     pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], None]}).to_parquet(tmp_path / "null.parquet")
@@ -93,3 +103,17 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     refused("words.csv", "not a number")
     (tmp_path / "none.csv").write_text("filename,x\na,1\n")
     refused("none.csv", "expected embedding_0")
+
+
+def test_an_array_that_is_asked_for_by_name_must_be_there(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=X, species=np.array(["dog", "cat", ""]))
+    assert read_embeddings(tmp_path / "x.npz", label_column="species").classes == ("cat", "dog")
+    with pytest.raises(DataError, match="no array 'kind'; found X, species"):
+        read_embeddings(tmp_path / "x.npz", label_column="kind")
+
+
+def test_rows_named_by_number_keep_their_order_past_a_million(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((1_000_001, 1), dtype=np.float32))
+    found = read_embeddings(tmp_path / "x.npy")
+    assert found.names[-2:] == ("row-0999999", "row-1000000")
+    assert found.rows[-1] == 1_000_000

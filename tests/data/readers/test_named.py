@@ -34,9 +34,32 @@ def test_class_names_are_untouched(tmp_path: Path) -> None:
 
 def test_without_a_column_of_paths_rows_are_in_the_order_of_the_names(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
-    assert read_names(table, NAMES) == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+    np.save(tmp_path / "t.npy", np.array(["cat", "-1", "dog"]))
+    for file in (table, tmp_path / "t.npy"):
+        assert read_names(file, NAMES, as_filed=True) == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+        assert read_names(file, ("row-0", "row-1", "row-2")) == {"row-0": "cat", "row-2": "dog"}
     with pytest.raises(DataError, match=r"no column of paths .* and 3 rows for 2 names"):
-        read_names(table, NAMES[:2])
+        read_names(table, NAMES[:2], as_filed=True)
+    with pytest.raises(DataError, match=r"t.npy: found shape \(3,\), expected \(2,\)"):
+        read_names(tmp_path / "t.npy", NAMES[:2], as_filed=True)
+
+
+@pytest.mark.parametrize("file", ["t.csv", "t.npy"])
+def test_rows_without_paths_are_refused_where_the_names_may_have_been_sorted(tmp_path: Path, file: str) -> None:
+    write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
+    np.save(tmp_path / "t.npy", np.array(["cat", "-1", "dog"]))
+    with pytest.raises(DataError, match=r"such as 'a/1.jpg' were sorted.*give a table with a path per row"):
+        read_names(tmp_path / file, NAMES)
+
+
+@pytest.mark.parametrize("file", ["t.csv", "t.npy"])
+def test_labels_without_paths_follow_the_rows_of_the_embeddings_file(tmp_path: Path, file: str) -> None:
+    """The file's first row is 'b': it is the cat, although 'a' comes first once names are sorted."""
+    np.savez(tmp_path / "x.npz", X=np.eye(3), paths=np.array(["b", "a", "c"]))
+    write(tmp_path / "t.csv", "label\ncat\ndog\n-1\n")
+    np.save(tmp_path / "t.npy", np.array(["cat", "dog", "-1"]))
+    found = label_embeddings(read_embeddings(tmp_path / "x.npz"), tmp_path / file)
+    assert (found.names, found.classes, found.labels.tolist()) == (("a", "b", "c"), ("cat", "dog"), [1, 0, -1])
 
 
 def test_two_classes_for_one_name_are_refused_with_both_places(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Floats, Ints, as_embeddings
-from shoal.data.readers.labels import UNLABELED_NAMES, class_name, encode, fold_unlabeled, similar_classes
+from shoal.arrays import UNLABELED, UNLABELED_NAMES, Floats, Ints, as_embeddings, fold_unlabeled, name_rows
+from shoal.data.readers.labels import class_name, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
 
@@ -20,6 +20,8 @@ NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
 VECTOR_COLUMNS = ("emb", "embedding", "vector")
 GIVEN_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
 NUMBERED_COLUMN = re.compile(r"embedding_(\d+)")
+NUMBERED_NAME = re.compile(r"(row|image)-\d+")
+"""Names of rows, or of images in memory, that came without one: sorted they stay in their order."""
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 
 
@@ -33,6 +35,8 @@ class Embeddings:
     labels: Ints
     """(N,) position in `classes`, -1 for unlabeled."""
     classes: tuple[str, ...]
+    rows: Ints
+    """(N,) the row of the file that each is."""
     notes: tuple[str, ...] = ()
 
     def describe(self) -> str:
@@ -57,7 +61,8 @@ def read_embeddings(
 
     Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb, embedding or
     vector) beside path, uuid, …; csv with columns embedding_0, embedding_1, … beside filename. Without names, rows
-    are named by their number and keep their order.
+    are named by their number and keep their order. Unlabeled are empty cells, None, NaN, NA, -1 and `unlabeled_names`.
+    Rows of zeros, which have no direction, are refused.
     """
     path = Path(file)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".csv": _read_csv}
@@ -67,25 +72,40 @@ def read_embeddings(
         raise DataError(f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}")
     found = readers[path.suffix.lower()](path, path_column, label_column)
     x = as_embeddings(found.x, name=path.name)
+    names = _as_names(found.names, len(x), f"{path}: names")
+    _refuse_zeros(x, names, path)
+    cells = [None] * len(x) if found.labels is None else found.labels
     unlabeled = fold_unlabeled(unlabeled_names)
-    cells = [class_name(cell, unlabeled) for cell in _check_length(found.labels, len(x), f"{path}: labels")]
-    names = _check_length(found.names, len(x), f"{path}: names")
     order = _sorting(names, path)
-    labels, class_names = encode([cells[i] for i in order], classes)
-    sorted_names = tuple(names[i] for i in order)
+    labels, class_names = encode([class_name(cells[i], unlabeled) for i in order], classes)
     in_order = bool((order == np.arange(len(order))).all())  # then a memory-mapped matrix need not be copied
-    return Embeddings(sorted_names, x if in_order else x[order], labels, class_names, similar_classes(class_names))
+    return Embeddings(
+        names=tuple(names[i] for i in order),
+        x=x if in_order else x[order],
+        labels=labels,
+        classes=class_names,
+        rows=order,
+        notes=similar_classes(class_names),
+    )
+
+
+def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
+    """Refuse rows of zeros here, where rows still have their place in the file."""
+    is_zero = np.asarray(~x.any(axis=1))  # (N,)
+    if is_zero.any():
+        first = names[int(is_zero.argmax())]
+        raise DataError(f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them")
 
 
 @dataclass(frozen=True)
 class _Raw:
     x: Any
-    names: Sequence[str] | None = None
+    names: Sequence[Any] | None = None
     labels: Sequence[Any] | None = None
 
 
 def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -> _Raw:
-    return _Raw(_load(path))
+    return _Raw(load_array(path))
 
 
 def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
@@ -94,14 +114,25 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: {_why_unreadable(error)}") from error
-    if "X" not in arrays:
-        raise DataError(f"{path}: found {sorted(arrays)}, expected an array X (N, D), and y and paths where known")
+    if "X" not in arrays or arrays["X"].ndim != 2:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise DataError(f"{path}: found {shapes}, expected an array X (N, D), and y and paths where known")
+    for chosen in (path_column, label_column):
+        if chosen is not None and chosen not in arrays:
+            raise DataError(f"{path}: no array {chosen!r}; found {', '.join(sorted(arrays))}")
     names, labels = arrays.get(path_column or "paths"), arrays.get(label_column or "y")
     return _Raw(
         arrays["X"],
-        None if names is None else [str(name) for name in names.tolist()],
-        None if labels is None else labels.tolist(),
+        None if names is None else one_per_row(names, len(arrays["X"]), f"{path}: {path_column or 'paths'}"),
+        None if labels is None else one_per_row(labels, len(arrays["X"]), f"{path}: {label_column or 'y'}"),
     )
+
+
+def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:
+    """An array (N,) as a list; another shape is refused, since whole rows would be read as names of classes."""
+    if found.shape != (n_rows,):
+        raise DataError(f"{where}: found shape {found.shape}, expected ({n_rows},), one per row of X; reshape it")
+    return list(found.tolist())
 
 
 def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
@@ -116,7 +147,7 @@ def _read_parquet(path: Path, path_column: str | None, label_column: str | None)
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
     return _Raw(
         _stack_lists(columns[vector], f"{path}: column {vector}"),
-        None if names is None else [str(name) for name in columns[names].to_pylist()],
+        None if names is None else columns[names].to_pylist(),
         None if labels is None else columns[labels].to_pylist(),
     )
 
@@ -156,7 +187,8 @@ def _stack_lists(column: Any, where: str) -> Any:
     return lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), -1)
 
 
-def _load(path: Path) -> Any:
+def load_array(path: Path) -> Any:
+    """The array of an npy file, mapped into memory; nothing is ever unpickled."""
     try:
         return np.load(path, allow_pickle=False, mmap_mode="r")
     except (ValueError, OSError, EOFError) as error:
@@ -169,12 +201,15 @@ def _why_unreadable(error: Exception) -> str:
     return f"cannot be read as a numpy file ({error}); save it again with numpy.save or numpy.savez"
 
 
-def _check_length(values: Sequence[Any] | None, n_rows: int, where: str) -> Sequence[Any]:
+def _as_names(values: Sequence[Any] | None, n_rows: int, where: str) -> list[str]:
+    """A name per row as text; rows without any are named by their number, so that sorting keeps their order."""
     if values is None:
-        return [f"row-{i:06d}" for i in range(n_rows)] if where.endswith("names") else [None] * n_rows
-    if len(values) != n_rows:
-        raise DataError(f"{where}: found {len(values):,}, expected {n_rows:,}, one per row of X")
-    return values
+        width = max(6, len(str(n_rows - 1)))
+        return [f"row-{i:0{width}d}" for i in range(n_rows)]
+    absent = np.array([value is None or value != value or not str(value).strip() for value in values], dtype=bool)
+    if absent.any():
+        raise DataError(f"{where}: found none in {name_rows(absent)}; every row needs its own name")
+    return [str(value) for value in values]
 
 
 def _sorting(names: Sequence[str], path: Path) -> Ints:

@@ -1,22 +1,18 @@
 """Labels: from cells of a table to class names, from paths in a table to images, each doubt counted or refused."""
 
-import math
 import os
 import posixpath
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints
+from shoal.arrays import UNLABELED, Ints, as_class
 from shoal.data.readers.tables import Table
 from shoal.errors import DataError
-
-UNLABELED_NAMES = ("", "nan", "-1", "unlabeled", "unlabelled", "unknown")
-"""Cells that mean 'no label', whatever their case; an empty cell, None and NaN always do."""
 
 MAX_NAMED = 3
 """How many offending rows a note lists."""
@@ -34,22 +30,9 @@ class RowLabels:
 
 
 def class_name(value: Any, unlabeled: frozenset[str]) -> str | None:
-    """The class that a cell names, as text and untouched, or None; the number 3.0 is the class '3'."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        value = int(value) if value.is_integer() else value
-    text = str(value)
-    return None if not text.strip() or text.strip().casefold() in unlabeled else text
-
-
-def fold_unlabeled(names: Iterable[str]) -> frozenset[str]:
-    """The cells that mean 'no label', ready for `class_name`."""
-    return frozenset(name.strip().casefold() for name in names)
+    """The class that a cell names, as text and untouched, or None (see `as_class`); the number 3.0 is the class '3'."""
+    found = as_class(value, unlabeled)
+    return None if found is None else str(found)
 
 
 def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.collection import Collection
 from shoal.data.readers.folders import METADATA_NAMES, TABLE_SUFFIXES, Listing, check_folder, list_folder
 from shoal.data.readers.labels import (
-    UNLABELED_NAMES,
     RowLabels,
     check_some_found,
     class_name,
     encode,
-    fold_unlabeled,
     labels_of_rows,
     merge,
     similar_classes,
@@ -69,7 +68,7 @@ def read_collection(
             PIL images or of arrays; a uint8 array (N, H, W) or (N, H, W, C).
         labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to read folder names even
             where a metadata file has labels; False for no labels. Otherwise one label per image, or None.
-            A label that is None, NaN or one of `unlabeled_names` means unlabeled.
+            A label that is None, NaN, NA, -1 or one of `unlabeled_names` means unlabeled.
         labeled: With `unlabeled`, instead of `source`: a folder with a folder per class.
         unlabeled: A folder of images without labels, at any depth.
         path_column: The column of paths, if it is none of `PATH_COLUMNS`.

@@ -3,10 +3,11 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
-from shoal.data.readers.embeddings import NAME_COLUMNS, Embeddings
-from shoal.data.readers.labels import UNLABELED_NAMES, class_name, encode, fold_unlabeled, refuse_second_label
+from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
+from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings, load_array, one_per_row
+from shoal.data.readers.labels import class_name, encode, refuse_second_label
 from shoal.data.readers.tables import LABEL_COLUMNS, Table, find_column, read_table, require_column
 from shoal.errors import DataError
 
@@ -18,17 +19,25 @@ def read_names(
     path_column: str | None = None,
     label_column: str | None = None,
     unlabeled_names: Iterable[str] = UNLABELED_NAMES,
+    as_filed: bool = False,
 ) -> dict[str, str]:
-    """Read the class of each name from a table (csv, tsv, jsonl, parquet); names without one are left out.
+    """Read the class of each name from a table (csv, tsv, jsonl, parquet) or array (npy); names without are left out.
 
-    A table without a column of paths is taken to have one row per name, in their order.
+    An array, and a table without a column of paths, has one row per name, in their order. That must be the order that
+    their file had, which only numbered names keep when they are sorted; `as_filed` says that it is.
     """
-    table = read_table(file)
     unlabeled = fold_unlabeled(unlabeled_names)
+    has_order = as_filed or all(NUMBERED_NAME.fullmatch(name) for name in names)
+    if Path(file).suffix.lower() == ".npy" and Path(file).is_file():
+        _check_order(has_order, names, str(file))
+        cells = one_per_row(load_array(Path(file)), len(names), str(file))
+        return _classes(names, [class_name(cell, unlabeled) for cell in cells])
+    table = read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
     labels = [class_name(cell, unlabeled) for cell in cells]
     column = find_column(table, NAME_COLUMNS, path_column, "path")
     if column is None:
+        _check_order(has_order, names, table.where)
         return _in_order(table, names, labels)
     wanted, found, places = set(names), dict[str, str](), dict[str, str]()
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
@@ -52,10 +61,22 @@ def label_embeddings(
     path_column: str | None = None,
     label_column: str | None = None,
 ) -> Embeddings:
-    """The same embeddings with the labels of a table instead of their own."""
-    found = read_names(file, given.names, path_column=path_column, label_column=label_column)
+    """The same embeddings with the labels of a table or array instead of their own.
+
+    Without paths it has a row per row of the embeddings' file, in the order of that file.
+    """
+    names = [given.names[i] for i in given.rows.argsort()]
+    found = read_names(file, names, path_column=path_column, label_column=label_column, as_filed=True)
     labels, classes = encode([found.get(name) for name in given.names])
     return replace(given, labels=labels, classes=classes)
+
+
+def _check_order(has_order: bool, names: Sequence[str], where: str) -> None:
+    if not has_order:
+        raise DataError(
+            f"{where}: no column of paths ({', '.join(NAME_COLUMNS)}), and names such as {next(iter(names))!r} were "
+            "sorted, so the order of rows says nothing; give a table with a path per row"
+        )
 
 
 def _in_order(table: Table, names: Sequence[str], labels: Sequence[str | None]) -> dict[str, str]:
@@ -64,6 +85,10 @@ def _in_order(table: Table, names: Sequence[str], labels: Sequence[str | None]) 
             f"{table.where}: no column of paths ({', '.join(NAME_COLUMNS)}), and {len(labels):,} rows for "
             f"{len(names):,} names; add the column, or give one row per name in their order"
         )
+    return _classes(names, labels)
+
+
+def _classes(names: Sequence[str], labels: Sequence[str | None]) -> dict[str, str]:
     return {name: label for name, label in zip(names, labels, strict=True) if label is not None}
 
 
