@@ -7,8 +7,8 @@ import torch
 from shoal.clustering.categories import (
     NONE,
     category_centers,
+    category_names,
     describe_members,
-    novel_name,
     number_clusters,
     outlier_scores,
     place_newcomers,
@@ -104,13 +104,42 @@ def test_novel_clusters_of_one_size_are_ordered_by_their_rows_whatever_their_num
     assert first.tolist() == other.tolist() == [1, 1, 0, 0]
 
 
+@pytest.mark.parametrize("column", [0, 7, 8, 30])
+def test_novel_clusters_of_one_size_are_ordered_by_whichever_column_tells_them_apart(column: int) -> None:
+    """Two clusters of two rows, alike but for one column, in which the second cluster's rows are smaller."""
+    rows = np.zeros((4, 31))
+    rows[:, column] = [5, 4, 3, 9]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
+        found, _ = number_clusters(np.array([0, 0, 1, 1])[order], np.full(4, -1), 0, rows[order])
+        assert found.tolist() == np.array([1, 1, 0, 0])[order].tolist()
+
+
+def test_a_tie_of_the_matching_goes_to_the_larger_cluster_and_then_by_rows_whatever_the_order() -> None:
+    """One labeled image in each of two clusters: class 0 takes the larger one; of equals, the one with smaller rows."""
+    for sizes, expected in ((2, 3), 1), ((2, 2), 0):
+        clusters = np.repeat([0, 1], sizes)
+        labels = np.where(np.diff(clusters, prepend=-1) > 0, 0, -1)  # the first row of each
+        rows = np.arange(len(clusters), dtype=float)[:, None]
+        for order in (np.arange(len(clusters)), np.arange(len(clusters))[::-1]):
+            _, renumbered = np.unique(clusters[order], return_inverse=True)
+            renumbered = renumbered if order[0] == 0 else 1 - renumbered  # by first image, as a cut numbers them
+            found, n_novel = number_clusters(renumbered, labels[order], 1, rows[order])
+            assert found.tolist() == (clusters[order] != expected).astype(int).tolist()
+            assert n_novel == 1
+
+
 def test_centers_are_mean_directions_and_an_empty_category_has_none() -> None:
     centers = category_centers(at(0, 90), np.array([0, 0]), 2)
     assert torch.allclose(centers, torch.cat([at(45), torch.zeros(1, 2, dtype=torch.float64)]))
 
 
-def test_names_of_novel_categories_sort_as_they_count() -> None:
-    assert [novel_name(i) for i in (1, 12, 999)] == ["novel-001", "novel-012", "novel-999"]
+def test_names_of_novel_categories_sort_as_they_count_and_skip_those_that_are_taken() -> None:
+    assert category_names([], 2) == ["novel-001", "novel-002"]
+    assert category_names([7], 1) == [7, "novel-001"]
+    assert category_names(["cat", "novel-001", "novel-003"], 2) == [
+        *("cat", "novel-001", "novel-003"),
+        *("novel-002", "novel-004"),
+    ]
 
 
 def test_the_nearest_of_equals_wins_even_when_listed_apart() -> None:

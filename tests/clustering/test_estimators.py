@@ -1,5 +1,7 @@
 import doctest
+import pickle
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
@@ -10,11 +12,17 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import shoal
-from shoal import MeanShiftClustering
+from shoal import MeanShiftClustering, WardClustering
 from shoal.clustering import estimators as module
 from shoal.clustering.estimators import encode_labels, number_clusters
 from shoal.clustering.matching import gcd_accuracy
 from shoal.errors import DataError, UsageError
+
+
+def on_circle(*degrees: float) -> np.ndarray:
+    """Unit rows at these angles."""
+    radians = np.deg2rad(degrees)
+    return np.stack([np.cos(radians), np.sin(radians)], axis=1)
 
 
 @pytest.fixture
@@ -69,18 +77,6 @@ def test_the_estimator_is_the_public_one_and_its_example_runs() -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_scrambled_hidden_labels_change_nothing(clouds: tuple[np.ndarray, np.ndarray]) -> None:
-    """What a user cannot know is shuffled; everything the estimator says stays bit for bit."""
-    rows, group = clouds
-    is_labeled = (group % 2 == 1) & (np.arange(90) % 2 == 0)
-    scrambled = group.copy()
-    scrambled[~is_labeled] = np.random.default_rng(1).permutation(group[~is_labeled])
-    one, other = (MeanShiftClustering().fit(rows, np.where(is_labeled, truth, -1)) for truth in (group, scrambled))
-    for name in ("labels_", "classes_", "shifts_", "confidence_", "outlier_score_", "threshold_", "n_clusters_"):
-        assert np.array_equal(getattr(one, name), getattr(other, name)), name
-    assert np.array_equal(one.predict(rows + 0.1), other.predict(rows + 0.1))
-
-
 def test_the_order_of_rows_changes_no_category(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
     rows, _ = clouds
     order = np.random.default_rng(2).permutation(90)
@@ -92,9 +88,7 @@ def test_the_order_of_rows_changes_no_category(clouds: tuple[np.ndarray, np.ndar
 
 def test_confidence_is_the_share_of_neighbors_that_agree() -> None:
     """Directions 0, 1, 2 and 50 degrees in two clusters: 50 is alone, so none of its two neighbors agrees."""
-    radians = np.deg2rad([0, 1, 2, 50])
-    rows = np.stack([np.cos(radians), np.sin(radians)], axis=1)
-    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, max_shifts=0).fit(rows, [0, -1, -1, 1])
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, max_shifts=0).fit(on_circle(0, 1, 2, 50), [0, -1, -1, 1])
     assert model.labels_.tolist() == [0, 0, 0, 1]
     assert model.confidence_.tolist() == [1.0, 1.0, 1.0, 0.0]
     expected = 1 - (np.cos(np.deg2rad(1)) + np.cos(np.deg2rad(2))) / 2
@@ -124,12 +118,65 @@ def test_predict_does_not_depend_on_the_company(clouds: tuple[np.ndarray, np.nda
 
 def test_a_vote_that_ties_goes_to_the_nearest() -> None:
     """Four rows at 0, 10 | 60, 70 degrees, k = 4: two against two; 20 degrees is nearer to the first pair."""
-    radians = np.deg2rad([0, 10, 60, 70])
-    rows = np.stack([np.cos(radians), np.sin(radians)], axis=1)
+    rows = on_circle(0, 10, 60, 70)
     model = MeanShiftClustering(n_clusters=2, n_neighbors=3, outlier_share=0.0).fit(rows, [0, 0, 1, 1])
     model.set_params(n_neighbors=4)
-    at = np.deg2rad([20, 50])
-    assert model.predict(np.stack([np.cos(at), np.sin(at)], axis=1)).tolist() == [0, 1]
+    assert model.predict(on_circle(20, 50)).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
+def test_the_stated_share_of_fitted_rows_lies_beyond_the_threshold(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray, share: float
+) -> None:
+    model = MeanShiftClustering(n_clusters=4, outlier_share=share).fit(clouds[0], names)
+    assert (model.outlier_score_ > model.threshold_).sum() == 90 * share
+
+
+def test_a_row_exactly_at_the_threshold_still_joins() -> None:
+    """Two fitted rows, their cosine 0.6 to the last bit; so is that of the mirrored row. Any farther is too far."""
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=1, outlier_share=0.0).fit([[5.0, 0.0], [3.0, 4.0]])
+    assert model.threshold_ == model.outlier_score_[0] == 1 - 0.6
+    mirrored, beyond = [3.0, -4.0], [2.99, -4.0]
+    assert model.predict([mirrored, beyond]).tolist() == [model.labels_[0], -1]
+
+
+def test_predict_asks_the_rows_where_they_were_given_not_where_they_were_shifted() -> None:
+    """Rows at 0, 30 | 70, 80 degrees; one shift brings them to 15, 15 | 75, 75.
+
+    46 degrees is nearer to 30 than to 70, but nearer to 75 than to 15.
+    """
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=1, outlier_share=0.0).fit(on_circle(0, 30, 70, 80))
+    assert model.n_shifts_ == 1
+    assert model.labels_[0] == model.labels_[1] != model.labels_[2]
+    assert model.predict(on_circle(46)).tolist() == [model.labels_[1]]
+
+
+def test_duplicates_rounded_to_float32_are_not_far_from_themselves() -> None:
+    """Each of three directions many times: every outlier score is 0 but for rounding, and so is the threshold."""
+    directions = np.random.default_rng(0).normal(size=(3, 50))
+    rows = np.repeat(directions, 10, axis=0)
+    model = MeanShiftClustering(n_clusters=3).fit(rows)
+    assert model.predict(rows.astype(np.float32)).tolist() == model.labels_.tolist()
+    assert model.predict(-directions).tolist() == [-1] * 3
+
+
+def test_a_fitted_model_holds_nothing_of_a_device_and_predicts_alike_once_loaded(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray
+) -> None:
+    """A pickle without a tensor can be loaded where there is no GPU, wherever the model was fitted."""
+    model = MeanShiftClustering(n_clusters=4).fit(clouds[0], names)
+    stored = pickle.dumps(model)
+    assert b"torch" not in stored
+    assert np.array_equal(pickle.loads(stored).predict(clouds[0] + 0.1), model.predict(clouds[0] + 0.1))
+
+
+@pytest.mark.parametrize("kernel", ["uniform", "gaussian"])
+def test_the_radius_kernels_take_no_more_rows_than_there_are(kernel: str) -> None:
+    """Six rows and eight neighbors: all five others are looked at."""
+    model = MeanShiftClustering(n_clusters=2, kernel=kernel).fit(on_circle(0, 1, 2, 80, 81, 82))
+    assert model.labels_.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+    assert model.confidence_.tolist() == [2 / 5] * 6
+    assert model.predict(on_circle(1, 81)).tolist() == [model.labels_[0], model.labels_[5]]
 
 
 def test_it_works_in_a_pipeline(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
@@ -219,9 +266,51 @@ def test_bad_input_is_refused(clouds: tuple[np.ndarray, np.ndarray], names: np.n
         MeanShiftClustering().fit(rows, names)
 
 
-def test_whole_numbers_may_have_rows_of_zeros() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"n_clusters": 4.0}, {"n_clusters": "4"}, {"n_neighbors": 8.0}, {"n_neighbors": None}, {"n_neighbors": True}),
+        *({"alpha": None}, {"alpha": "0.5"}, {"max_shifts": 2.0}, {"estimate_shifts": None}, {"max_clusters": "9"}),
+        {"outlier_share": None},
+    ],
+    ids=str,
+)
+def test_a_parameter_of_a_wrong_type_is_refused_by_name(
+    clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray, given: dict
+) -> None:
+    name, value = next(iter(given.items()))
+    with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected a"):
+        MeanShiftClustering(**given).fit(clouds[0], names)
+
+
+def test_numbers_of_numpy_are_numbers(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:
+    model = MeanShiftClustering(np.int64(4), n_neighbors=np.int32(8), alpha=np.float32(0.5)).fit(clouds[0], names)
+    assert model.n_clusters_ == 4
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_rows_that_are_not_finite_are_named(clouds: tuple[np.ndarray, np.ndarray], value: float) -> None:
+    model, rows = MeanShiftClustering(n_clusters=4).fit(clouds[0]), clouds[0].copy()
+    rows[[3, 7], 2] = value
+    for use in (model.fit, model.predict, WardClustering(n_clusters=4).fit):
+        with pytest.raises(DataError, match=r"X: NaN or infinity in rows 3, 7 \(2 of 90\)"):
+            use(rows)
+
+
+def test_a_novel_category_never_takes_the_name_of_a_known_one(clouds: tuple[np.ndarray, np.ndarray]) -> None:
+    """Somebody goes on with names found earlier: 'novel-001' is known now."""
+    y = np.where((clouds[1] == 1) & (np.arange(90) % 2 == 0), "novel-001", "")
+    assert MeanShiftClustering(n_clusters=4).fit(clouds[0], y).classes_.tolist() == [
+        *("novel-001", "novel-002", "novel-003", "novel-004"),
+    ]
+
+
+@pytest.mark.parametrize("container", [np.array, np.ndarray.tolist, pd.DataFrame])
+def test_whole_numbers_may_have_rows_of_zeros_whatever_holds_them(container: Callable) -> None:
     """Counts of nothing are data; they take the direction that prefers no column."""
     counts = np.array([[3, 0], [4, 0], [0, 2], [0, 5], [0, 0], [1, 1]])
-    model = MeanShiftClustering(n_clusters=3, n_neighbors=1, max_shifts=0).fit(counts)
+    model = MeanShiftClustering(n_clusters=3, n_neighbors=1, max_shifts=0).fit(container(counts))
     assert model.labels_[4] == model.labels_[5]
-    assert model.predict(np.zeros((1, 2), dtype=int))[0] in (-1, model.labels_[4])
+    assert model.predict(container(np.zeros((1, 2), dtype=int)))[0] in (-1, model.labels_[4])
+    with pytest.raises(DataError, match="only zeros in row 4"):
+        model.fit(container(counts.astype(float)))

@@ -32,6 +32,22 @@ def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path
     np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
 
 
+def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_rows(tmp_path: Path) -> None:
+    """Three bundles of ten rows along columns 20, 21 and 22: the first twenty columns say nothing."""
+    bundle = np.repeat([20, 21, 22], 10)
+    x = np.eye(24)[bundle]
+    x[:, 23] = np.random.default_rng(0).normal(scale=0.01, size=30)
+    found = []
+    for name, order in ("plain", np.arange(30)), ("reversed", np.arange(30)[::-1]):
+        labels, names = np.full(30, -1), [f"{bundle[i]}-{i:02d}" for i in order]
+        given = LabeledEmbeddings(names=names, x=x[order], labels=labels, classes=())
+        run = cluster_embeddings(given, tmp_path / name, ClusterSettings(n_clusters=3), device="cpu")
+        found.append({row.path: row.category for row in run.assignments})
+        model = MeanShiftClustering(n_clusters=3, device="cpu").fit(x[order])
+        assert [row.category_id for row in run.assignments] == model.labels_.tolist()
+    assert found[0] == found[1]
+
+
 def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, tmp_path: Path) -> None:
     cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu", command="shoal cluster x")
     run = Run.open(tmp_path / "run")

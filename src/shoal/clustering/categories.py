@@ -5,7 +5,9 @@ Everything is read off the embeddings and the assignment, in one neighbor search
 N images, D columns, k neighbors, K categories of which the first C are known.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -80,28 +82,47 @@ def _to_centers(rows: Tensor, points: Tensor, categories: Ints, n_categories: in
 def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
     """Number clusters as categories: a known class's own number where matched, then novel ones by falling size.
 
-    Clusters are matched to classes on labeled rows; `rows` (N, any) break ties of size, so that the order of images
-    does not. Returns (N,) numbers and how many are novel.
+    Clusters are matched to classes on labeled rows. Ties of matching and of size go by size and by the smallest of a
+    cluster's `rows` (N, any), so that neither the order of images nor the numbers of clusters decides. Returns (N,)
+    numbers and how many are novel.
     """
-    n_clusters = int(clusters.max()) + 1
+    ranks = _rank_clusters(clusters, rows)
     labeled = labels != UNLABELED
-    number = np.full(n_clusters, UNLABELED)
+    number = np.full(int(ranks.max()) + 1, UNLABELED)
     if labeled.any():
-        matching = match(labels[labeled], clusters[labeled])
+        matching = match(labels[labeled], ranks[labeled])
         number[matching.clusters.astype(np.int64)] = matching.classes
-    place = np.empty(len(rows), dtype=np.int64)
-    place[np.lexsort(rows.T[::-1])] = np.arange(len(rows))  # rank of each row among all
-    first = np.full(n_clusters, len(rows))
-    np.minimum.at(first, clusters, place)
     novel = np.flatnonzero(number == UNLABELED)
-    order = novel[np.lexsort((first[novel], -np.bincount(clusters, minlength=n_clusters)[novel]))]
-    number[order] = n_known + np.arange(len(order))
-    return number[clusters], len(order)
+    number[novel] = n_known + np.arange(len(novel))
+    return number[ranks], len(novel)
 
 
-def novel_name(i: int) -> str:
-    """The name of the i-th novel category, counted from 1."""
-    return f"novel-{i:03d}"
+def _rank_clusters(clusters: Ints, rows: NDArray[Any]) -> Ints:
+    """Number clusters (N,) anew, by falling size and then by their smallest row, column after column."""
+    _, number, sizes = np.unique(clusters, return_inverse=True, return_counts=True)  # (N,) and (K,), none of them empty
+    members = np.split(np.argsort(number, kind="stable"), np.cumsum(sizes)[:-1])
+    smallest = rows[[_smallest(rows, own) for own in members]]  # (K, any)
+    order = np.lexsort((*smallest.T[::-1], -sizes))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank[number]
+
+
+def _smallest(rows: NDArray[Any], members: Ints) -> int:
+    """The member whose row comes first, column after column; the first one mostly decides."""
+    for column in rows.T:
+        if len(members) == 1:
+            break
+        values = column[members]
+        members = members[values == values.min()]
+    return int(members[0])
+
+
+def category_names(known: Sequence[Any], n_novel: int) -> list[Any]:
+    """The known names, then 'novel-001' … for the novel ones; a number whose name is known already is left out."""
+    taken = set(map(str, known))
+    free = (name for i in count(1) if (name := f"novel-{i:03d}") not in taken)
+    return [*known, *islice(free, n_novel)]
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_class, fold_unlabeled
 from shoal.clustering.categories import (
-    novel_name,
+    category_names,
     number_clusters,
     outlier_scores,
     same_category_share,
@@ -24,6 +24,9 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.neighbors import k_nearest
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
+
+ROUNDING = 4 * float(np.finfo(np.float32).eps)
+"""Least outlier score that means anything: by about this much cosines change when rows are rounded to float32."""
 
 
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -43,8 +46,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         labels_: (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows too.
-        classes_: known classes as given, ascending, then 'novel-001' … by falling size. A known class that no cluster
-            matches keeps its place and has no members.
+        classes_: known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a known
+            class is left out. A known class that no cluster matches keeps its place and has no members.
         n_clusters_: number of clusters, given or estimated.
         curve_: what labeled rows say about each number of clusters (`Curve`); None where it was given.
         shifts_: (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
@@ -52,7 +55,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tree_: the `Tree` that was cut.
         confidence_: (N,) share of the k nearest rows that are in the same category.
         outlier_score_: (N,) 1 - mean cosine to the k nearest rows: near 0 in a crowd, large far from everything.
-        threshold_: outlier score above which `predict` answers -1.
+        threshold_: outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may cost.
 
     Example:
         >>> X = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0], [0.0, 0.9]]
@@ -94,10 +97,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Rows are scaled to length 1. Labels are used to number the known classes, to stop shifting and, where
         `n_clusters` is None, to estimate it; nothing else is read from `y`.
         """
-        rows = _with_directions(X, validate_data(self, X, dtype=["float64", "float32"], ensure_min_samples=2))
+        self._check_parameters()
+        rows = self._rows(X, ensure_min_samples=2)
         known, labels = encode_labels(y, len(rows))
-        if not 0 <= self.outlier_share < 1:
-            raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
         points = unit_points(rows, device=choose_device(self.device))
         found = infer(points, labels, self.n_clusters, self._settings())
         self._keep(found, known, labels, points)
@@ -115,11 +117,28 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         from each other, and gets -1. No category is ever added or changed.
         """
         check_is_fitted(self)
-        rows = _with_directions(X, validate_data(self, X, dtype=["float64", "float32"], reset=False))
-        fitted = self._points
+        rows = self._rows(X, reset=False)
+        fitted = torch.from_numpy(self._points).to(choose_device(self.device))
         points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
-        lists = k_nearest(points, fitted, self.n_neighbors)
+        lists = k_nearest(points, fitted, min(self.n_neighbors, len(fitted)))
         return np.where(outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_))
+
+    def _rows(self, X: ArrayLike, **how: Any) -> Floats:
+        """X as scikit-learn checks it; rows that are not finite are left to `unit_points`, which names them."""
+        rows: Floats = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False, **how)
+        return _with_directions(X, rows)
+
+    def _check_parameters(self) -> None:
+        """Refuse parameters of a wrong type, which would fail later and in other words."""
+        for name in ("n_clusters", "n_neighbors", "max_shifts", "estimate_shifts", "max_clusters"):
+            value, is_optional = getattr(self, name), name in ("n_clusters", "max_clusters")
+            if not (_is_a(value, int | np.integer) or (is_optional and value is None)):
+                raise UsageError(f"{name}: found {value!r}, expected a whole number{' or None' * is_optional}")
+        for name in ("alpha", "outlier_share"):
+            if not _is_a(getattr(self, name), int | float | np.number):
+                raise UsageError(f"{name}: found {getattr(self, name)!r}, expected a number")
+        if not 0 <= self.outlier_share < 1:
+            raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
 
     def _settings(self) -> InferenceSettings:
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
@@ -132,8 +151,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:
-        self.labels_, n_novel = number_clusters(found.labels, labels, len(known), points[:, :8].cpu().numpy())
-        names = [*known, *map(novel_name, range(1, n_novel + 1))]
+        self._points = points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
+        self.labels_, n_novel = number_clusters(found.labels, labels, len(known), self._points)
+        names = category_names(known, n_novel)
         self.classes_ = np.empty(len(names), dtype=object)
         self.classes_[:] = names
         self.n_clusters_ = found.n_clusters
@@ -141,11 +161,15 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.shifts_ = np.array(found.accuracies)
         self.n_shifts_ = found.n_shifts
         self.tree_ = found.tree
-        self._points = points
-        lists = k_nearest(points, points, self.n_neighbors, exclude=torch.arange(len(points), device=points.device))
+        k = min(self.n_neighbors, len(points) - 1)  # the radius kernels take fewer rows too
+        lists = k_nearest(points, points, k, exclude=torch.arange(len(points), device=points.device))
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
-        self.threshold_ = float(np.quantile(self.outlier_score_, 1 - self.outlier_share))
+        self.threshold_ = max(float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING)
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)  # for Python True is a number
 
 
 def _with_directions(given: Any, rows: Floats) -> Floats:
@@ -153,8 +177,7 @@ def _with_directions(given: Any, rows: Floats) -> Floats:
 
     In float embeddings they mean that something broke, and are refused.
     """
-    dtype = getattr(given, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+    if np.asarray(given).dtype.kind in "iu":  # lists and data frames of whole numbers too
         rows[~rows.any(axis=1)] = 1  # a copy: whole numbers were just converted
     return rows
 

@@ -42,7 +42,8 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Grow the tree of X (N, D) and cut it; `y` is ignored."""
-        rows = validate_data(self, X, dtype=["float64", "float32"])
+        # Rows that are not finite are left to `ward_linkage`, which names them.
+        rows = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False)
         self.tree_ = Tree(ward_linkage(rows, device=self.device, memory=self.memory))
         self.labels_: Ints = self.tree_.cut(self.n_clusters)
         self.children_: Ints = self.tree_.linkage[:, :2].astype("int64")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from shoal.arrays import Ints
-from shoal.clustering.categories import describe_members, novel_name, number_clusters
+from shoal.clustering.categories import category_names, describe_members, number_clusters
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.methods.method import Discovery
 from shoal.runs import Run
@@ -19,9 +19,9 @@ def name_categories(
     discovery: Discovery, names: Sequence[str], given: Ints, classes: Sequence[str], *, n_neighbors: int
 ) -> Found:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size."""
-    categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings[:, :8])
+    categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
     points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    everyone = [*classes, *(novel_name(i + 1) for i in range(n_novel))]
+    everyone = category_names(classes, n_novel)
     return Found(
         names=names,
         given=given,
