@@ -111,8 +111,8 @@ def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:
 
 def test_an_unfinished_run_can_be_taken_up_again_but_not_read(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
-    run.start(Settings(), seed=0, device="cpu", command="")
-    with pytest.raises(DataError, match="was not finished"):
+    run.start(Settings(), seed=0, device="cpu", command="", fingerprint="of its images")
+    with pytest.raises(DataError, match="was not finished; run the same command with --resume"):
         Run.open(run.path)
     assert Run.create(run.path).config == {"epochs": 3}
 

@@ -77,6 +77,64 @@ def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: P
     assert (found["n_clusters"], found["run"]) == (5, str(tmp_path / "run"))
 
 
+def evaluate(run: Path, truth: Path) -> Result:
+    return CliRunner().invoke(app, ["evaluate", str(run), "--truth", str(truth), "--json"])
+
+
+def test_labels_and_truth_may_be_arrays_where_rows_have_no_names(points, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", points[0])
+    np.save(tmp_path / "y.npy", np.where((points[1] < 3) & (np.arange(60) < 30), points[1], -1))
+    np.save(tmp_path / "truth.npy", points[1])
+    run = cluster(tmp_path / "x.npy", "--labels", tmp_path / "y.npy", "--out", tmp_path / "run")
+    assert run.exit_code == 0, run.stderr
+    assert "18 labeled in 3 categories" in run.stderr
+    score = evaluate(tmp_path / "run", tmp_path / "truth.npy")
+    assert score.exit_code == 0, score.stderr
+    assert (json.loads(score.stdout)["all"], json.loads(score.stdout)["n_images"]) == (1.0, 42)
+
+
+def test_a_truth_without_paths_is_refused_where_rows_have_names(file: Path, points, tmp_path: Path) -> None:
+    np.save(tmp_path / "truth.npy", points[1])
+    assert cluster(file, "--out", tmp_path / "run").exit_code == 0
+    score = evaluate(tmp_path / "run", tmp_path / "truth.npy")
+    assert (score.exit_code, score.stdout) == (3, "")
+    assert "names such as 'img-00' were sorted" in score.stderr
+
+
+def test_scrambled_hidden_labels_change_nothing_but_the_score(points, tmp_path: Path) -> None:
+    """The file's own y is the whole truth, of which --labels gives the part that a user has.
+
+    Twice the same, once with the hidden part shuffled, and again after each was evaluated: every file of the run is
+    the same to the last byte. Only the score tells the two apart, so the shuffle was one.
+    """
+    x, truth = points
+    names = [f"img-{i:02d}" for i in range(60)]
+    is_labeled = (truth < 3) & (np.arange(60) < 30)
+    table = tmp_path / "labels.csv"
+    table.write_text("path,label\n" + "".join(f"{names[i]},{truth[i]}\n" for i in np.flatnonzero(is_labeled)))
+    scrambled = truth.copy()
+    scrambled[~is_labeled] = np.random.default_rng(1).permutation(truth[~is_labeled])
+    found, scores = [], []
+    for name, y in ("plain", truth), ("scrambled", scrambled):
+        np.savez(tmp_path / f"{name}.npz", X=x, y=y.astype(str), paths=names)
+        hidden = tmp_path / f"{name}.csv"
+        hidden.write_text("path,label\n" + "".join(f"{path},{label}\n" for path, label in zip(names, y, strict=True)))
+        for _ in range(2):
+            run = cluster(tmp_path / f"{name}.npz", "--labels", table, "--out", tmp_path / name, "--force")
+            assert run.exit_code == 0, run.stderr
+            scores.append(json.loads(evaluate(tmp_path / name, hidden).stdout)["all"])
+            found.append(parts(tmp_path / name))
+    assert found[0] == found[1] == found[2] == found[3]
+    assert {"assignments.csv", "categories.csv", "estimate.json", "shifts.json", "tree.npy"} <= found[0].keys()
+    assert scores[0] == scores[1] == 1.0
+    assert scores[2] == scores[3] < 0.5
+
+
+def parts(run: Path) -> dict[str, bytes]:
+    """What a run holds, without the score and the times."""
+    return {file.name: file.read_bytes() for file in run.iterdir() if file.stem not in ("accuracy", "provenance")}
+
+
 def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:
     run = cluster(file, "--dry-run", "--out", tmp_path / "run")
     assert (run.exit_code, run.stdout) == (0, "")
@@ -102,6 +160,7 @@ def test_the_order_of_the_rows_changes_nothing(file: Path, points, tmp_path: Pat
         (["--alpha", 1.5], 2, "alpha"),
         (["--protocol", "papr"], 2, "no protocol 'papr'; did you mean 'paper'"),
         (["--rule", "papr"], 2, "did you mean 'paper'"),
+        (["--rule", "papr", "--n-clusters", 5], 2, "did you mean 'paper'"),
         (["--labels", "nowhere.csv"], 3, "nowhere.csv"),
     ],
     ids=str,
@@ -151,6 +210,21 @@ def test_a_finished_run_is_kept_unless_forced(file: Path, tmp_path: Path) -> Non
     assert again.exit_code == 2
     assert "give --force" in again.stderr
     assert cluster(file, "--out", tmp_path / "run", "--force").exit_code == 0
+
+
+def test_an_unfinished_run_is_to_be_made_again_by_the_same_command(file: Path, tmp_path: Path, monkeypatch) -> None:
+    """`shoal cluster` has no --resume, so nobody is told to give it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("shoal.discovery.embeddings.write_found", stop)
+        assert cluster(file, "--out", tmp_path / "run").exit_code == 130
+    refused = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--truth", "truth.csv"])
+    assert refused.exit_code == 3
+    assert refused.stderr.endswith("the run was not finished; run the same command again\n")
+    assert cluster(file, "--out", tmp_path / "run").exit_code == 0
+
+
+def stop(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_duplicates_are_fine(points, tmp_path: Path) -> None:

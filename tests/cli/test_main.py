@@ -47,7 +47,10 @@ def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(error: BaseExcept
     run = CliRunner().invoke(command_that_raises(error), ["break-"])
     assert run.exit_code == code
     assert run.stdout == ""
-    assert run.stderr in ("error: w\n", "interrupted; a run goes on with --resume, a table with the same command\n")
+    assert run.stderr in (
+        "error: w\n",
+        "interrupted; `shoal discover` goes on with --resume, every other command when it is given again\n",
+    )
 
 
 def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> None:

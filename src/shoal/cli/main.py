@@ -47,7 +47,9 @@ class Commands(TyperGroup):
             _tell(f"error: {error}", ctx)
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            _tell("interrupted; a run goes on with --resume, a table with the same command", ctx)
+            _tell(
+                "interrupted; `shoal discover` goes on with --resume, every other command when it is given again", ctx
+            )
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
             if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):

@@ -107,7 +107,9 @@ class Run:
         if not (run.path / "provenance.json").is_file():
             raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
         if not run.is_finished:
-            raise DataError(f"{run.path}: the run was not finished; run the same command with --resume")
+            # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
+            how = "with --resume" if "fingerprint" in run.provenance else "again"
+            raise DataError(f"{run.path}: the run was not finished; run the same command {how}")
         return run
 
     def __repr__(self) -> str:
