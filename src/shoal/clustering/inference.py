@@ -19,13 +19,13 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints, as_embeddings, as_labels, name_rows
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
-from shoal.clustering.n_clusters import NClustersEstimate, estimate_n_clusters
+from shoal.clustering.n_clusters import RULES, NClustersEstimate, estimate_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.clustering.ward.vouched import vouch
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, UnknownName, UsageError
 
 ROWS_AT_ONCE = 8192
 """Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
@@ -58,6 +58,8 @@ class InferenceSettings:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        if self.rule not in RULES:  # a wrong name is one even where K is given
+            raise UnknownName("rule for the number of clusters", str(self.rule), RULES)
 
 
 PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
