@@ -257,6 +257,8 @@ def test_bad_input_is_refused(clouds: tuple[np.ndarray, np.ndarray], names: np.n
         MeanShiftClustering(rule="papr").fit(rows, names)
     with pytest.raises(UsageError, match="did you mean 'paper'"):
         MeanShiftClustering(n_clusters=4, rule="papr").fit(rows, names)
+    with pytest.raises(UsageError, match="no rule for the number of clusters"):
+        MeanShiftClustering(rule=["paper"]).fit(rows, names)
     with pytest.raises(UsageError, match="outlier_share"):
         MeanShiftClustering(outlier_share=1.0).fit(rows, names)
     rows = rows.copy()

@@ -58,7 +58,7 @@ class InferenceSettings:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
             if getattr(self, name) < 0:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
-        if self.rule not in RULES:  # a wrong name is one even where K is given
+        if self.rule not in tuple(RULES):  # a wrong name is one even where K is given
             raise UnknownName("rule for the number of clusters", str(self.rule), RULES)
 
 

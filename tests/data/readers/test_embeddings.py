@@ -85,6 +85,12 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     refused("single.npz", r"y: found shape \(\), expected \(3,\)")
     np.savez(tmp_path / "below.npz", X=X, y=np.array([0, -2, -1]))
     refused("below.npz", "labels: found -2, expected 0 or more")
+    np.savez(tmp_path / "bytes.npz", X=X, y=np.array([b"cat", b"dog", b""]))
+    refused("bytes.npz", "labels: found b'cat', expected a number or a text")
+    pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [2.0]], "label": [["x"], ["y"]]}).to_parquet(
+        tmp_path / "l.parquet"
+    )
+    refused("l.parquet", r"labels: found \['x'\], expected a number or a text")
     np.savez(tmp_path / "twice.npz", X=X, paths=np.array(["a", "b", "a"]))
     refused("twice.npz", "'a' names rows 0 and 2")
     np.save(tmp_path / "nan.npy", np.array([[1.0, np.nan]]))

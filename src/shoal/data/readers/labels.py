@@ -32,6 +32,8 @@ class RowLabels:
 def class_name(value: Any, unlabeled: frozenset[str]) -> str | None:
     """The class that a cell names, as text and untouched, or None (see `as_class`); the number 3.0 is the class '3'."""
     found = as_class(value, unlabeled)
+    if isinstance(found, list | tuple | dict | bytes):
+        raise DataError(f"labels: found {str(found)[:40]}, expected a number or a text per image; give one label each")
     return None if found is None else str(found)
 
 
