@@ -106,6 +106,13 @@ def test_finished_cells_are_not_run_again(run, monkeypatch):
     assert run("4").n_missing == 0
 
 
+def test_cells_of_other_images_are_not_taken_for_these(run, tmp_path, monkeypatch, stand_in):
+    run("12", out=tmp_path)
+    monkeypatch.setattr(runner_module, "read_names_sha256", lambda dataset, root: "others")
+    with pytest.raises(UsageError, match="was made with other images \\(120\\) than nowhere holds; give another --out"):
+        run("12", out=tmp_path)
+
+
 def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, stand_in):
     """Tables 1 and 4 are 11 rows of ours, 9 different cells, and 3 things to learn: frozen, GCD and CMS."""
     learned = []

@@ -65,6 +65,7 @@ def test_every_form_of_a_table_says_that_hidden_labels_chose():
         for text in (to_markdown(table), to_latex(table)):
             assert "snapshot and K chosen by HIDDEN labels" in text
             assert "set aside" not in text
+            assert "kept from the loss" not in text
         printed = [line for line in to_latex(table).splitlines() if not line.startswith("%")]
         assert "hidden labels choose snapshot and K" in printed[-2]
         assert all(line.endswith(",reference") for line in to_csv(table).splitlines()[1:])
@@ -74,7 +75,7 @@ def test_the_share_set_aside_is_that_of_the_setup():
     def notes(name):
         return build_table(get_experiment(name), ["cub"], (0,), OPTIONS, {}).notes[0]
 
-    assert "20 % of the images set aside" in notes("1")
+    assert "20 % of the labels kept from the loss" in notes("1")
     assert "10 % of the images set aside" in notes("2")
     assert "no labels, so nothing to choose by" in notes("7")
 

@@ -10,17 +10,18 @@ from typing import Any
 
 import torch
 
+import shoal
 from shoal.arrays import UNLABELED
 from shoal.data.benchmarks import check_part
 from shoal.encoders.catalog import load_encoder
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, Representation
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
 from shoal.reproduce.experiment import Cell, Experiment, Options, make_cell
 from shoal.reproduce.scoring import figure_material, recall, score
-from shoal.reproduce.stage import Stage
+from shoal.reproduce.stage import Stage, read_names_sha256
 
 Result = dict[str, Any]
 """What a cell's file holds."""
@@ -54,6 +55,7 @@ class Runner:
         self.tell = tell or (lambda text: None)
         self.stages: dict[tuple[str, int], Stage] = {}
         self.longest: dict[str, float] = {}
+        self.marks: dict[str, str | None] = {}
         make_folder(out / "cells")
 
     def run(self, experiment: Experiment, seeds: Iterable[int], options: Options) -> dict[str, Result]:
@@ -66,6 +68,8 @@ class Runner:
         done = {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
         missing = [cell for key, cell in wanted.items() if key not in done]
         self._check_folders(missing)
+        for key, found in done.items():
+            self._check_same_images(wanted[key], found)
         for group in groups_of(missing):
             self._run_group(group)
         return done | {cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()}
@@ -85,6 +89,21 @@ class Runner:
         for dataset, part in sorted({(cell.dataset, part) for cell in cells for part in cell.parts}):
             if self.until is None or time.monotonic() < self.until:
                 check_part(dataset, self.roots[dataset], part)
+
+    def _check_same_images(self, cell: Cell, found: Result) -> None:
+        """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
+        root = self.roots[cell.dataset]
+        if cell.dataset not in self.marks:
+            try:
+                self.marks[cell.dataset] = read_names_sha256(cell.dataset, root)
+            except ShoalError:
+                self.marks[cell.dataset] = None
+        mark = self.marks[cell.dataset]
+        if mark is not None and found.get("names_sha256", mark) != mark:
+            raise UsageError(
+                f"{self.file(cell)}: was made with other images ({found['images']:,}) than {root} holds; "
+                "give another --out, or delete it to run it again"
+            )
 
     def _run_group(self, cells: list[Cell]) -> None:
         """Train once, then cluster and score for each cell."""
@@ -122,6 +141,7 @@ class Runner:
 
     def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
         began = time.monotonic()
+        self.marks[cell.dataset] = stage.train.names_sha256
         if cell.figure is not None:
             images = stage.train
             found: Result = {
@@ -140,9 +160,11 @@ class Runner:
             "images": len(stage.train.labels),
             "images_skipped": stage.train.n_skipped,
             "split_sha256": stage.train.split_sha256,
+            "names_sha256": stage.train.names_sha256,
             "notes": list(stage.train.notes),
             "device": _device_name(self.device),
             "torch": torch.__version__,
+            "shoal": shoal.__version__,
         }
         write_text(self.file(cell), json.dumps(found | about, indent=1) + "\n")
         shown = "" if cell.figure else f" {_shown(found)}"

@@ -51,6 +51,8 @@ class Images:
     notes: tuple[str, ...]
     split_sha256: str
     """Checksum of the known/novel split that these labels follow."""
+    names_sha256: str
+    """Checksum of the images' names and labels."""
 
 
 class Stage:
@@ -217,7 +219,20 @@ class Stage:
             n_skipped=len(benchmark.collection) - len(kept),
             notes=benchmark.collection.notes,
             split_sha256=benchmark.split.sha256,
+            names_sha256=names_sha256(benchmark.collection),
         )
+
+
+def names_sha256(collection: Collection) -> str:
+    """A checksum of the names of images and of the labels given."""
+    digest = hashlib.sha256(collection.labels.tobytes())
+    digest.update("\0".join(collection.names).encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def read_names_sha256(dataset: str, root: Path) -> str:
+    """The checksum of the training part of a dataset, no image of which is decoded."""
+    return names_sha256(read_benchmark(dataset, root, part="train").collection)
 
 
 def _save(file: Path, array: NDArray[Any]) -> None:

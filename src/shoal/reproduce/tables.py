@@ -92,9 +92,13 @@ class Table:
         setups = {row.setup for row in self.experiment.rows if row.method is not None}
         if setups == {"unsupervised"}:
             return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
-        share = 0.1 if "inductive" in setups else self.options.validation_share
-        aside = f", {100 * share:g} % of the images set aside" if self.options.protocol == "paper" else ""
-        return SELECTIONS[self.options.protocol] + aside
+        if self.options.protocol != "paper":
+            return SELECTIONS[self.options.protocol]
+        if "inductive" in setups:  # as published
+            return SELECTIONS["paper"] + ", 10 % of the images set aside for it"
+        return (
+            SELECTIONS["paper"] + f", {100 * self.options.validation_share:g} % of the labels kept from the loss for it"
+        )
 
 
 def build_table(
