@@ -3,7 +3,7 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from shoal.clustering.matching import RunningMatching, matched_accuracy
-from shoal.clustering.n_clusters import RULES, Curve, accuracy_curve, estimate_n_clusters
+from shoal.clustering.n_clusters import MIN_LABELED, RULES, Curve, accuracy_curve, choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -21,11 +21,27 @@ def overlapping(seed: int, n_classes: int = 6, n_rows: int = 120) -> tuple[Tree,
     return grow(rows), labels
 
 
-def curve(accuracy: list[float], occupied: list[int] | None = None, n_labeled: int = 10_000) -> Curve:
+def curve(
+    accuracy: list[float],
+    occupied: list[int] | None = None,
+    fit: list[float] | None = None,
+    gap: list[float] | None = None,
+    class_sizes: tuple[int, ...] = (5000, 5000),
+    n_images: int = 20_000,
+) -> Curve:
     """A curve from K = 2 up with two known classes."""
-    n_clusters = np.arange(2, 2 + len(accuracy))
+    n_clusters, flat = np.arange(2, 2 + len(accuracy)), np.ones(len(accuracy))
     held = np.array(occupied) if occupied else n_clusters
-    return Curve(n_clusters, np.array(accuracy), held, np.ones(len(accuracy)), n_labeled, 2)
+    fits, gaps = (flat if given is None else np.array(given) for given in (fit, gap))
+    return Curve(n_clusters, np.array(accuracy), held, fits, gaps, np.array(class_sizes), n_images)
+
+
+def label_some(y: np.ndarray, per_class: list[int]) -> np.ndarray:
+    """Label the first images of each class: `per_class[c]` of class c, none of the classes after."""
+    labels = np.full(len(y), -1)
+    for c, n in enumerate(per_class):
+        labels[np.flatnonzero(y == c)[:n]] = c
+    return labels
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -73,12 +89,24 @@ def test_the_running_matching_is_the_best_after_every_merge(seed: int) -> None:
         assert running.total == round(matched_accuracy(y_true, y_pred) * len(y_true) if len(y_true) else 0)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_classes_with_few_labels_have_no_say_in_the_fit(seed: int) -> None:
+    """The fit of all classes but two, which keep four labels, is that without the labels of these two."""
+    tree, labels = overlapping(seed)
+    few, none = labels.copy(), labels.copy()
+    for c in (0, 2):
+        rows = np.flatnonzero(labels == c)
+        few[rows[MIN_LABELED - 1 :]] = none[rows] = -1
+    found, expected = accuracy_curve(tree, few), accuracy_curve(tree, none)
+    assert np.array_equal(found.fit, expected.fit[2:])  # without the two classes the sweep goes down to K = 2
+
+
 def test_six_points_with_two_known_classes() -> None:
     """Pairs at 0, 10 and 30 on a line; the pairs at 0 and 30 are labeled a and b, the one at 10 is not.
 
     K = 2 joins the first two pairs, which costs no labeled image: accuracy 1 at K = 2 and K = 3. K = 4 splits the
     widest pair, the unlabeled one; 5 and 6 split the labeled ones, which leaves one of two images of a class right.
-    The paper's rule takes 2, the smallest; the rule "precision" charges for the two swallowed images and takes 3.
+    The paper's rule takes 2, the smallest; the rule "gap" takes 3, where heights rise from about 0.3 to 10.
     """
     line = np.array([[0.0], [0.1], [10.0], [10.3], [30.0], [30.2]])
     labels = np.array([0, 0, -1, -1, 1, 1])
@@ -86,7 +114,19 @@ def test_six_points_with_two_known_classes() -> None:
     assert found.curve.n_clusters.tolist() == [2, 3, 4, 5, 6]
     assert found.curve.accuracy.tolist() == [1.0, 1.0, 1.0, 0.75, 0.5]
     assert (found.n_clusters, found.accuracy, found.rule) == (2, 1.0, "paper")
-    assert estimate_n_clusters(grow(line), labels, rule="precision").n_clusters == 3
+    assert estimate_n_clusters(grow(line), labels, rule="gap").n_clusters == 3
+
+
+def test_precision_charges_for_images_that_a_class_swallows() -> None:
+    """Five points each near 0, 10 and 30, the first and the last five labeled: K = 2 and K = 3 are equally accurate.
+
+    At K = 2 the first class shares its cluster with five others: √(1 · 1/2); at K = 3 it has its own, √(1 · 1).
+    """
+    line = np.concatenate([start + 0.1 * np.arange(5) for start in (0, 10, 30)])[:, None]
+    labels = np.repeat([0, -1, 1], 5)
+    found = estimate_n_clusters(grow(line), labels, rule="precision")
+    assert (found.n_clusters, found.rule) == (3, "precision")
+    assert found.curve.fit[:2].tolist() == pytest.approx([(np.sqrt(0.5) + 1) / 2, 1.0])
 
 
 def test_the_papers_rule_takes_the_smallest_of_equals() -> None:
@@ -98,15 +138,71 @@ def test_the_plateau_rule_finds_the_middle_of_a_plateau() -> None:
     assert RULES["plateau"](curve([0.1, 0.1, *[0.9] * 6, 0.1, 0.1])) == 6
 
 
+def test_a_plateau_is_weighed_in_log_k() -> None:
+    """Equal accuracy at K = 4 … 36, each K weighing 1/K: 11, near the middle √(4·36); every K counted alike gives 17."""
+    assert RULES["plateau"](curve([0.1, 0.1, *[0.9] * 33, 0.1])) == 11
+
+
 def test_the_plateau_rule_is_the_papers_when_labels_leave_no_doubt() -> None:
     assert RULES["plateau"](curve([0.5, 0.7, 0.9, 0.7, 0.5])) == 4
 
 
-def test_the_balance_lies_between_plateau_and_precision() -> None:
-    tree, labels = overlapping(5)
-    found = accuracy_curve(tree, labels)
-    plateau, precision, balance = (RULES[rule](found) for rule in ("plateau", "precision", "balance"))
-    assert balance == round(np.sqrt(plateau * precision))
+def test_the_balance_is_the_geometric_mean_of_plateau_and_precision() -> None:
+    """Accuracy is best at K = 4 beyond doubt, accuracy · fit at K = 16: √(4·16) = 8, where (4 + 16)/2 would be 10."""
+    accuracy, fit = [0.1] * 20, [0.1] * 20
+    accuracy[2], accuracy[14], fit[14] = 0.9, 0.8, 1.0
+    found = curve(accuracy, fit=fit)
+    assert (RULES["plateau"](found), RULES["precision"](found), RULES["balance"](found)) == (4, 16, 8)
+
+
+@pytest.mark.parametrize(
+    ("n_images", "expected"),
+    [
+        (20_000, 20),  # ten times two classes, not 22
+        (20, 10),  # half of the images, not 20
+        (3, 2),  # never fewer than the classes
+    ],
+)
+def test_the_gap_rule_looks_no_further_than_ten_times_the_classes_and_half_of_the_images(
+    n_images: int, expected: int
+) -> None:
+    gap = np.zeros(30)
+    gap[[0, 8, 18, 20]] = 0.5, 1, 2, 3  # K = 2, 10, 20 and 22
+    assert RULES["gap"](curve([0.9] * 30, gap=gap.tolist(), n_images=n_images)) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "class_sizes", "decided"),
+    [
+        ("balance", (5, 5), "balance"),
+        ("precision", (5, 5), "precision"),
+        ("balance", (5, 5, 1, 1), "balance"),  # half of the classes are judged
+        ("balance", (50, 4), "plateau"),  # half, but only one
+        ("precision", (9, 9, 4, 4, 4), "plateau"),
+        ("balance", (3, 3, 3), "plateau"),
+        ("balance", (3, 3, 2), "gap"),
+        ("plateau", (1, 1, 1), "gap"),
+        ("paper", (1, 1), "paper"),  # what the paper does stays what it does
+        ("occupancy", (1, 1), "occupancy"),
+    ],
+)
+def test_a_more_modest_rule_decides_where_labels_are_too_few(
+    asked: str, class_sizes: tuple[int, ...], decided: str
+) -> None:
+    found = curve([0.5, 0.9, 0.9], gap=[0, 0, 1], class_sizes=class_sizes)
+    assert choose(found, asked) == (RULES[decided](found), decided)
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 4, 5, 10])
+def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
+    """Ten clear classes of a hundred, five of them known by so many labels: precision would take a cluster per image,
+    and the paper's rule would find no novel class at all."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(10), 100)
+    tree = grow(rng.normal(size=(10, 16))[y] + 0.3 * rng.normal(size=(1000, 16)))
+    found = estimate_n_clusters(tree, label_some(y, [n_labels] * 5))
+    assert 7 <= found.n_clusters <= 14
+    assert found.rule == {1: "gap", 2: "gap", 3: "plateau", 4: "plateau"}.get(n_labels, "balance")
 
 
 def test_the_occupancy_rule_charges_for_clusters_beyond_the_classes() -> None:
@@ -141,17 +237,34 @@ def test_the_sweep_stops_at_max_clusters() -> None:
     assert np.array_equal(short.accuracy, whole.accuracy[: len(short.accuracy)])
 
 
+@pytest.mark.parametrize(("n_rows", "expected"), [(1300, 1300), (1700, 1500)])
+def test_the_sweep_goes_up_to_ten_times_the_known_classes(n_rows: int, expected: int) -> None:
+    """150 known classes: 1,500 clusters, where there are as many images; for few classes it is 1,000."""
+    rng = np.random.default_rng(0)
+    tree = grow(rng.normal(size=(n_rows, 2)))
+    assert accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 150)).n_clusters[-1] == expected
+    assert accuracy_curve(tree, label_some(np.arange(n_rows) % 150, [1] * 99)).n_clusters[-1] == 1000
+
+
 def test_a_class_with_a_single_labeled_image_counts() -> None:
     tree, labels = overlapping(2)
     labels[np.flatnonzero(labels == 3)[1:]] = -1
     assert estimate_n_clusters(tree, labels).curve.n_classes == 4
 
 
-def test_duplicates_make_a_tree_like_any_other() -> None:
-    """Four points, each three times: K = 4 separates them, and heights of zero below change nothing."""
-    rows = np.repeat(np.eye(4), 3, axis=0)
-    labels = np.array([0, 0, -1, 1, 1, -1, -1, -1, -1, -1, -1, -1])
-    assert estimate_n_clusters(grow(rows), labels, rule="precision").accuracy == 1.0
+@pytest.mark.parametrize("rule", RULES)
+def test_no_more_clusters_than_distinct_points(rule: str) -> None:
+    """Five points, each ten times, two of them known: K = 5 tells them apart, more would only tell copies apart."""
+    y = np.repeat(np.arange(5), 10)
+    found = estimate_n_clusters(grow(np.eye(5)[y]), label_some(y, [5, 5]), rule=rule)
+    assert found.curve.n_clusters.tolist() == [2, 3, 4, 5]
+    assert found.n_clusters <= 5
+    assert found.accuracy == 1.0
+
+
+def test_classes_that_share_their_only_point_are_still_that_many_clusters() -> None:
+    labels = np.array([0, 1, 2, -1, -1, -1])
+    assert estimate_n_clusters(grow(np.repeat(np.eye(2), 3, axis=0)), labels).n_clusters == 3
 
 
 @pytest.mark.parametrize(

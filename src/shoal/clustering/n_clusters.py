@@ -6,7 +6,8 @@ repairs the matching, nothing is counted or solved again.
 
 The paper takes the K of the highest accuracy. That K errs low and jumps about: joining a known with a novel category
 costs no labeled image, so the curve is nearly flat below the truth, and its highest point is a matter of single images.
-The other rules are made to be steadier; `RULES` names them all.
+The other rules are made to be steadier; `RULES` names them all. They ask for more labels: where these are too few for
+the rule asked for, a more modest one decides, and the estimate says which.
 
 N leaves, L of them labeled, with C known classes; M cuts.
 """
@@ -25,6 +26,10 @@ from shoal.errors import DataError, UnknownName, UsageError
 DEFAULT_MAX_CLUSTERS = 1000
 """Largest K tried by default, or ten times the known classes where that is more."""
 
+MIN_LABELED = 5
+"""Labeled images from which on a class has a say in `fit`. One with a single labeled image would be best off with that
+image in a cluster of its own, and one with a few with each of them so: `fit` then rises up to the largest K tried."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Curve:
@@ -37,11 +42,24 @@ class Curve:
     occupied: Ints
     """(M,) clusters that hold a labeled image."""
     fit: Floats
-    """(M,) mean over classes of √(recall · labeled share) in the class's best cluster; see the rule "precision"."""
-    n_labeled: int
-    """Labeled images, L."""
-    n_classes: int
-    """Known classes, C."""
+    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with `MIN_LABELED` labeled
+    images or more; NaN where there is none. See the rule "precision"."""
+    gap: Floats
+    """(M,) log of the height at which this cut's clusters begin to be joined over that of the last merge it keeps."""
+    class_sizes: Ints
+    """(C,) labeled images of each known class."""
+    n_images: int
+    """All images, labeled or not, N."""
+
+    @property
+    def n_labeled(self) -> int:
+        """Labeled images, L."""
+        return int(self.class_sizes.sum())
+
+    @property
+    def n_classes(self) -> int:
+        """Known classes, C."""
+        return len(self.class_sizes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,6 +69,7 @@ class NClustersEstimate:
     n_clusters: int
     accuracy: float
     rule: str
+    """The rule that decided: another than the one asked for where labels are too few for that."""
     curve: Curve
 
 
@@ -59,14 +78,22 @@ def estimate_n_clusters(
 ) -> NClustersEstimate:
     """Estimate K from a tree and the labels a user has: (N,), -1 for unlabeled.
 
-    `rule` is a name in `RULES`. Cost: one pass over the last `max_clusters` merges (default 1,000 or ten times the
-    known classes, at most N); a table of `max_clusters` × C counts.
+    `rule` is a name in `RULES`; `choose` says when another decides. No K above the number of distinct points is tried.
+    Cost: one pass over the last `max_clusters` merges (default 1,000 or ten times the known classes, at most N); a
+    table of `max_clusters` × C counts.
     """
     if rule not in RULES:
         raise UnknownName("rule for the number of clusters", rule, RULES)
     curve = accuracy_curve(tree, labels, max_clusters=max_clusters)
-    chosen = RULES[rule](curve)
-    return NClustersEstimate(chosen, float(curve.accuracy[chosen - curve.n_clusters[0]]), rule, curve)
+    chosen, decided = choose(curve, rule)
+    return NClustersEstimate(chosen, float(curve.accuracy[chosen - curve.n_clusters[0]]), decided, curve)
+
+
+def choose(curve: Curve, rule: str) -> tuple[int, str]:
+    """Read K off a curve by `rule` or, where labels are too few for it, by the next in `NEEDS`; return both."""
+    while rule in NEEDS and not NEEDS[rule][0](curve):
+        rule = NEEDS[rule][1]
+    return RULES[rule](curve), rule
 
 
 def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = None) -> Curve:
@@ -79,10 +106,18 @@ def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = 
             f"max_clusters: found {limit} with {n_classes} known classes and {tree.n_leaves} images, "
             f"expected {n_classes} to {tree.n_leaves}"
         )
-    return _sweep(tree.merges(limit), known, n_classes)
+    # Equal points are joined at height 0: a cut above their number would only tell copies apart.
+    n_distinct = 1 + int(np.count_nonzero(tree.heights))
+    merges = tree.merges(max(min(limit, n_distinct), n_classes))
+    n_clusters = np.arange(n_classes, len(merges) + 2)
+    class_sizes = np.bincount(known[known != UNLABELED], minlength=n_classes)
+    accuracy, occupied, fit = _sweep(merges, known, n_classes)
+    gap = _gaps(tree.heights, n_clusters)
+    return Curve(n_clusters, accuracy / class_sizes.sum(), occupied, fit, gap, class_sizes, tree.n_leaves)
 
 
-def _sweep(merges: Merges, known: Ints, n_classes: int) -> Curve:
+def _sweep(merges: Merges, known: Ints, n_classes: int) -> tuple[Ints, Ints, Floats]:
+    """For each cut, K ascending: matched labeled images, clusters that hold any, and the fit; (M,) each."""
     labeled = known != UNLABELED
     n_start = len(merges) + 1
     cells = np.bincount(merges.start[labeled] * n_classes + known[labeled], minlength=n_start * n_classes)
@@ -96,31 +131,43 @@ def _sweep(merges: Merges, known: Ints, n_classes: int) -> Curve:
         occupied[gone] = False
         fits.merge(kept, gone)
         rows.append((matching.total, int(np.count_nonzero(occupied)), fits.mean()))
-    total, held, fit = map(np.array, zip(*rows[::-1], strict=True))  # (M,) each
-    n_labeled = int(labeled.sum())
-    return Curve(np.arange(n_classes, n_start + 1), total / n_labeled, held, fit, n_labeled, n_classes)
+    total, held, fit = map(np.array, zip(*rows[::-1], strict=True))
+    return total, held, fit
+
+
+def _gaps(heights: Floats, n_clusters: Ints) -> Floats:
+    """(M,) log(next merge / last merge done) at each K; 0 where all leaves are alone."""
+    done = len(heights) - n_clusters  # (M,) index of the last merge done
+    with np.errstate(divide="ignore", invalid="ignore"):  # copies are joined at height 0: nothing tells them apart
+        gaps: Floats = np.nan_to_num(np.log(heights[done + 1] / heights[np.maximum(done, 0)]), nan=0.0)
+    return gaps
 
 
 class _Fits:
-    """√(recall · labeled share) of every class's best cluster, kept up to date while clusters are merged."""
+    """√(recall · labeled share) of the best cluster of each class with enough labeled images, J of them, kept up to
+    date while clusters are merged."""
 
     def __init__(self, counts: Ints, sizes: Ints) -> None:
         self.counts = counts  # (C, clusters) the table of the running matching, which merges it
+        self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_LABELED)  # (J,)
         self.sizes = np.maximum(sizes, 1).astype(np.float64)  # (clusters,) all images, labeled or not
-        self.class_sizes = counts.sum(axis=1)  # (C,)
-        self.products = counts**2 / (self.class_sizes[:, None] * self.sizes)  # (C, clusters)
-        self.best = self.products.argmax(axis=1)  # (C,)
+        held = counts[self.judged]  # (J, clusters)
+        self.class_sizes = held.sum(axis=1)  # (J,)
+        self.products = held**2 / (self.class_sizes[:, None] * self.sizes)  # (J, clusters)
+        self.best = self.products.argmax(axis=1)  # (J,)
 
     def merge(self, kept: int, gone: int) -> None:
         self.sizes[kept] += self.sizes[gone]
         self.products[:, gone] = 0
-        self.products[:, kept] = self.counts[:, kept] ** 2 / (self.class_sizes * self.sizes[kept])
+        self.products[:, kept] = self.counts[self.judged, kept] ** 2 / (self.class_sizes * self.sizes[kept])
         classes = np.arange(len(self.best))
         lost = (self.best == kept) | (self.best == gone)
         self.best[self.products[:, kept] > self.products[classes, self.best]] = kept
         self.best[lost] = self.products[lost].argmax(axis=1)
 
     def mean(self) -> float:
+        if len(self.best) == 0:
+            return float("nan")
         return float(np.sqrt(self.products[np.arange(len(self.best)), self.best]).mean())
 
 
@@ -181,11 +228,41 @@ def _balance(curve: Curve) -> int:
     return round(float(np.sqrt(_plateau(curve) * _precision(curve))))
 
 
+def _gap(curve: Curve) -> int:
+    """The K between the known classes and ten times as many whose clusters stand out most in the tree.
+
+    Of labels it takes the number of known classes alone, for collections that hardly have any. Most clusters are
+    expected to hold two images or more: further down the largest gap is that between copies and everything else.
+    """
+    most = max(min(10 * curve.n_classes, curve.n_images // 2), curve.n_classes)
+    return int(curve.n_clusters[curve.gap[: most - curve.n_classes + 1].argmax()])
+
+
 RULES: dict[str, Callable[[Curve], int]] = {
     "paper": _best_accuracy,
     "balance": _balance,
     "plateau": _plateau,
     "precision": _precision,
     "occupancy": _occupancy,
+    "gap": _gap,
 }
-"""Rules that choose K from a curve; all see labeled images only. "paper" is section 4.3's."""
+"""Rules that choose K from a curve; of labels they see the given ones alone. "paper" is section 4.3's."""
+
+
+def _most_are_judged(curve: Curve) -> bool:
+    """Whether half of the known classes, and at least two, have a say in `fit`."""
+    return bool((curve.class_sizes >= MIN_LABELED).sum() >= max(2, curve.n_classes / 2))
+
+
+def _has_three_each(curve: Curve) -> bool:
+    """Whether there are three labeled images per known class: single ones are never parted, and end no plateau."""
+    return curve.n_labeled >= 3 * curve.n_classes
+
+
+NEEDS: dict[str, tuple[Callable[[Curve], bool], str]] = {
+    "balance": (_most_are_judged, "plateau"),
+    "precision": (_most_are_judged, "plateau"),
+    "plateau": (_has_three_each, "gap"),
+}
+"""Whether the labels suffice for a rule, and the one that decides where they do not: chosen by what they find in digits
+and overlapping clouds with 1 to 10 labels per class (benchmarks/results/2026-11-15_2-core-cpu_n_clusters_rules.md)."""
