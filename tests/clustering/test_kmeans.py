@@ -31,6 +31,62 @@ def test_clouds_are_found_and_known_ones_keep_their_number(clouds: tuple[Tensor,
     assert (novel == novel[:, :1]).all()
 
 
+def slow_kmeans(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[list[int], Tensor]:
+    """Lloyd's steps from given centers, point by point, until no point changes its cluster."""
+    rows, assigned = points.double(), []
+    while True:
+        nearest = [int(((row - centers) ** 2).sum(dim=1).argmin()) for row in rows]
+        found = [given if given >= 0 else near for given, near in zip(labels.tolist(), nearest, strict=True)]
+        if found == assigned:
+            return assigned, centers
+        assigned = found
+        members = [torch.tensor([c == cluster for c in assigned]) for cluster in range(len(centers))]
+        centers = torch.stack([rows[chosen].mean(dim=0) for chosen in members])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_is_lloyds_steps_to_their_end(seed: int) -> None:
+    """One long cloud in seven clusters takes many steps from wherever the first centers are."""
+    points = torch.randn(150, 2, generator=torch.Generator().manual_seed(seed))
+    labels = torch.full((150,), -1)
+    labels[:10] = torch.arange(10) % 2
+    generator = torch.Generator().manual_seed(seed)
+    first = module._first_centers(points, labels, 2, 7, generator)
+    expected, centers = slow_kmeans(points, labels, first)
+    found = run(points, labels, 7, seed, n_init=1, tolerance=1e-20)
+    assert found.n_iterations > 3
+    assert found.labels.tolist() == expected
+    torch.testing.assert_close(found.centers, centers)
+
+
+def test_a_run_stops_when_centers_move_less_than_the_root_of_the_tolerance() -> None:
+    """0 is labeled a, 10 is labeled b and 2.4 is free: the first center of a moves from 0 to 1.2, then nothing moves.
+
+    1.2² = 1.44, so a tolerance of 1.5 stops after that step, and one of 1.3 takes a second, still one to see it stop.
+    """
+    points, labels = torch.tensor([[0.0], [10.0], [2.4]]), torch.tensor([0, 1, -1])
+    assert run(points, labels, 2, tolerance=1.5).n_iterations == 1
+    assert run(points, labels, 2, tolerance=1.3).n_iterations == 2
+
+
+def test_first_centers_are_drawn_far_from_those_there_are() -> None:
+    """A hundred points at 0 and one each at 1,000 and -1,000: odds by squared distance take the two for sure."""
+    points = torch.cat([torch.zeros(100, 1), torch.tensor([[1000.0], [-1000.0]])])
+    labels = torch.full((102,), -1)
+    labels[0] = 0
+    for seed in range(20):
+        first = module._first_centers(points, labels, 1, 3, torch.Generator().manual_seed(seed))
+        assert sorted(first[:, 0].tolist()) == [-1000.0, 0.0, 1000.0]
+
+
+def test_first_centers_of_novel_clusters_are_unlabeled_points() -> None:
+    """Labeled points at -100 and 100 lie far from their mean 0, but are taken; those free to be drawn are 1 and 2."""
+    points, labels = torch.tensor([[-100.0], [100.0], [1.0], [2.0]]), torch.tensor([0, 0, -1, -1])
+    for seed in range(20):
+        first = module._first_centers(points, labels, 1, 3, torch.Generator().manual_seed(seed))
+        assert sorted(first[:, 0].tolist()) == [0.0, 1.0, 2.0]
+
+
 def test_a_labeled_point_keeps_its_class_even_among_another() -> None:
     """On a line: 0, 1 labeled a, 10, 11 labeled b, and a stray 10.5 labeled a. The unlabeled 9 joins b, the stray not.
 
@@ -63,12 +119,15 @@ def test_filling_takes_neither_labeled_points_nor_the_last_of_a_cluster() -> Non
     assert filled.tolist() == [0, 3, 1, 2]
 
 
-def test_duplicates_leave_no_cluster_empty() -> None:
-    """Ten points at two places and four clusters: repairs put a duplicate in each, and every center is finite."""
+@pytest.mark.parametrize("labels", [[-1] * 10, [0, *[-1] * 8, 1]])
+def test_duplicates_leave_no_cluster_empty(labels: list[int]) -> None:
+    """Ten points at two places and four clusters: copies fill what the nearest center leaves empty, at no distance."""
     points = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).repeat_interleave(5, dim=0)
-    found = run(points, torch.full((10,), -1), 4)
-    assert found.centers.isfinite().all()
+    found = run(points, torch.tensor(labels), 4)
+    assert found.labels.unique().tolist() == [0, 1, 2, 3]
+    assert torch.equal(found.centers[found.labels], points.double())
     assert found.inertia == 0.0
+    assert (found.labels[0], found.labels[9]) == (0, 1) or labels[0] < 0
 
 
 def test_more_runs_are_never_worse(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -87,7 +146,9 @@ def test_blocks_change_nothing(clouds: tuple[Tensor, Tensor, Tensor], monkeypatc
     points, labels, _ = clouds
     whole = run(points, labels, 7)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 8 * 8 * 13)
-    assert torch.equal(run(points, labels, 7).labels, whole.labels)
+    parts = run(points, labels, 7)
+    assert torch.equal(parts.labels, whole.labels)
+    assert torch.equal(parts.centers, whole.centers)
 
 
 @pytest.mark.parametrize("n_clusters", [0, 1, 83])
@@ -103,6 +164,8 @@ def test_bad_labels_are_refused(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
         run(points, labels[:-1], 5)
     with pytest.raises(DataError, match="without gaps"):
         run(points, torch.where(labels == 1, 4, labels), 8)
+    with pytest.raises(DataError, match=r"NaN or infinity in rows 3, 8 \(2 of 100\)"):
+        run(torch.where(torch.isin(torch.arange(100), torch.tensor([3, 8]))[:, None], torch.nan, points), labels, 5)
     with pytest.raises(UsageError, match="n_init=0"):
         run(points, labels, 5, n_init=0)
 

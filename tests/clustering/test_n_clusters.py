@@ -139,7 +139,7 @@ def test_the_plateau_rule_finds_the_middle_of_a_plateau() -> None:
 
 
 def test_a_plateau_is_weighed_in_log_k() -> None:
-    """Equal accuracy at K = 4 … 36, each K weighing 1/K: 11, near the middle √(4·36); every K counted alike gives 17."""
+    """Equal accuracy at K = 4 … 36, each K weighing 1/K: 11, near √(4·36); every K counted alike gives 17."""
     assert RULES["plateau"](curve([0.1, 0.1, *[0.9] * 33, 0.1])) == 11
 
 

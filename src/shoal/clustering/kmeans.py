@@ -1,8 +1,8 @@
 """Semi-supervised k-means: labeled points keep their class, the rest go to the nearest center.
 
 The baseline of the paper's ablation (Vaze et al. 2022). The first centers are the means of the labeled classes, the
-others are drawn by k-means++ from the unlabeled points. Distances are blocked products, sums are float64, and draws
-come from the generator, so equal seeds give equal results on a device.
+others are drawn by k-means++ from the unlabeled points. Distances and means are computed block by block, in float64,
+and draws come from the generator, so equal seeds give equal results on a device.
 
 N points, D columns, K clusters, C known classes.
 """
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.arrays import name_rows
 from shoal.errors import DataError, UsageError
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
-"""Memory of one block of distances."""
+"""Memory of one block of distances or of points in float64."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,8 +42,8 @@ def semi_supervised_kmeans(
     """Cluster `points` (N, D) into K clusters; `labels` (N,) are 0 … C-1, -1 for unlabeled (all -1: plain k-means).
 
     Runs `n_init` times and keeps the lowest inertia. A run stops when the centers together move less than
-    √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from its own center. Cost per
-    iteration: N·K·D products.
+    √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from its own center, after the
+    last iteration too, so all K hold a point. Cost per iteration: N·K·D products.
     """
     n_known = _check(points, labels, n_clusters, n_init, max_iterations)
     best: KMeansResult | None = None
@@ -74,6 +75,10 @@ def _run(
         assigned, distances = _assign(points, labels, centers)
         if float(step) ** 2 < tolerance:
             break
+    filled = _fill_empty(assigned, distances, labels, n_clusters)
+    if not torch.equal(filled, assigned):
+        centers = _means(points, filled, n_clusters)
+        assigned, distances = filled, _assign(points, filled, centers)[1]
     return KMeansResult(assigned, centers, float(distances.sum()), iteration)
 
 
@@ -81,15 +86,15 @@ def _first_centers(points: Tensor, labels: Tensor, n_known: int, n_clusters: int
     """Means of the known classes, then unlabeled points drawn with odds proportional to their squared distance."""
     is_labeled = labels >= 0
     known = _means(points[is_labeled], labels[is_labeled], n_known)  # (C, D)
-    free = points[~is_labeled]
+    free, unlabeled = points[~is_labeled], labels[~is_labeled]
     nearest = torch.full((len(free),), torch.inf, dtype=torch.float64, device=points.device)
     if n_known:
-        nearest = _nearest(free, known)[1]
+        nearest = _assign(free, unlabeled, known)[1]
     centers = [known]
     for _ in range(n_clusters - n_known):
         drawn = free[_draw(nearest, generator)][None].double()  # (1, D)
         centers.append(drawn)
-        nearest = torch.minimum(nearest, _nearest(free, drawn)[1])
+        nearest = torch.minimum(nearest, _assign(free, unlabeled, drawn)[1])
     return torch.cat(centers)
 
 
@@ -105,25 +110,24 @@ def _draw(weights: Tensor, generator: torch.Generator) -> int:
 
 
 def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """The cluster of each point (labeled ones keep theirs) and the squared distance to its center, float64."""
-    nearest, distances = _nearest(points, centers)
-    assigned = torch.where(labels >= 0, labels, nearest)
-    kept = labels >= 0
-    distances[kept] = (points[kept].double() - centers[labels[kept]]).square().sum(dim=1)
-    return assigned, distances
+    """The cluster of each point and the squared distance to its center, float64.
 
-
-def _nearest(points: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest center of each point, the lowest on ties, and the squared distance to it, float64."""
-    step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(len(centers), points.shape[1])))
+    Labeled points keep theirs, the rest go to the nearest center, the lowest on ties.
+    """
     squares = centers.square().sum(dim=1)  # (K,)
     found, distances = [], []
-    for start in range(0, len(points), step):
-        rows = points[start : start + step].double()
-        index = (squares - 2 * rows @ centers.T).argmin(dim=1)  # |point|² is the same for all centers
-        found.append(index)
-        distances.append((rows - centers[index]).square().sum(dim=1))
+    for block in _blocks(points, len(centers)):
+        rows, given = points[block].double(), labels[block]
+        nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)  # |point|² is the same for all centers
+        found.append(torch.where(given >= 0, given, nearest))
+        distances.append((rows - centers[found[-1]]).square().sum(dim=1))
     return torch.cat(found), torch.cat(distances)
+
+
+def _blocks(points: Tensor, n_clusters: int) -> list[slice]:
+    """Rows of `points` that are worked on together: a float64 number per cluster or column fits in a block."""
+    step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
+    return [slice(start, start + step) for start in range(0, len(points), step)]
 
 
 def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:
@@ -146,13 +150,15 @@ def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters:
 
 def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
     """The mean of each cluster's points, (K, D) float64; no cluster is empty."""
-    counts = torch.bincount(assigned, minlength=n_clusters)
-    if points.device.type == "cpu":
-        sums = torch.zeros(n_clusters, points.shape[1], dtype=torch.float64).index_add_(0, assigned, points.double())
-        return sums / counts[:, None]
-    # index_add_ on a GPU adds in no fixed order; a product with the membership matrix does.
-    members = torch.nn.functional.one_hot(assigned, n_clusters).double()  # (N, K)
-    return members.T @ points.double() / counts[:, None]
+    sums = torch.zeros(n_clusters, points.shape[1], dtype=torch.float64, device=points.device)
+    for block in _blocks(points, n_clusters):
+        rows, clusters = points[block].double(), assigned[block]
+        if points.device.type == "cpu":
+            sums.index_add_(0, clusters, rows)
+        else:  # index_add_ on a GPU adds in no fixed order; a product with the membership matrix does
+            members = torch.zeros(len(rows), n_clusters, dtype=torch.float64, device=points.device)
+            sums += members.scatter_(1, clusters[:, None], 1.0).T @ rows
+    return sums / torch.bincount(assigned, minlength=n_clusters)[:, None]
 
 
 def _check(points: Tensor, labels: Tensor, n_clusters: int, n_init: int, max_iterations: int) -> int:
@@ -161,6 +167,9 @@ def _check(points: Tensor, labels: Tensor, n_clusters: int, n_init: int, max_ite
         raise DataError(
             f"k-means: found points {tuple(points.shape)} and labels {tuple(labels.shape)}, expected (N, D) and (N,)"
         )
+    bad = ~points.isfinite().all(dim=1)
+    if bool(bad.any()):
+        raise DataError(f"k-means: NaN or infinity in {name_rows(bad.cpu().numpy())}; remove or repair them")
     if n_init < 1 or max_iterations < 1:
         raise UsageError(f"k-means: found n_init={n_init}, max_iterations={max_iterations}, expected at least 1")
     n_known = int(labels.max()) + 1
