@@ -93,6 +93,24 @@ def test_names_of_clusters_and_order_of_images_change_nothing(seed: int) -> None
     assert gcd_accuracy(y_true[order], y_pred[order], y_true[order] < 3) == expected
 
 
+def test_of_clusters_that_hold_the_same_the_lowest_name_is_matched() -> None:
+    """Clusters 4 and 9 hold one image of class 0 each: whoever wants the larger matched names it first."""
+    for y_pred in ([4, 9], [9, 4]):
+        assert match([0, 0], y_pred).clusters.tolist() == [4]
+    assert match(["b", "a", "b", "a"], [7, 7, 3, 3]).clusters.tolist() == [3, 7]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) -> None:
+    names = np.array(["a", missing, "b"], dtype=object)
+    with pytest.raises(DataError, match=r"y_true: None or NaN in row 1 \(1 of 3\)"):
+        gcd_accuracy(names, [0, 0, 1], [True, True, False])
+    with pytest.raises(DataError, match=r"y_pred: None or NaN in row 1"):
+        matched_accuracy(["a", "b", "b"], names)
+    with pytest.raises(DataError, match=r"y_true: None or NaN in row 0"):
+        matched_accuracy([np.nan, 1.0], [0, 1])
+
+
 def test_contingency_counts_pairs() -> None:
     counts, clusters, classes = contingency(["b", "a", "b"], [9, 4, 9])
     assert counts.tolist() == [[1, 0], [0, 2]]

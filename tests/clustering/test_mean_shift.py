@@ -114,6 +114,16 @@ def test_the_uniform_kernel_averages_everything_within_its_radius() -> None:
     assert found == pytest.approx([10, 20, 30, 180])
 
 
+def test_the_radius_of_the_uniform_kernel_is_inside() -> None:
+    """(1, 0) and (0.6, 0.8) have the cosine 0.6 to the last bit: with δ = 0.6 they move to their mean, above it not."""
+    points = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
+    for delta, expected in ((0.6, unit(points.sum(dim=0, keepdim=True)).expand(2, 2)), (0.6 + 1e-12, points)):
+        settings = ShiftSettings(kernel="uniform", min_similarity=delta)
+        lists = find_neighbors(points, points, settings, exclude=torch.arange(2))
+        assert lists.similarities.tolist() == [[0.6], [0.6]]
+        torch.testing.assert_close(shift(points, points, lists, settings), expected)
+
+
 def test_the_gaussian_kernel_is_a_weighted_mean(points: Tensor, own: Tensor) -> None:
     settings = ShiftSettings(kernel="gaussian", bandwidth=0.5)
     moved = shift(points, points, find_neighbors(points, points, settings, exclude=own), settings)

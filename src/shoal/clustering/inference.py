@@ -46,7 +46,7 @@ class InferenceSettings:
     max_shifts: int = 20
     """T_max: the most shifts tried."""
     unlabeled_shifts: int = 1
-    """Shifts made when no image is labeled, since nothing then says when to stop; training makes one."""
+    """Shifts made when no image is labeled, at most `max_shifts`: nothing says when to stop; training makes one."""
     rule: str = "balance"
     """How the number of clusters is estimated where it is not given; "paper" with no shifts is section 4.3."""
     estimate_shifts: int = 1
@@ -102,7 +102,7 @@ def infer(
         check_n_clusters(n_clusters, known, len(points))
     iterates = _iterates(points, settings, attention, generator)
     if (known == UNLABELED).all():
-        return _without_labels(iterates, n_clusters, settings.unlabeled_shifts)
+        return _without_labels(iterates, n_clusters, min(settings.unlabeled_shifts, settings.max_shifts))
     return _run(((own, own) for own in iterates), known, n_clusters, settings)
 
 
@@ -125,6 +125,11 @@ def infer_inductive(
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
     judged = unit_points(validation, device=device, name="validation")
+    if judged.shape[1] != points.shape[1]:
+        raise DataError(
+            f"validation: found {judged.shape[1]} columns beside {points.shape[1]} of the unseen images, "
+            "expected as many; embed both with the same encoder"
+        )
     known = as_labels(validation_labels, len(judged), name="validation_labels")
     if (known == UNLABELED).all():
         raise DataError("validation_labels: all are -1, so nothing says when to stop; label validation images")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import Bools, Ints
+from shoal.arrays import Bools, Ints, name_rows
 from shoal.errors import DataError, UsageError
 
 
@@ -84,11 +84,12 @@ def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
     """Match clusters to classes so that the most images agree (Hungarian; rectangular if their numbers differ).
 
-    Among equally good matchings the choice does not depend on the order of images or on the names of clusters.
+    Among equally good matchings the choice does not depend on the order of images. Nor does it on the names of
+    clusters, except for those that hold the very same counts: of these the lowest name is matched first.
     """
     true, pred = _pair(y_true, y_pred)
     counts, clusters, classes = contingency(true, pred)
-    order = np.lexsort(counts.T[::-1])  # clusters by what they hold, so that their names cannot break a tie
+    order = np.lexsort(counts.T[::-1])  # clusters by what they hold, those that hold the same by name
     rows, columns = linear_sum_assignment(counts[order], maximize=True)
     rows = order[rows]
     agreed = counts[rows, columns]
@@ -149,7 +150,18 @@ def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], ND
     true, pred = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != pred.shape:
         raise DataError(f"y_true, y_pred: found shapes {true.shape} and {pred.shape}, expected two of (N,)")
+    for name, labels in (("y_true", true), ("y_pred", pred)):
+        missing = _is_missing(labels)
+        if missing.any():
+            raise DataError(f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label")
     return true, pred
+
+
+def _is_missing(labels: NDArray[np.generic]) -> Bools:
+    """(N,) where a label is NaN or None."""
+    if labels.dtype == object:
+        return np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
+    return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
 
 
 def _as_mask(is_known: ArrayLike, n_rows: int) -> Bools:
