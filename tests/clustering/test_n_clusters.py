@@ -118,12 +118,12 @@ def test_six_points_with_two_known_classes() -> None:
 
 
 def test_precision_charges_for_images_that_a_class_swallows() -> None:
-    """Five points each near 0, 10 and 30, the first and the last five labeled: K = 2 and K = 3 are equally accurate.
+    """Six points each near 0, 10 and 30, the first and the last six labeled: K = 2 and K = 3 are equally accurate.
 
-    At K = 2 the first class shares its cluster with five others: √(1 · 1/2); at K = 3 it has its own, √(1 · 1).
+    At K = 2 the first class shares its cluster with six others: √(1 · 1/2); at K = 3 it has its own, √(1 · 1).
     """
-    line = np.concatenate([start + 0.1 * np.arange(5) for start in (0, 10, 30)])[:, None]
-    labels = np.repeat([0, -1, 1], 5)
+    line = np.concatenate([start + 0.1 * np.arange(6) for start in (0, 10, 30)])[:, None]
+    labels = np.repeat([0, -1, 1], 6)
     found = estimate_n_clusters(grow(line), labels, rule="precision")
     assert (found.n_clusters, found.rule) == (3, "precision")
     assert found.curve.fit[:2].tolist() == pytest.approx([(np.sqrt(0.5) + 1) / 2, 1.0])
@@ -174,9 +174,10 @@ def test_the_gap_rule_looks_no_further_than_ten_times_the_classes_and_half_of_th
 @pytest.mark.parametrize(
     ("asked", "class_sizes", "decided"),
     [
-        ("balance", (5, 5), "balance"),
-        ("precision", (5, 5), "precision"),
-        ("balance", (5, 5, 1, 1), "balance"),  # half of the classes are judged
+        ("balance", (6, 6), "balance"),
+        ("precision", (6, 6), "precision"),
+        ("balance", (5, 5), "plateau"),
+        ("balance", (6, 6, 1, 1), "balance"),  # half of the classes have enough
         ("balance", (50, 4), "plateau"),  # half, but only one
         ("precision", (9, 9, 4, 4, 4), "plateau"),
         ("balance", (3, 3, 3), "plateau"),
@@ -193,7 +194,7 @@ def test_a_more_modest_rule_decides_where_labels_are_too_few(
     assert choose(found, asked) == (RULES[decided](found), decided)
 
 
-@pytest.mark.parametrize("n_labels", [1, 2, 3, 4, 5, 10])
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 4, 5, 6, 10])
 def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     """Ten clear classes of a hundred, five of them known by so many labels: precision would take a cluster per image,
     and the paper's rule would find no novel class at all."""
@@ -202,7 +203,7 @@ def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     tree = grow(rng.normal(size=(10, 16))[y] + 0.3 * rng.normal(size=(1000, 16)))
     found = estimate_n_clusters(tree, label_some(y, [n_labels] * 5))
     assert 7 <= found.n_clusters <= 14
-    assert found.rule == {1: "gap", 2: "gap", 3: "plateau", 4: "plateau"}.get(n_labels, "balance")
+    assert found.rule == "gap" if n_labels < 3 else "plateau" if n_labels < 6 else "balance"
 
 
 def test_the_occupancy_rule_charges_for_clusters_beyond_the_classes() -> None:
