@@ -97,7 +97,7 @@ def assert_same(found: Inference, expected: Inference) -> None:
 
 
 def test_labels_that_are_given_do_matter() -> None:
-    """Hidden ones have no argument here; that they reach nothing is shown where they are read, in `shoal evaluate`."""
+    """Hidden ones have no argument here; that they reach nothing is proved where they are read, through `evaluate`."""
     rows, labels, _ = draw(0)
     is_labeled = labels >= 0
     shuffled = labels.copy()
