@@ -7,6 +7,7 @@ import pytest
 
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.narrator import Narrator
 from shoal.errors import DataError
 from shoal.runs import Run
 
@@ -68,3 +69,15 @@ def test_labels_of_another_length_are_refused(given: LabeledEmbeddings, tmp_path
     with pytest.raises(DataError, match=r"labels: found shape \(59,\)"):
         cluster_embeddings(wrong, tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("n_each", "rule"), [(1, "gap"), (12, None)])
+def test_it_is_said_when_labels_are_too_few_for_the_rule(n_each: int, rule: str | None, tmp_path: Path) -> None:
+    truth = np.arange(125) % 5
+    x = np.eye(5)[truth] + 0.25 * np.random.default_rng(0).normal(size=(125, 5))
+    labels = np.where((truth < 3) & (np.arange(125) < 5 * n_each), truth, -1)
+    given = LabeledEmbeddings(names=[f"{i:03d}" for i in range(125)], x=x, labels=labels, classes=("a", "b", "c"))
+    said: list[str] = []
+    run = cluster_embeddings(given, tmp_path / "run", device="cpu", narrator=Narrator(say=said.append))
+    assert run.json("estimate")["rule"] == (rule or "balance")
+    assert [f"by '{rule}'" in line for line in said if "too few" in line] == ([True] if rule else [])

@@ -58,6 +58,11 @@ def cluster_embeddings(
     )
     with narrator.bar("shifting and growing trees"):
         found = infer(points, labels, settings.n_clusters, settings.inference, device=place)
+    if found.estimate is not None and found.estimate.rule != settings.inference.rule:
+        narrator.say(
+            f"labels are too few for the rule '{settings.inference.rule}': the number of categories is estimated by "
+            f"'{found.estimate.rule}'; give --n-clusters if you know it, or label more"
+        )
     discovery, shift = _as_discovery(points, found), settings.inference.shift
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
     write_found(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
