@@ -361,18 +361,19 @@ from shoal.distributed import processes, is_main
 from shoal.training.loop import train
 torch.set_num_threads(1)
 with processes(torch.device("cpu")):
-    networks = make_networks("bottleneck", ShiftSettings(n_neighbors=3, aggregation="attention"))
+    networks = make_networks("bottleneck", {shift})
     trained = train(make_data(), *networks, make_settings(batch_size=7), folder=Path({out!r}))
     if is_main():
         torch.save([value.detach() for n in networks for value in n.parameters()], {out!r} + "/weights.pt")
 """
 
 
-def test_two_processes_train_as_one_does(toy, tmp_path):
-    """A batch of 7 does not split evenly, the bank is sharded, and attention learns: all of it as in one process."""
-    code = TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path))
-    running = start_processes(code)
-    networks = toy.networks("bottleneck", ShiftSettings(n_neighbors=3, aggregation="attention"))
+@pytest.mark.parametrize("variant", [{"aggregation": "attention"}, {"retrieval": "random"}], ids=str)
+def test_two_processes_train_as_one_does(toy, tmp_path, variant):
+    """A batch of 7 does not split evenly, the bank is sharded, attention learns, neighbors are drawn: all as in one."""
+    shift = ShiftSettings(n_neighbors=3, **variant)
+    running = start_processes(TWO.format(tests=str(Path(__file__).parent), out=str(tmp_path), shift=shift))
+    networks = toy.networks("bottleneck", shift)
     alone = train(toy.data(), *networks, toy.settings(batch_size=7))
     finish_processes(running)
     together = [json.loads(row) for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]

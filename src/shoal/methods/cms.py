@@ -15,6 +15,7 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
+from shoal.clustering.neighbors import Neighbors
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings, compact
@@ -22,6 +23,7 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.method import Discovery, Options, Representation, Task, learn, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
+from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
 from shoal.training.trainer import TrainSettings
@@ -65,9 +67,12 @@ class MeanShiftObjective(Objective):
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""
         assert batch.bank is not None
-        neighbors = batch.bank.neighbors(batch.embeddings, batch.images, self.shift, batch.generator)
         own = batch.bank.shift(
-            batch.embeddings, neighbors, self.shift, attention=self.attention, detach_norm=self.loss.detach_norm
+            batch.embeddings,
+            self._neighbors(batch, batch.bank),
+            self.shift,
+            attention=self.attention,
+            detach_norm=self.loss.detach_norm,
         )
         shifted = batch.gather(own)  # (2B, D)
         is_reference = self.loss.denominator == "reference"
@@ -77,6 +82,15 @@ class MeanShiftObjective(Objective):
         weight = self.loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
+
+    def _neighbors(self, batch: Batch, bank: Bank) -> Neighbors:
+        """The neighbors of this process's views."""
+        if self.shift.retrieval != "random":
+            return bank.neighbors(batch.embeddings, batch.images, self.shift)
+        # Every process draws for all views and keeps its own: generators are alike, so each would else draw the same.
+        everyone, images = batch.gather(batch.embeddings.detach()), batch.gather(batch.images)  # (2B, D), (2B,)
+        drawn = bank.neighbors(everyone, images, self.shift, batch.generator)
+        return Neighbors(batch.own(drawn.indices), batch.own(drawn.similarities))
 
     def identity(self) -> dict[str, Any]:
         """The settings of loss and shift."""

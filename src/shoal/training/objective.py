@@ -29,7 +29,7 @@ class Batch:
     """The bank of this epoch, where the objective uses one."""
     epoch: int
     generator: torch.Generator
-    """For an objective that draws."""
+    """For an objective that draws: in the same state in every process, so draw for the whole batch, then take `own`."""
 
     def gather(self, own: Tensor) -> Tensor:
         """Put rows (2b, X) of this process between those of the others, (2B, X); only its own carry gradients.
@@ -37,6 +37,11 @@ class Batch:
         When every process backs the same loss over all rows through its own, their gradients add up to the whole.
         """
         return torch.cat([_gather_half(half, len(self.labels) // 2) for half in own.chunk(2)])
+
+    def own(self, everyone: Tensor) -> Tensor:
+        """Take the rows (2b, X) of this process out of those of the whole batch, (2B, X)."""
+        mine = shard(len(self.labels) // 2)
+        return torch.cat([half[mine] for half in everyone.chunk(2)])
 
 
 class Objective(nn.Module):
