@@ -20,9 +20,9 @@ def test_the_first_step_with_a_loss_that_is_no_number_is_named(bad):
     totals = Totals(CPU)
     for step, loss in enumerate([1.0, bad, 2.0, bad]):
         totals.add(step, {"loss": torch.tensor(loss)})
-    with pytest.raises(
-        ShoalError, match=r"epoch 7, step 2: the loss or its gradient is not a finite number \(lr 0\.05\); lower lr"
-    ):
+    where = r"epoch 7, step 2: the loss or its gradient is not a finite number \(lr 0\.05\); "
+    advice = "lower lr or raise the temperature and start over with --force, .*: --resume would take the same settings"
+    with pytest.raises(ShoalError, match=where + advice):
         totals.check_finite(epoch=7, lr=0.05)
 
 
