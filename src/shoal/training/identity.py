@@ -1,8 +1,10 @@
 """Fingerprints of what a run was made from: equal ones, or it is not the same run and is not resumed."""
 
 import hashlib
+import math
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from shoal.encoders.vision import Encoder
@@ -10,8 +12,8 @@ from shoal.encoders.vision import Encoder
 N_NUMBERS = 64
 """How many numbers of each weight are looked at, evenly spaced."""
 
-N_IMAGES = 256
-"""How many images are looked at, evenly spaced."""
+BLOCK_NUMBERS = 1 << 24
+"""How many numbers of an array are held at once."""
 
 
 def identify_encoder(encoder: Encoder) -> dict[str, Any]:
@@ -34,7 +36,11 @@ def digest_weights(module: nn.Module) -> str:
 
 
 def digest_rows(array: Any) -> str:
-    """A short fingerprint of an array: of all labels, but only of some images."""
-    rows = array[:: max(1, len(array) // N_IMAGES)] if len(array.shape) > 1 else array
-    content = (rows.cpu().numpy() if isinstance(rows, Tensor) else rows).tobytes()
-    return hashlib.sha256(f"{tuple(array.shape)}".encode() + content).hexdigest()[:16]
+    """A short fingerprint of the shape and of every row of an array, a memory map or a tensor, read block by block."""
+    digest = hashlib.blake2b(f"{tuple(array.shape)}".encode(), digest_size=8)
+    step = max(1, BLOCK_NUMBERS // max(1, math.prod(array.shape[1:])))
+    for start in range(0, len(array), step):
+        rows = array[start : start + step]
+        block = rows.cpu().numpy() if isinstance(rows, Tensor) else rows
+        digest.update(np.ascontiguousarray(block).reshape(-1).data)
+    return digest.hexdigest()
