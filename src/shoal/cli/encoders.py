@@ -14,6 +14,7 @@ def list_encoders(json: Json = False) -> None:
     Any other vision model of the Hugging Face hub goes by its id, and one on disk by its folder.
     """
     from shoal.encoders.catalog import DEFAULT_ENCODER, ENCODERS, is_available
+    from shoal.encoders.weights import weights_folder
 
     rows = [
         {
@@ -22,19 +23,25 @@ def list_encoders(json: Json = False) -> None:
             "is_here": is_available(name),
             "size_mb": info.size_mb,
             "input_size": info.input_format.size,
-            "weights_from": f"{info.origin} {info.location}",
+            "weights_from": info.source,
             "pretrained_on": info.pretrained_on,
         }
         for name, info in ENCODERS.items()
     ]
-    lines = [f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<42} pretrained on"]
+    width = max(len(info.source) for info in ENCODERS.values())
+    lines = [f"{'name':<20} {'here':<5} {'size':>7}  {'input':>6}  {'weights from':<{width}} pretrained on"]
     lines += [
         f"{row['name']:<20} {'yes' if row['is_here'] else 'no':<5} {row['size_mb']:>4} MB  {row['input_size']:>3} px  "
-        f"{row['weights_from']:<42} {row['pretrained_on']}"
+        f"{row['weights_from']:<{width}} {row['pretrained_on']}"
         for row in rows
     ]
+    lines += [
+        "",
+        f"A .pth file, or a folder saved by transformers under the encoder's name, goes into {weights_folder()}",
+    ]
+    lines.append(f"The default is {DEFAULT_ENCODER}. Next: shoal discover photos/ --encoder NAME")
     result(
-        "\n".join([*lines, "", f"The default is {DEFAULT_ENCODER}. Next: shoal discover photos/ --encoder NAME"]),
+        "\n".join(lines),
         {"encoders": rows},
         as_json=json,
     )
