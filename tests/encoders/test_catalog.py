@@ -3,6 +3,7 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from shoal.encoders.hub import build_dino
 from shoal.encoders.splitting import split_model
 from shoal.encoders.weights import rename_dino
 from shoal.errors import MissingError, UnknownName, UsageError
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "encoders.md"
 
 
 @pytest.fixture(autouse=True)
@@ -339,6 +342,22 @@ def test_offline_mode_asks_no_hub(monkeypatch):
     with pytest.raises(MissingError, match="and HF_HUB_OFFLINE is set; run `hf download someone/some-model"):
         load_encoder("someone/some-model")
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("name", "n_tail_blocks", "shape"),
+    [
+        ("efficientnet-lite2", None, (208, 7, 7)),
+        ("efficientnet-lite2", 6, (120, 14, 14)),
+        ("efficientnet-lite0", None, (112, 14, 14)),
+    ],
+)
+def test_a_tail_of_five_blocks_begins_where_the_documentation_says(name, n_tail_blocks, shape):
+    """docs/encoders.md gives the tokens that a run keeps of an image."""
+    encoder = load_encoder(name, n_tail_blocks=n_tail_blocks)
+    assert encoder.trunk(torch.zeros(1, 3, 224, 224)).shape[1:] == shape
+    channels, height, width = shape
+    assert f"{height} x {width} x {channels}" in " ".join(DOCUMENTATION.read_text(encoding="utf-8").split())
 
 
 def test_the_input_size_and_the_tail_are_settings():
