@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.discovery.embed import check_target, embed_collection, write_embeddings
-from shoal.errors import MissingError, UsageError
+from shoal.errors import DataError, MissingError, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -40,6 +41,17 @@ def test_rows_are_unit_and_unreadable_images_are_listed(found) -> None:
     assert found.x.shape == (60, 16)
     np.testing.assert_allclose(np.linalg.norm(found.x, axis=1), 1, rtol=1e-5)
     assert [skip.name for skip in found.skipped] == ["broken.png"]
+
+
+def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_path: Path) -> None:
+    """At 32 px a grey picture leaves every feature of the default encoder at zero; at 64 px it does not."""
+    for i in range(4):
+        Image.new("RGB", (40, 40), (128, 128, 128)).save(tmp_path / f"grey{i}.png")
+    collection = read_collection(tmp_path)
+    said = r"grey0.png, grey1.png, grey2.png, …: .* only zeros at 32 px \(4 of 4 images\), .*; raise --input-size"
+    with pytest.raises(DataError, match=said):
+        embed_collection(collection, input_size=32, pixel_size=40, device="cpu")
+    assert embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
 
 
 def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -236,6 +236,17 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
     assert "2 unreadable" in heard[0]
 
 
+def test_images_without_features_are_named_and_leave_no_run_behind(photos, settings, tmp_path, monkeypatch) -> None:
+    rows = torch.tensor([7, 31])
+    monkeypatch.setattr(module, "embed", lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0))
+    first, second = (sorted(photos.truth)[row] for row in rows.tolist())
+    with pytest.raises(
+        DataError, match=rf"^{first}, {second}: .* only zeros .*\(2 of 60 images\).* raise --input-size"
+    ):
+        run_on(photos, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("is_enough", [False, True])
 def test_k_is_that_of_the_first_answer_unless_validation_has_labels_enough(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_enough: bool

@@ -18,7 +18,7 @@ from shoal.device import choose_device
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.narrator import Narrator
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import embed
+from shoal.encoders.embed import check_directions, embed
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, make_folder
 
@@ -59,8 +59,9 @@ def embed_collection(
     if collection.root is not None:
         bound_cache(collection.root, pixel_size)
     with narrator.bar("embedding images") as progress:
-        x = embed(pixels, network, progress=progress).cpu().numpy()
-    return Embedded(collection=collection.subset(pixels.index), x=x, skipped=pixels.skipped)
+        x = embed(pixels, network, progress=progress)
+    check_directions(x, pixels.names, network.input_format.size)
+    return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=pixels.skipped)
 
 
 def check_target(file: Path, *, force: bool) -> None:

@@ -31,7 +31,7 @@ from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import Withheld, check_collection, describe_withheld, doubt_estimate, withhold
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import embed
+from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, ShoalError
 from shoal.methods.catalog import DEFAULT_METHOD, get_method
@@ -111,11 +111,11 @@ def _discover(
     run.log(collection.describe())
     try:
         images = _decode(collection, run, settings, narrator)
+        frozen = _embed_frozen(images, run, encoder, narrator)
     except DataError:
         if not run.has("frozen.npy"):
             run.abandon()
         raise
-    frozen = _embed_frozen(images, run, encoder, narrator)
     answer = make_answer(FROZEN, _cluster(frozen, images, settings), images.collection, settings)
     other: Answer | None = None
     if settings.is_trained:
@@ -156,6 +156,7 @@ def _embed_frozen(images: _Readable, run: Run, encoder: Encoder, narrator: Narra
     else:
         with narrator.bar("embedding images") as progress:
             frozen = embed(images.pixels, encoder, progress=progress)
+        check_directions(frozen, images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", frozen.cpu().numpy())
     return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
 

@@ -3,7 +3,7 @@
 N images of S x S pixels, I the encoder's input size, D the dimension of an embedding.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -19,6 +19,9 @@ from shoal.errors import DataError, ShoalError, UsageError
 
 CROP_RATIO = 0.875
 """The share of an image's side that is kept: 224 of 256 pixels."""
+
+MAX_NAMED = 3
+"""Most images that an error names."""
 
 Progress = Callable[[int, int], None]
 """Called with how many images are done and how many there are."""
@@ -69,6 +72,17 @@ def embed(
         if progress is not None:
             progress(stop - rows.start, rows.stop - rows.start)
     return gather_rows(torch.cat(parts))
+
+
+def check_directions(embeddings: Tensor, names: Sequence[str], input_size: int) -> None:
+    """Refuse embeddings that are zero, because they have no direction, by the names of their images."""
+    rows = (embeddings == 0).all(dim=1).nonzero()[:, 0].tolist()
+    if rows:
+        listed = ", ".join(names[row] for row in rows[:MAX_NAMED]) + (", …" if len(rows) > MAX_NAMED else "")
+        raise DataError(
+            f"{listed}: the encoder's features are only zeros at {input_size} px ({len(rows):,} of {len(names):,} "
+            "images), so no direction; raise --input-size, or leave those images out"
+        )
 
 
 def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
