@@ -53,3 +53,25 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> Non
     run = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert run.exit_code == 2
     assert "holds files but no run" in run.stderr
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_that_is_not_a_demo_is_refused_and_a_demo_of_another_seed_is_overwritten(
+    photos, tmp_path: Path, is_finished: bool
+) -> None:
+    out = str(tmp_path / "run")
+    given = ["discover", photos.folder, "--labels", photos.labels, "--config", photos.config, "--no-train"]
+    assert CliRunner().invoke(app, [*map(str, given), "--out", out, "--device", "cpu"]).exit_code == 0
+    about = tmp_path / "run" / "provenance.json"
+    if not is_finished:
+        about.write_text(json.dumps(json.loads(about.read_text()) | {"finished": None}))
+    before = {file: file.read_bytes() for file in (tmp_path / "run").iterdir()}
+    run = CliRunner().invoke(app, ["demo", "--out", out, "--device", "cpu"])
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "run: holds a run that is not a demo; choose another --out, or delete that folder" in run.stderr
+    assert {file: file.read_bytes() for file in (tmp_path / "run").iterdir()} == before
+    for seed in ("0", "1"):
+        command = ["demo", "--out", str(tmp_path / "demo"), "--seed", seed, "--no-train", "--device", "cpu"]
+        assert CliRunner().invoke(app, command).exit_code == 0
+    assert json.loads((tmp_path / "demo" / "provenance.json").read_text())["seed"] == 1

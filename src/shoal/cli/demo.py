@@ -34,9 +34,7 @@ def demo(
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
-    found = run_demo(
-        out, demo_settings(seed, train=train), device=device, force=True, command=command, narrator=narrator()
-    )
+    found = run_demo(out, demo_settings(seed, train=train), device=device, command=command, narrator=narrator())
     facts, path = collect_facts(found.run), found.run.path
     facts |= {**score_to_dict(found.score), "n_images": facts["n_images"], "later": asdict(found.later)}
     lines = (facts["answer"], found.score.in_words(), found.later.in_words(), path, path / "report.html")

@@ -11,11 +11,14 @@ from shoal.data.collection import Collection
 from shoal.data.demo import digits
 from shoal.discovery.assign import Assigner
 from shoal.discovery.face import DiscoveredRun
+from shoal.discovery.folder import fingerprint
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.scoring import LaterScore, Score, score_later, score_run
 from shoal.discovery.settings import DiscoverySettings
+from shoal.errors import UsageError
 from shoal.methods.catalog import load_recipe
+from shoal.runs import Run
 
 RECIPE = "digits"
 
@@ -46,20 +49,21 @@ def run_demo(
     settings: DiscoverySettings | None = None,
     *,
     device: str | torch.device | None = None,
-    force: bool = False,
     command: str = "",
     narrator: Narrator | None = None,
 ) -> Demo:
     """Discover the digits 5 to 9 with half of 0 to 4 labeled, assign the last ones, compare with the truth, report.
 
-    The truth is handed to the scoring alone, after the run is finished.
+    An earlier demo in the folder is overwritten, any other run is refused. The truth is handed to the scoring alone,
+    after the run is finished.
     """
     settings, narrator = settings or demo_settings(), narrator or Narrator()
+    _refuse_other_run(Run(Path(out)))
     collection, truth = digits(settings.seed)
     names = dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True))
     collection, later = _split(collection)
     narrator.say(collection.describe())
-    made = discover_images(collection, out, settings, device=device, force=force, command=command, narrator=narrator)
+    made = discover_images(collection, out, settings, device=device, force=True, command=command, narrator=narrator)
     run = DiscoveredRun(made.path)  # its report comes last, with the score in it
     with narrator.bar(f"assigning {len(later)} digits that came later"):
         rows, _unreadable = Assigner(run, device=device).assign_images(later)
@@ -67,6 +71,17 @@ def run_demo(
     with narrator.bar("writing the report"):
         run.report()
     return Demo(run=run, score=score, later=of_later)
+
+
+def _refuse_other_run(run: Run) -> None:
+    """Refuse a folder whose run was not made of the digits; every demo is, whatever its seed."""
+    if not run.has("provenance.json"):
+        return
+    about = run.provenance
+    seed, images = about.get("seed"), about.get("fingerprint")
+    is_demo = images is not None and seed is not None and images == fingerprint(_split(digits(seed)[0])[0])
+    if not is_demo:
+        raise UsageError(f"{run.path}: holds a run that is not a demo; choose another --out, or delete that folder")
 
 
 def _split(collection: Collection) -> tuple[Collection, Collection]:
