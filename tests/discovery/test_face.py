@@ -1,5 +1,7 @@
 """`shoal.discover`: three lines of Python."""
 
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,10 @@ import pytest
 from PIL import Image
 
 import shoal
+from shoal.cli.discover import discover as command
 from shoal.discovery.face import default_folder
-from shoal.errors import UsageError
+from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.errors import DataError, UsageError
 from shoal.report.figures.curves import training_curves
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,3 +74,19 @@ def test_a_run_without_any_label_has_a_report_too(photos, tmp_path: Path) -> Non
     page = (run.path / "report.html").read_text(encoding="utf-8")
     assert "no image was labeled to measure it with" in page
     assert "Before training" not in page
+
+
+def test_columns_with_other_names_are_named(photos, tmp_path: Path) -> None:
+    photos.labels.write_text(photos.labels.read_text().replace("path,label", "where,bird", 1))
+    how = {"config": photos.config, "train": False, "out": tmp_path / "run", "device": "cpu"}
+    with pytest.raises(DataError, match="path_column"):
+        shoal.discover(photos.folder, photos.labels, **how)
+    run = shoal.discover(photos.folder, photos.labels, path_column="where", label_column="bird", **how)
+    assert sum(bool(row.label_given) for row in run.assignments) == 18
+
+
+def test_the_command_and_python_take_the_same() -> None:
+    """But for what only a shell has, and the listener that only Python has; `settings` stands for more names."""
+    ours, theirs, settings = (set(signature(one).parameters) for one in (shoal.discover, command, choose_settings))
+    assert theirs - {"dry_run", "json"} <= ours | settings | {one.name for one in fields(DiscoverySettings)}
+    assert ours - {"narrator", "settings"} <= theirs

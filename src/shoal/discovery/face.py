@@ -45,6 +45,8 @@ def discover(
     *,
     labeled: str | os.PathLike[str] | None = None,
     unlabeled: str | os.PathLike[str] | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
     out: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
@@ -60,6 +62,8 @@ def discover(
         labels: a table, data frame or mapping of paths to labels, or one label per image; -1, None or NaN: unlabeled.
         labeled: with `unlabeled`, instead of `images`: a folder with a folder per category.
         unlabeled: a folder of images without labels.
+        path_column: the column of the table that holds the paths, where it has an uncommon name.
+        label_column: the column of the table that holds the labels, likewise.
         out: the run folder to write; runs/<name of the images> if not given.
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
         resume: go on with an interrupted run; a finished one is returned as it is.
@@ -74,7 +78,8 @@ def discover(
         >>> run.n_clusters, run.categories[0], run.report("report.html")  # doctest: +SKIP
     """
     chosen = choose_settings(**settings)
-    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled)
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
+    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
     how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     return discover_and_report(collection, place, chosen, narrator=narrator, **how)
