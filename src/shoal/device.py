@@ -33,10 +33,15 @@ def autocast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-def seed_everything(seed: int) -> None:
-    """Seed python, numpy and torch (all devices); functions that draw still take their own generator."""
+def check_seed(seed: int) -> None:
+    """Refuse a seed that `seed_everything` would not take."""
     if not 0 <= seed < 1 << 32:
         raise UsageError(f"seed: found {seed}, expected a whole number from 0 to {(1 << 32) - 1}")
+
+
+def seed_everything(seed: int) -> None:
+    """Seed python, numpy and torch (all devices); functions that draw still take their own generator."""
+    check_seed(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
     torch.manual_seed(seed)
