@@ -91,6 +91,8 @@ def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: 
         (["--encoder", "dino-vitb16"], 4, "weights (343 MB) are not here"),
         (["--input-size", 4], 2, "input size: found 4, expected at least 8"),
         (["--device", "tpu"], 2, "found 'tpu', expected cpu"),
+        (["--seed", 99999999999999999999], 2, "seed: found 99999999999999999999, expected a whole number from 0"),
+        (["--seed", -1, "--method", "agglomerative"], 2, "seed: found -1, expected a whole number from 0"),
         (["--out", "photos"], 2, "photos: holds files but no run"),
         (["--out", "labels.csv"], 2, "labels.csv: is a file, expected a folder"),
         (["--out", "labels.csv/run"], 2, "labels.csv: is a file, expected a folder"),

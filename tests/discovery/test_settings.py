@@ -96,6 +96,8 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
         ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
         ({"method": "agglomerative", "epochs": 3}, "agglomerative trains nothing"),
+        ({"seed": 1 << 32}, "seed: found 4294967296, expected a whole number from 0 to 4294967295"),
+        ({"seed": -1, "method": "agglomerative"}, "seed: found -1, expected a whole number from 0"),
         ({"answer": "frozen"}, "answer: found 'frozen', expected better or trained; --no-train"),
     ],
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.device import check_seed
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe
@@ -57,6 +58,7 @@ class DiscoverySettings:
                 f"stability: found {self.stability} with n_clusters {self.n_clusters}, but a number that is given is "
                 "not estimated; leave one of them out"
             )
+        check_seed(self.seed)
         get_method(self.method)
         unused = [name for name in METHODS if name != self.method and getattr(self, name) is not None]
         if unused:
