@@ -73,6 +73,14 @@ def test_the_trained_answer_is_had_by_hiding_nothing_from_training() -> None:
     assert choose_settings(answer="better") == choose_settings()
 
 
+def test_the_better_answer_hides_some_where_a_protocol_or_a_config_hides_none(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    assert choose_settings(answer="better", protocol="paper").hidden_share == DiscoverySettings().hidden_share > 0
+    for share, expected in ((0.0, DiscoverySettings().hidden_share), (0.5, 0.5)):
+        file.write_text(dump_settings(choose_settings(hidden_share=share)))
+        assert choose_settings(config=file, answer="better").hidden_share == expected
+
+
 def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
     found = choose_settings(protocol="reference").of_method
     assert (found.loss.denominator, found.loss.detach_norm) == ("reference", True)

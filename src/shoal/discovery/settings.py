@@ -119,12 +119,8 @@ def choose_settings(
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
         base = replace(base, hidden_share=base.hidden_share if protocol == "shoal" else 0.0)
-    if answer == "trained":
-        base = replace(base, hidden_share=0.0)
-    elif answer not in (None, "better"):
-        raise UsageError(
-            f"answer: found {answer!r}, expected better or trained; --no-train is the one without training"
-        )
+    if answer is not None:
+        base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
     blocks: dict[str, Any] = dict.fromkeys(METHODS) | {chosen: settings}
     names = {one.name for one in fields(DiscoverySettings)} - set(METHODS)
     for name in given:
@@ -137,6 +133,15 @@ def choose_settings(
         name, value = next((name, value) for name, value in unused.items() if value is not None)
         raise UsageError(f"{name}: found {value!r}, but nothing is to be trained; leave out that or --no-train")
     return result
+
+
+def _share_to_hide(answer: str, share: float) -> float:
+    """The share of categories to hide for an answer: none, or what was chosen, the default where that was none."""
+    if answer not in ("better", "trained"):
+        raise UsageError(
+            f"answer: found {answer!r}, expected better or trained; --no-train is the one without training"
+        )
+    return 0.0 if answer == "trained" else share or DiscoverySettings().hidden_share
 
 
 def _change(settings: Any, method: str, *, encoder: str | None, epochs: int | None, input_size: int | None) -> Any:
