@@ -31,7 +31,9 @@ def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
         assert (collection.labels[training] == label).any()
     told = describe_withheld(collection, first)
     assert told[0] == "9 images set aside for validation, 3 labels kept from training"
-    assert told[1].startswith("note: with fewer than 5 known categories none can be hidden from training")
+    assert told[1].startswith(
+        "note: with fewer than 5 known categories of two labeled images or more none can be hidden from training, "
+    )
     papers = choose_settings(protocol="paper")
     assert describe_withheld(collection, withhold(collection, papers)) == told[:1]
 

@@ -42,7 +42,7 @@ class Withheld:
     too_small: tuple[int, ...] = ()
     """Categories with a single labeled image, which validation cannot see."""
     are_too_few: bool = False
-    """Whether some were to be hidden, but there are too few known categories."""
+    """Whether some were to be hidden, but too few known categories have two labeled images."""
 
 
 def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
@@ -120,8 +120,9 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
         )
     if withheld.are_too_few:
         lines.append(
-            f"note: with fewer than {MIN_CATEGORIES} known categories none can be hidden from training, so nothing "
-            "tells whether it helps with novel ones; compare with the first answer, which is kept"
+            f"note: with fewer than {MIN_CATEGORIES} known categories of two labeled images or more none can be hidden "
+            "from training, so nothing tells whether it helps with novel ones; compare with the first answer, which is "
+            "kept"
         )
     if withheld.too_small:
         n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)
