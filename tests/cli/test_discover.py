@@ -305,19 +305,23 @@ def test_a_hub_encoder_without_a_network_says_where_to_get_it(given, tmp_path: P
 
 
 def test_hidden_labels_change_nothing_that_is_predicted(photos, given, tmp_path: Path) -> None:
-    """The truth enters with `evaluate` alone: scrambled, it changes the score and not a byte of the run."""
-    assert discover(*given).exit_code == 0
+    """The truth lies in the very table that `discover` reads, as a column it was not told of, and enters with
+    `evaluate` alone: scrambled, it changes the score and not a byte of a second run."""
+    labels = dict(line.split(",") for line in photos.labels.read_text().splitlines()[1:])
+    colours = list(photos.truth.values())
     parts = ("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy")
-    before = [(tmp_path / "run" / part).read_bytes() for part in parts]
-    rng, scores = np.random.default_rng(0), []
-    for truth in (photos.truth, dict(zip(photos.truth, rng.permutation(list(photos.truth.values())), strict=True))):
-        table = tmp_path / "truth.csv"
-        table.write_text("path,label\n" + "".join(f"{name},{colour}\n" for name, colour in truth.items()))
-        run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), "--truth", str(table), "--json"])
+    found, scores = [], []
+    for truth in (colours, np.random.default_rng(0).permutation(colours).tolist()):
+        rows = [f"{name},{labels.get(name, '')},{colour}" for name, colour in zip(photos.truth, truth, strict=True)]
+        photos.labels.write_text("\n".join(["path,label,colour", *rows]))
+        assert discover(*given, "--force").exit_code == 0
+        found.append([(tmp_path / "run" / part).read_bytes() for part in parts])
+        hidden = ["--truth", str(photos.labels), "--label-column", "colour", "--json"]
+        run = CliRunner().invoke(app, ["evaluate", str(tmp_path / "run"), *hidden])
         assert run.exit_code == 0, run.stderr
         scores.append(json.loads(run.stdout)["all"])
     assert scores[0] > scores[1]
-    assert [(tmp_path / "run" / part).read_bytes() for part in parts] == before
+    assert found[0] == found[1]
 
 
 @pytest.mark.slow
