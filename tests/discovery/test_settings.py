@@ -114,6 +114,26 @@ def test_what_cannot_be_used_is_refused(given: dict[str, object], words: str) ->
         choose_settings(**given)
 
 
+@pytest.mark.parametrize(
+    ("config", "given", "words", "mended"),
+    [
+        ({"train": False}, {"epochs": 3}, "epochs: found 3, .* give --train, which .*yaml turns off", {"train": True}),
+        ({"train": False}, {"answer": "better"}, "answer: found 'better', .* give --train", {"train": True}),
+        ({"stability": 3}, {"n_clusters": 5}, "stability 3 in .*yaml, .* give --stability 0 too", {"stability": 0}),
+        ({"n_clusters": 5}, {"stability": 3}, "n_clusters 5 in .*yaml, .* leave out --stability", {"stability": 0}),
+    ],
+)
+def test_what_a_config_forbids_names_the_config_and_the_way_out_and_no_flag_that_was_not_given(
+    tmp_path: Path, config: dict[str, object], given: dict[str, object], words: str, mended: dict[str, object]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_settings(choose_settings(**config)))
+    with pytest.raises(UsageError, match=words) as refused:
+        choose_settings(config=file, **given)
+    assert "--no-train" not in str(refused.value)
+    choose_settings(config=file, **(given | mended))
+
+
 def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
     with pytest.raises(UsageError, match="gcd: found settings of a method that is not used"):
         DiscoverySettings(gcd=load_recipe(method="gcd"))

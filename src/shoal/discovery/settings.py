@@ -127,12 +127,29 @@ def choose_settings(
         if name not in names:
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     values = {name: value for name, value in given.items() if value is not None}
+    _check_estimate(base, values, config)
     result = replace(base, method=chosen, **blocks, **values)
-    unused = {"epochs": epochs, "answer": answer}
-    if not result.train and any(value is not None for value in unused.values()):
-        name, value = next((name, value) for name, value in unused.items() if value is not None)
-        raise UsageError(f"{name}: found {value!r}, but nothing is to be trained; leave out that or --no-train")
+    unused = [
+        f"{name}: found {value!r}" for name, value in (("epochs", epochs), ("answer", answer)) if value is not None
+    ]
+    if unused and not result.train:
+        how = "leave out that or --no-train" if "train" in values else f"give --train, which {config} turns off"
+        raise UsageError(f"{unused[0]}, but nothing is to be trained; {how}")
     return result
+
+
+def _check_estimate(base: DiscoverySettings, values: dict[str, Any], config: Path | str | None) -> None:
+    """Refuse to estimate a number that is given, where one of the two was said and the other is the config's."""
+    if "stability" not in values and "n_clusters" in values and base.stability:
+        raise UsageError(
+            f"n_clusters: found {values['n_clusters']} with stability {base.stability} in {config}, but a number that "
+            "is given is not estimated; give --stability 0 too"
+        )
+    if "n_clusters" not in values and values.get("stability") and base.n_clusters is not None:
+        raise UsageError(
+            f"stability: found {values['stability']} with n_clusters {base.n_clusters} in {config}, but a number that "
+            "is given is not estimated; leave out --stability, or take n_clusters out of that file"
+        )
 
 
 def _share_to_hide(answer: str, share: float) -> float:
