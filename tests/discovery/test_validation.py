@@ -7,7 +7,7 @@ import pytest
 
 from shoal.data.collection import Collection
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.validation import check_collection, describe_withheld, doubt_estimate, withhold
+from shoal.discovery.validation import check_collection, describe_withheld, doubt_estimate, doubt_labels, withhold
 from shoal.errors import DataError
 
 
@@ -91,6 +91,14 @@ def test_validation_with_too_few_labels_to_estimate_k_by_is_said() -> None:
     )
     others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), settings.estimating_on("collection")
     assert [doubt_estimate(few, withhold(few, other), other) for other in others] == [None, None, None]
+
+
+def test_five_labels_per_known_category_are_not_few() -> None:
+    assert [doubt_labels(*counts) for counts in ((15, 3), (0, 0))] == [None, None]
+    assert doubt_labels(14, 3) == (
+        "the number of categories rests on few labels, 14 labeled images for 3 known categories; "
+        "give --n-clusters or label more"
+    )
 
 
 def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from shoal.discovery.outputs import answer
+from shoal.discovery.validation import doubt_labels
 from shoal.report.summary import numbers_near_best
 from shoal.runs import ANSWERS, UNSURE_BELOW, Run
 
@@ -37,14 +38,15 @@ def collect_facts(run: Run) -> dict[str, Any]:
 
 
 def _estimate(run: Run) -> dict[str, Any] | None:
-    """How K came about, and the numbers of clusters that fit the labels nearly as well; the curve is in the file."""
+    """How K came about, whether on few labels, and the numbers that fit them nearly as well; the file has the curve."""
     if not run.has("estimate.json"):
         return None
-    found = run.json("estimate")
+    found, labels = run.json("estimate"), [row.label_given for row in run.assignments if row.label_given]
     near = numbers_near_best(found)
     return {
         "is_given": found["is_given"],
         "rule": found["rule"],
+        "doubt": None if found["is_given"] else doubt_labels(len(labels), len(set(labels))),
         "near_best": [min(near), max(near)] if near else None,
         "stability": (found.get("stability") or {}).get("n_clusters"),
         "file": str(run.path / "estimate.json"),

@@ -28,7 +28,14 @@ from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.thumbnails import make_thumbnails
-from shoal.discovery.validation import Withheld, check_collection, describe_withheld, doubt_estimate, withhold
+from shoal.discovery.validation import (
+    Withheld,
+    check_collection,
+    describe_withheld,
+    doubt_estimate,
+    doubt_labels,
+    withhold,
+)
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, embed
@@ -118,8 +125,8 @@ def _discover(
         raise
     answer = make_answer(FROZEN, _cluster(frozen, images, settings), images.collection, settings)
     other: Answer | None = None
+    _tell_first(answer, images.collection, settings, narrator)
     if settings.is_trained:
-        narrator.say(f"first answer, without training: {answer.found.in_words()}")
         trained, stands = _train(frozen, answer, images, run, settings, resume, narrator, tensorboard)
         answer, other = (trained, answer) if stands else (answer, trained)
     _write(run, answer, other, images, settings, narrator)
@@ -172,6 +179,15 @@ def _cluster(
         n_clusters=settings.n_clusters or n_clusters,
         device=learned.embeddings.device,
     )
+
+
+def _tell_first(first: Answer, collection: Collection, settings: DiscoverySettings, narrator: Narrator) -> None:
+    """Say the first answer where another will follow, and on how few labels its number of categories rests."""
+    if settings.is_trained:
+        narrator.say(f"first answer, without training: {first.found.in_words()}")
+    doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
+    if doubt and settings.n_clusters is None:
+        narrator.say(f"note: {doubt}")
 
 
 def _train(

@@ -82,6 +82,14 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
     )
 
 
+def doubt_labels(n_labeled: int, n_known: int) -> str | None:
+    """Say that an estimate of K rests on few labels: fewer in all than validation alone would need to estimate it."""
+    if n_labeled >= MIN_LABELED * n_known:
+        return None
+    few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
+    return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"
+
+
 def doubt_estimate(collection: Collection, withheld: Withheld, settings: DiscoverySettings) -> str | None:
     """Say that validation holds too few labels to estimate K by, where it does and K is to be estimated there.
 
