@@ -72,7 +72,8 @@ def train(
     trainer = Trainer(data, encoder, head, objective, settings)
     modules = {"tail": encoder.tail, "head": head, "objective": objective}
     journal = Journal(folder, modules, trainer.optimizer, keeps_last=settings.snapshot == "last")
-    identity = trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
+    # Reading every image for it is for runs that can be resumed.
+    identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
     n_steps = len(data.training) // settings.batch_size
     n_before = trainer.n_trunk_batches
