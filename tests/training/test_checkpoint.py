@@ -38,6 +38,14 @@ def test_tensors_and_json_come_back_as_they_were(tmp_path):
     assert all(torch.equal(found.tensors[name], value) for name, value in tensors.items())
 
 
+def test_the_same_checkpoint_is_the_same_bytes(tmp_path):
+    files = [tmp_path / f"{i}.safetensors" for i in range(16)]
+    for file in files:
+        tensors = {"a": torch.ones(3), "b": torch.arange(4), "c": torch.ones(2, 3)}
+        write_checkpoint(file, Checkpoint(tensors=tensors, about={"epoch": 3, "best_epoch": 2}))
+    assert len({file.read_bytes() for file in files}) == 1
+
+
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.95])
 def test_a_file_cut_short_is_refused(tmp_path, share):
     file = tmp_path / "c.safetensors"

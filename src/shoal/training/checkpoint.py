@@ -24,7 +24,7 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.training.validation import Validation
 
-FORMAT = "shoal-1"
+FORMAT = "shoal-2"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +36,10 @@ class Checkpoint:
 
 
 def write_checkpoint(file: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint whole."""
+    """Write a checkpoint whole. One metadata entry, because safetensors writes several in an order left to chance."""
     tensors = {name: value.detach().contiguous().cpu() for name, value in checkpoint.tensors.items()}
     with atomic_file(file) as out:
-        out.write(save(tensors, metadata={"format": FORMAT, "about": json.dumps(checkpoint.about)}))
+        out.write(save(tensors, metadata={FORMAT: json.dumps(checkpoint.about)}))
 
 
 def read_checkpoint(file: Path) -> Checkpoint:
@@ -48,13 +48,13 @@ def read_checkpoint(file: Path) -> Checkpoint:
         raise DataError(f"{file}: not there, though the run's checkpoint names it; start again")
     try:
         with safe_open(file, framework="pt") as found:
-            about = found.metadata() or {}
+            entries = found.metadata() or {}
             tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  (no mapping)
     except (SafetensorError, OSError) as error:
         raise DataError(f"{file}: cannot be read as a checkpoint ({error}); delete it and start again") from error
-    if about.get("format") != FORMAT:
+    if FORMAT not in entries:
         raise DataError(f"{file}: not a checkpoint of this version of Shoal; delete it and start again")
-    return Checkpoint(tensors=tensors, about=json.loads(about["about"]))
+    return Checkpoint(tensors=tensors, about=json.loads(entries[FORMAT]))
 
 
 def module_tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
