@@ -319,6 +319,13 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         ward_linkage(clustered(10), device="abacus")
 
 
+def test_a_progress_callback_may_compute_gradients() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    ward_linkage(clustered(100), progress=lambda done, total: (done * weight).sum().backward())
+    assert weight.grad is not None
+    assert bool((weight.grad > 0).all())
+
+
 def test_progress_rises_to_its_total() -> None:
     seen: list[tuple[int, int]] = []
     rows = np.concatenate([clustered(200), clustered(200)[:30]])

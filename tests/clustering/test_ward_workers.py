@@ -16,6 +16,19 @@ def test_torchs_threads_are_lent_and_given_back() -> None:
     assert torch.get_num_threads() == before
 
 
+def test_every_worker_infers_and_the_caller_does_not_afterwards() -> None:
+    barrier = threading.Barrier(2, timeout=20)
+
+    def work(item: int) -> bool:
+        barrier.wait()
+        return torch.is_inference_mode_enabled()
+
+    with Workers(CPU) as workers:
+        assert torch.is_inference_mode_enabled()
+        assert workers.map(work, range(2)) == [True, True]
+    assert not torch.is_inference_mode_enabled()
+
+
 def test_results_come_in_order_from_several_threads() -> None:
     barrier = threading.Barrier(2, timeout=20)
     with Workers(CPU) as workers:

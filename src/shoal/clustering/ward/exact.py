@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward.bounds import weight
-from shoal.clustering.ward.workers import Scratch
+from shoal.clustering.ward.workers import Scratch, Workers
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Differences held at once; on the CPU they stay in the cache."""
@@ -29,13 +29,9 @@ class Geometry:
         """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
         found = torch.empty(len(rows), dtype=torch.float64, device=rows.device)
         for start in range(0, len(rows), self._step):
-            part = slice(start, min(start + self._step, len(rows)))
-            shape = (part.stop - part.start, self.centroids.shape[1])
-            left, right = (self._scratch.array(name, shape, torch.float64) for name in ("left", "right"))
-            torch.index_select(self.centroids, 0, rows[part], out=left)
-            torch.index_select(self.centroids, 0, others[part], out=right)
-            left.sub_(right)
-            found[part] = halving_sum(left.mul_(left))
+            part = slice(start, start + self._step)
+            gap = self._gather("left", rows[part]).sub_(self._gather("right", others[part]))
+            found[part] = halving_sum(gap.mul_(gap))
         return found * weight(self.sizes[rows], self.sizes[others])
 
     def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
@@ -50,17 +46,33 @@ class Geometry:
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
-        a, b = self.sizes[kept, None], self.sizes[gone, None]
-        self.centroids[kept] = (self.centroids[kept] * a + self.centroids[gone] * b) / (a + b)
-        self.sizes[kept] += self.sizes[gone]
+        for start in range(0, len(kept), self._step):
+            left, right = kept[start : start + self._step], gone[start : start + self._step]
+            a, b = self.sizes[left, None], self.sizes[right, None]
+            union = self._gather("left", left).mul_(a).add_(self._gather("right", right).mul_(b)).div_(a + b)
+            self.centroids.index_copy_(0, left, union)
+            self.sizes[left] += self.sizes[right]
 
-    def keep(self, slots: Tensor) -> None:
+    def keep(self, slots: Tensor, workers: Workers) -> None:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
-        move_to_front(self.centroids, slots, self._step)
+        move_to_front(self.centroids, slots, self._step, workers)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
 
+    def _gather(self, name: str, slots: Tensor) -> Tensor:
+        """(E, D) copies of some centroids, in memory that is used again for the next of that name."""
+        copies = self._scratch.array(name, (len(slots), self.centroids.shape[1]), torch.float64)
+        return torch.index_select(self.centroids, 0, slots, out=copies)
 
-def move_to_front(rows: Tensor, slots: Tensor, step: int) -> None:
-    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it is read."""
-    for start in range(0, len(slots), step):
-        rows[start : start + step][: len(slots) - start] = rows[slots[start : start + step]]
+
+def move_to_front(rows: Tensor, slots: Tensor, step: int, workers: Workers) -> None:
+    """Write rows[slots] over rows[:len(slots)], slots ascending: no source is overwritten before it is read.
+
+    Each worker moves its share of the columns.
+    """
+
+    def work(columns: Tensor) -> None:
+        for start in range(0, len(slots), step):
+            part = slots[start : start + step]
+            columns[start : start + len(part)] = columns[part]
+
+    workers.map(work, torch.chunk(rows, workers.n, 1))

@@ -79,7 +79,7 @@ def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", work
     n = len(rows)
     groups = equal_rows(rows)
     scale = _scale(rows)
-    centroids, sizes = _distinct(rows, groups, scale)
+    centroids, sizes = _distinct(rows, groups, scale, workers)
     chains, nodes = _chains(groups, n)
     merges = [chains]
     if len(nodes) > 1:
@@ -148,13 +148,16 @@ def _scale(rows: Tensor) -> float:
     return 2.0 ** -max(math.frexp(largest)[1], -1000) if largest else 1.0
 
 
-def _distinct(rows: Tensor, groups: Groups, scale: float) -> tuple[Tensor, Tensor]:
+def _distinct(rows: Tensor, groups: Groups, scale: float, workers: Workers) -> tuple[Tensor, Tensor]:
     """The distinct rows in float64, scaled, and how often each occurs."""
     centroids = torch.empty(len(groups.first), rows.shape[1], dtype=torch.float64, device=rows.device)
     step = ENCODE_ROWS[rows.device.type]
-    for start in range(0, len(centroids), step):
+
+    def work(start: int) -> None:
         part = slice(start, start + step)
-        centroids[part] = rows[groups.first[part]].double() * scale
+        torch.mul(rows[groups.first[part]].double(), scale, out=centroids[part])
+
+    workers.map(work, range(0, len(centroids), step))
     sizes = torch.bincount(groups.member, minlength=len(centroids)).double()
     return centroids, sizes
 
@@ -212,7 +215,8 @@ class _Progress:
         with self.lock:  # workers report too
             self.done += n
             if self.callback is not None and n:
-                self.callback(self.done, self.total)
+                with torch.inference_mode(False):  # what the caller computes is not ours to restrict
+                    self.callback(self.done, self.total)
 
     def finish(self) -> None:
         if self.done < self.total:

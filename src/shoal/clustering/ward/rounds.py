@@ -198,7 +198,7 @@ class Rounds:
         """Close the gaps that dead slots left, keeping the order; returns the new number of every slot."""
         live = self.is_live.nonzero()[:, 0]
         number = (self.is_live.cumsum(0) - 1)[self.parent]
-        self.geometry.keep(live)
+        self.geometry.keep(live, self.workers)
         self.decision = self.decision.take(live)
         if self.table is not None:
             self.table.keep(live)

@@ -27,7 +27,7 @@ ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
 """The same where points are made on the way: each worker holds several copies of them."""
 
 ELEMENT_BYTES = 24
-"""Memory for each element of a block: values and weights of at most 8 bytes each, and what the top-k takes."""
+"""Memory for each element of a block: values and weights of 8 bytes each, and what the top-k takes; half in float32."""
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
@@ -63,7 +63,7 @@ class Scanner:
         self.workers = workers
         device = geometry.sizes.device
         self.width = WIDTH[device.type]
-        self.n_elements = memory // ELEMENT_BYTES
+        self.memory = memory
         self.scratch = Scratch(device)
         self.center = geometry.centroids.mean(0)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
@@ -79,7 +79,7 @@ class Scanner:
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
-        move_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type])
+        move_to_front(self.points.points, slots, ENCODE_ROWS[slots.device.type], self.workers)
         front = slice(len(slots))
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
@@ -111,7 +111,11 @@ class Scanner:
         per_row = min(self.width, len(self.is_live))
         if precision is TENSOR_BFLOAT16:
             per_row = min(per_row, FUSED_ELEMENTS)
-        return self.workers.share(n_rows, self.n_elements // (self.workers.n * per_row))
+        element_bytes = ELEMENT_BYTES * precision.value_dtype.itemsize // 8
+        at_most = max(1, self.memory // (element_bytes * self.workers.n * per_row))
+        n_blocks = -(-n_rows // self.workers.share(n_rows, at_most))
+        n_turns = -(-n_blocks // self.workers.n)  # blocks of one size, so that no worker waits for another's last
+        return self.workers.share(-(-n_rows // n_turns), at_most)
 
     def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
         lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)

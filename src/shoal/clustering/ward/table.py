@@ -25,8 +25,11 @@ TABLE_BYTES = {"cpu": 10, "cuda": 16}
 FILL_ROWS = {"cpu": 1 << 8, "cuda": 1 << 13}
 """Rows of the table computed at once, for each worker."""
 
-FIND_ROWS = {"cpu": 1 << 6, "cuda": 1 << 12}
-"""Rows searched at once, for each worker: on the CPU they stay in the cache."""
+FIND_ROWS = {"cpu": 1 << 9, "cuda": 1 << 12}
+"""Rows searched at once, for each worker."""
+
+SHARED_ROWS = 256
+"""Rows searched by a worker at least: fewer are done before another thread has begun."""
 
 MANY = 64
 """Rivals of a row that cost as much to measure as its heights in float64."""
@@ -98,7 +101,8 @@ class Table:
 
     def _decided(self, rows: Tensor) -> Decision:
         find = self._nearest if self.precision is not None else self._first
-        parts = self.workers.map(find, torch.split(rows, FIND_ROWS[rows.device.type]))
+        step = self.workers.share(len(rows), FIND_ROWS[rows.device.type], SHARED_ROWS)
+        parts = self.workers.map(find, torch.split(rows, step))
         return Decision(*(torch.cat([getattr(part, name) for part in parts]) for name in Decision.__slots__))
 
     def _first(self, rows: Tensor) -> Decision:
