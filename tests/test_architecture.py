@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "shoal"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 
-GROUND = {"errors", "files", "arrays", "device", "distributed", "settings"}
+GROUND = {"errors", "files", "arrays", "checksums", "device", "distributed", "settings"}
 PEERS = {"runs", "data", "encoders", "clustering"}
 BELOW_REPORT = {"errors", "files", "arrays", "settings", "runs", "clustering.matching", "clustering.tree"}
 MAY_IMPORT = {
@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "device": {"errors"},
     "distributed": {"errors"},
     "files": {"errors"},
+    "checksums": {"errors", "arrays"},
     "settings": {"errors"},
     "runs": GROUND,
     "data": GROUND,

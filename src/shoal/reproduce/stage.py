@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints
+from shoal.checksums import digest_names
 from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
@@ -219,20 +220,14 @@ class Stage:
             n_skipped=len(benchmark.collection) - len(kept),
             notes=benchmark.collection.notes,
             split_sha256=benchmark.split.sha256,
-            names_sha256=names_sha256(benchmark.collection),
+            names_sha256=digest_names(benchmark.collection.names, benchmark.collection.labels),
         )
-
-
-def names_sha256(collection: Collection) -> str:
-    """A checksum of the names of images and of the labels given."""
-    digest = hashlib.sha256(collection.labels.tobytes())
-    digest.update("\0".join(collection.names).encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
 
 
 def read_names_sha256(dataset: str, root: Path) -> str:
     """The checksum of the training part of a dataset, no image of which is decoded."""
-    return names_sha256(read_benchmark(dataset, root, part="train").collection)
+    collection = read_benchmark(dataset, root, part="train").collection
+    return digest_names(collection.names, collection.labels)
 
 
 def _save(file: Path, array: NDArray[Any]) -> None:

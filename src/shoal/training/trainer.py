@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from shoal.checksums import digest_rows
 from shoal.distributed import mean_over_processes, shard, world_size
 from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
@@ -25,7 +26,7 @@ from shoal.settings import to_dict
 from shoal.training.bank import Bank, BankKind, collapse_statistics
 from shoal.training.data import TrainingData
 from shoal.training.forward import Forward
-from shoal.training.identity import digest_rows, identify_encoder
+from shoal.training.identity import identify_encoder
 from shoal.training.objective import Batch, Objective
 from shoal.training.sampling import balanced_batches, check_batch_size, epoch_generator
 from shoal.training.tokens import TokenCache, cache_tokens, pool_views, resident, take
