@@ -1,7 +1,8 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
 
+from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, from_csv, to_csv, to_parquet
-from shoal.runs.run import ANSWERS, PARTS, Run
+from shoal.runs.run import Run
 
 __all__ = [
     "ANSWERS",

@@ -1,0 +1,158 @@
+"""The folder that a run takes: whether it is free, which files in it are a run's own, and how it is cleared."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from shoal.errors import DataError, UsageError
+from shoal.files import atomic_file, make_folder, write_text
+
+PARTS = (
+    *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
+    *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
+    *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
+    *("choice.json", "train.log", "checkpoint.safetensors"),
+)
+"""The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
+
+SNAPSHOTS = "best-*.safetensors"
+"""The best weights so far, while training goes on."""
+
+EVENTS = "events.out.tfevents.*"
+"""What TensorBoard reads."""
+
+LEFTOVERS = (".*.tmp", "tokens.npy.*")
+"""What a killed run leaves behind: files half written, and the trunk's tokens."""
+
+ANSWERS = ("frozen", "trained")
+"""The folders inside a run that may hold its other answer: without training, or with it."""
+
+DAMAGED = "damaged; delete it to do without it, or run the command that made the run again"
+"""What is said of a file that cannot be read."""
+
+
+class Folder:
+    """The folder of a run, finished or not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path | str, *, force: bool = False) -> Self:
+        """Make the folder, or take an empty or unfinished one; a finished run only with `force`, which clears it."""
+        run = cls(Path(path))
+        run.check_free(force=force)
+        if force:
+            run._clear()
+        for file in run._leftovers():
+            file.unlink(missing_ok=True)
+        make_folder(run.path)
+        return run
+
+    def check_free(self, *, force: bool = False) -> None:
+        """Refuse a folder that `create` would not take; makes and removes nothing."""
+        if self.is_finished and not force:
+            raise UsageError(f"{self.path}: holds a finished run; give --force to overwrite it, or another --out")
+        there = next(place for place in (self.path, *self.path.absolute().parents) if place.exists())
+        if not there.is_dir():
+            raise UsageError(f"{there}: is a file, expected a folder; choose another place")
+        if there == self.path and self._holds_more() and not self.has("provenance.json"):
+            raise UsageError(f"{there}: holds files but no run; choose an empty or new folder")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UsageError(f"{there}: nothing can be written there; choose another place")
+
+    def abandon(self) -> None:
+        """Remove a run that has come to nothing, so that the next one finds its folder free."""
+        self._clear()
+        with contextlib.suppress(OSError):  # it was there before, with something in it
+            self.path.rmdir()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def has(self, part: str) -> bool:
+        """Whether the run holds a file of this name."""
+        return (self.path / part).is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, device, seed, input fingerprint and times."""
+        return self.json("provenance")
+
+    def write_json(self, name: str, found: Mapping[str, Any]) -> None:
+        """Write `<name>.json`."""
+        write_text(self.path / f"{name}.json", json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read `<name>.json`."""
+        try:
+            found: dict[str, Any] = json.loads(self._read(f"{name}.json"))
+        except json.JSONDecodeError as error:
+            raise DataError(f"{self.path / name}.json: {DAMAGED} ({error})") from error
+        return found
+
+    def drop(self, *parts: str) -> None:
+        """Remove some files, where they are."""
+        for part in parts:
+            (self.path / part).unlink(missing_ok=True)
+
+    def keep_model(self, into: "Folder") -> None:
+        """Copy the best snapshot of training, where there is one, to the model.safetensors of a run.
+
+        A run that was killed may have left an older one too; the best is the last that was written.
+        """
+        snapshots = sorted(self.path.glob(SNAPSHOTS), key=lambda file: int(file.stem.partition("-")[2]))
+        if snapshots:
+            _copy(snapshots[-1], into.path / "model.safetensors")
+
+    def share(self, part: str, other: "Folder") -> None:
+        """Give another run the same file, without a second copy where the file system can link."""
+        target = other.path / part
+        target.unlink(missing_ok=True)
+        try:
+            target.hardlink_to(self.path / part)
+        except OSError:
+            _copy(self.path / part, target)
+
+    def drop_checkpoints(self) -> None:
+        """Remove what only a resumed run would need."""
+        self.drop("checkpoint.safetensors", *(file.name for file in self.path.glob(SNAPSHOTS)))
+
+    def _leftovers(self) -> set[Path]:
+        return {file for pattern in LEFTOVERS for file in self.path.glob(pattern)}
+
+    def _holds_more(self) -> bool:
+        """Whether something is there that no killed run has left behind."""
+        return bool({*self.path.iterdir()} - self._leftovers())
+
+    def _clear(self) -> None:
+        """Remove what a run has written, its other answer too, and nothing else."""
+        own = (*(self.path / name for name in PARTS), *self.path.glob(SNAPSHOTS), *self.path.glob(EVENTS))
+        for file in (*own, *self._leftovers()):
+            file.unlink(missing_ok=True)
+        for other in (Folder(self.path / name) for name in ANSWERS):
+            if other.path.is_dir() and (
+                other.has("provenance.json") or not {*other.path.iterdir()} - other._leftovers()
+            ):
+                other.abandon()
+
+    def _read(self, name: str) -> str:
+        file = self.path / name
+        try:
+            return file.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
+
+
+def _copy(source: Path, target: Path) -> None:
+    with atomic_file(target) as file, source.open("rb") as content:
+        shutil.copyfileobj(content, file)
