@@ -245,7 +245,7 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(images, "_train", interrupt)
+        patched.setattr(images, "answer_trained", interrupt)
         stopped = discover(*given)
     assert stopped.exit_code == 130
     assert (

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from shoal.data.readers import read_collection
+from shoal.discovery import answers
 from shoal.discovery import images as discovery
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import choose_settings
@@ -43,23 +44,34 @@ def die_before_metrics():
     return Narrator()
 
 
-def die_in_tables():
-    """Die when assignments.csv is written and categories.csv is not."""
-    Run.write_categories = die
+def die_in_tables(of_first):
+    """Die when assignments.csv is written and categories.csv is not: of the first answer, or of the one that stands."""
+    write = Run.write_categories
+    Run.write_categories = lambda run, rows: die() if (run.path.name == "frozen") == of_first else write(run, rows)
+    return Narrator()
+
+
+def die_at(module, name):
+    """Die where a function would be called."""
+    setattr(module, name, die)
     return Narrator()
 
 
 MOMENTS = {
-    "at the start": lambda: setattr(discovery, "_decode", die) or Narrator(),
+    "at the start": lambda: die_at(discovery, "read_into"),
     "decoding": lambda: die_in("decoding images", 30),
     "frozen embedding": lambda: die_in("embedding images", 1),
+    "thumbnails": lambda: die_in("making thumbnails", None),
+    "first tables": lambda: die_in_tables(of_first=True),
+    "first report": lambda: die_at(answers, "write_report"),
     "before training": lambda: die_in("training", None),
     "trunk": lambda: die_in("training", 1),
     "epoch 1": lambda: die_in("training", 4),
     "between epochs": die_before_metrics,
     "epoch 2": lambda: die_in("training", 7),
-    "after training": lambda: die_in("making thumbnails", None),
-    "writing tables": die_in_tables,
+    "after training": lambda: die_at(discovery, "_write"),
+    "writing tables": lambda: die_in_tables(of_first=False),
+    "finished": lambda: die_at(Run, "drop_checkpoints"),
 }
 
 

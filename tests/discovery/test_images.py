@@ -1,6 +1,5 @@
 """A folder of images in, its categories out: the same whatever the order, the workers, the hidden truth."""
 
-import os
 import shutil
 import sys
 import types
@@ -13,13 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.data.demo import digits
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.discovery import images as module
 from shoal.discovery.assign import Assigner
 from shoal.discovery.choice import Choice
-from shoal.discovery.folder import fingerprint
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.outputs import answer
@@ -85,7 +81,7 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
         seen.append((withheld.hidden, len(withheld.judged)))
         return Choice(hidden=("red",), n_images=10, both=3, only_frozen=3, only_trained=only_trained)
 
-    monkeypatch.setattr(module, "compare", judge)
+    monkeypatch.setattr("shoal.discovery.trained.compare", judge)
     heard: list[str] = []
     run = run_on(known_colours, tmp_path / "run", settings, narrator=Narrator(heard.append))
     assert len(seen[0][0]) == 1
@@ -192,7 +188,8 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     other.write_text("\n".join([rows[0], *reversed(rows[1:])]))
     decoded_by = []
     monkeypatch.setattr(
-        module, "load_pixels", lambda *a, **k: (decoded_by.append(1), load_pixels(*a, n_workers=1, **k))[1]
+        "shoal.discovery.readable.load_pixels",
+        lambda *a, **k: (decoded_by.append(1), load_pixels(*a, n_workers=1, **k))[1],
     )
     second = run_on(replace(photos, folder=copy, labels=other), tmp_path / "second", settings)
     assert tables(first) == tables(second)
@@ -238,7 +235,9 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
 
 def test_images_without_features_are_named_and_leave_no_run_behind(photos, settings, tmp_path, monkeypatch) -> None:
     rows = torch.tensor([7, 31])
-    monkeypatch.setattr(module, "embed", lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0))
+    monkeypatch.setattr(
+        "shoal.discovery.frozen.embed", lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0)
+    )
     first, second = (sorted(photos.truth)[row] for row in rows.tolist())
     with pytest.raises(
         DataError, match=rf"^{first}, {second}: .* only zeros .*\(2 of 60 images\).* raise --input-size"
@@ -333,7 +332,7 @@ def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_
 def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_is_read(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "load_pixels", lambda *given, **named: pytest.fail("images were read"))
+    monkeypatch.setattr("shoal.discovery.readable.load_pixels", lambda *given, **named: pytest.fail("images were read"))
     too_many = replace(settings, cms=replace(settings.cms, n_tail_blocks=3))
     with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
         run_on(photos, tmp_path / "run", too_many)
@@ -345,53 +344,3 @@ def test_one_known_category_is_refused(photos, settings, tmp_path: Path) -> None
     photos.labels.write_text("\n".join(rows))
     with pytest.raises(DataError, match="needs labeled images of at least 2 categories, found 1"):
         run_on(photos, tmp_path / "run", settings)
-
-
-def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run")
-    run.start(settings, seed=0, device="cpu", command="")
-    with pytest.raises(UsageError, match="holds an unfinished run; give --resume to go on with it, or --force"):
-        run_on(photos, run.path, settings)
-    assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
-    with pytest.raises(UsageError, match="holds a finished run; give --force"):
-        run_on(photos, run.path, settings)
-
-
-def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tmp_path: Path) -> None:
-    settings = replace(settings, train=False)
-    before = {file.name: file.read_bytes() for file in run_on(photos, tmp_path / "run", settings).path.iterdir()}
-    heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, resume=True, narrator=Narrator(heard.append))
-    assert heard == [f"{run.path} is finished, there is nothing left to do"]
-    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
-    with pytest.raises(UsageError, match="made with other settings: train: True, was False"):
-        run_on(photos, run.path, replace(settings, train=True), resume=True)
-
-
-def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
-    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_train", stop)
-    with pytest.raises(KeyboardInterrupt):
-        run_on(photos, tmp_path / "run", settings)
-    monkeypatch.undo()
-    os.environ["SHOAL_CACHE"] = str(tmp_path / "cache")
-    longer = replace(settings.cms, training=replace(settings.cms.training, epochs=7))
-    with pytest.raises(UsageError) as refused:
-        run_on(photos, tmp_path / "run", replace(settings, seed=3, cms=longer), resume=True)
-    assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
-    photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
-    with pytest.raises(UsageError, match="the images or their labels"):
-        run_on(photos, tmp_path / "run", settings, resume=True)
-
-
-def stop(*_args: object) -> None:
-    raise KeyboardInterrupt
-
-
-def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
-    before = fingerprint(read_collection(photos.folder, photos.labels))
-    name = next(iter(photos.truth))
-    (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
-    assert fingerprint(read_collection(photos.folder, photos.labels)) != before
-    assert fingerprint(digits(0)[0]) != fingerprint(digits(1)[0])

@@ -101,11 +101,16 @@ class Collection:
             images=None if self.images is None else _take(self.images, chosen),
         )
 
-    def count(self) -> str:
-        """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'."""
+    def count(self, *, n_unreadable: int = 0) -> str:
+        """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'.
+
+        `n_unreadable` are others, that could not be read; they are said last.
+        """
         categories = f"{self.n_classes:,} categor{'y' if self.n_classes == 1 else 'ies'}"
         labeled = f"{self.n_labeled:,} labeled in {categories}" if self.n_labeled else "none labeled"
-        return f"{len(self):,} image{'s' if len(self) > 1 else ''}, {labeled}, {len(self) - self.n_labeled:,} unlabeled"
+        unlabeled = f"{len(self) - self.n_labeled:,} unlabeled"
+        unreadable = f", {n_unreadable:,} unreadable" if n_unreadable else ""
+        return f"{len(self):,} image{'s' if len(self) > 1 else ''}, {labeled}, {unlabeled}{unreadable}"
 
     def describe(self) -> str:
         """Say in words what was found: the counts, how it was read, then one line per counted warning."""

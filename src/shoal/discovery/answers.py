@@ -1,18 +1,19 @@
 """The answers of a discovery: the first one without training, the trained one, and which of them is the run's.
 
-The answer that stands is the run; the other one is kept inside it as a run of its own, to be looked at, exported and
-assigned to like any run.
+The first one is kept inside the run as a run of its own while training goes on, to be looked at, exported and assigned
+to like any run. In the end the answer that stands is the run, and the other one is kept inside it.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shoal.arrays import Floats
+from shoal.arrays import Floats, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.writing import name_categories, write_found
-from shoal.methods.method import Discovery
+from shoal.discovery.writing import name_categories, write_found, write_report
+from shoal.methods.catalog import get_method
+from shoal.methods.method import Discovery, Representation
 from shoal.runs import ANSWERS, Run
 
 FROZEN, TRAINED = ANSWERS
@@ -37,6 +38,19 @@ class Answer:
         write_found(run, self.found, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats)
 
 
+def cluster(
+    learned: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
+) -> Discovery:
+    """Put images into clusters by the second half of the method, with every label there is."""
+    return get_method(settings.method).cluster(
+        learned,
+        labels,
+        settings.of_method,
+        n_clusters=settings.n_clusters or n_clusters,
+        device=learned.embeddings.device,
+    )
+
+
 def make_answer(name: str, discovery: Discovery, collection: Collection, settings: DiscoverySettings) -> Answer:
     """Turn clusters into named categories."""
     about = collection.names, collection.labels, collection.classes
@@ -44,8 +58,8 @@ def make_answer(name: str, discovery: Discovery, collection: Collection, setting
     return Answer(name=name, discovery=discovery, found=found)
 
 
-def keep_other(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
-    """Write the answer that does not stand as a finished run of its own, inside the run whose thumbnails it shares."""
+def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
+    """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares."""
     other = Run.create(run.path / answer.name, force=True)
     about = {name: value for name, value in run.provenance.items() if name in ("root", "encoder", "fingerprint")}
     told = replace(settings, train=answer.name == TRAINED)
@@ -59,4 +73,5 @@ def keep_other(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
             run.share(part, other)
     given = answer.found.given
     other.finish(n_images=len(given), n_labeled=int((given >= 0).sum()))
+    write_report(other)
     return other

@@ -12,8 +12,8 @@ from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
-from shoal.files import make_folder, write_text
 from shoal.runs import Run
 
 
@@ -22,12 +22,7 @@ class DiscoveredRun(Run):
 
     def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
         """Write the run as one HTML page, report.html in the run folder if no file is given; returns its path."""
-        from shoal.report.page import render_report
-
-        target = Path(file) if file is not None else self.path / "report.html"
-        make_folder(target.parent)
-        write_text(target, render_report(self, tsne=tsne))
-        return target
+        return write_report(self, None if file is None else Path(file), tsne=tsne)
 
     def assigner(self, *, device: str | torch.device | None = None) -> Assigner:
         """Load the model once, to put new images into the categories of this run."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shoal.checksums import digest_names
 from shoal.data.collection import Collection
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import UsageError
@@ -38,10 +39,13 @@ def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, r
 
 
 def fingerprint(collection: Collection) -> str:
-    """A digest of the images' names and sizes (their content, where they are in memory), labels and classes."""
-    digest = hashlib.sha256(collection.labels.tobytes())
-    for name in (*collection.names, "", *collection.classes):
-        digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+    """A checksum of the images' names and sizes (their content, where they are in memory), labels and classes.
+
+    It costs one look at each file and tells most mistakes before anything is decoded. A file replaced by another of the
+    same size is told apart by its pixels, which `frozen.tie_to_images` compares before any embedding is used again.
+    """
+    digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
+    digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))
     for i in range(len(collection)):
         source = collection.source(i)
         digest.update(str(_n_bytes(source)).encode() if isinstance(source, Path) else np.asarray(source).tobytes())

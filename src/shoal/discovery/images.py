@@ -6,56 +6,34 @@ it stopped.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
-from shoal.arrays import Ints
-from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.tree import Tree
-from shoal.clustering.ward import ward_linkage
 from shoal.data.collection import Collection
-from shoal.data.pixels import Pixels, load_pixels
 from shoal.device import choose_device, seed_everything
-from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_other, make_answer
-from shoal.discovery.cache import bound_cache
-from shoal.discovery.choice import compare
+from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
 from shoal.discovery.folder import fingerprint, take_folder
+from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
 from shoal.discovery.narrator import Narrator
+from shoal.discovery.readable import Readable, decode, read_into
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
-from shoal.discovery.thumbnails import make_thumbnails
-from shoal.discovery.validation import (
-    Withheld,
-    check_collection,
-    describe_withheld,
-    doubt_estimate,
-    doubt_labels,
-    withhold,
-)
+from shoal.discovery.trained import answer_trained, help_train
+from shoal.discovery.validation import check_collection
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import check_directions, embed
+from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, ShoalError
-from shoal.methods.catalog import DEFAULT_METHOD, get_method
-from shoal.methods.method import Discovery, OnEpoch, Representation, Task
-from shoal.runs import Run, Skip
-from shoal.training.tensorboard import event_writer, tensorboard_writer
+from shoal.errors import DataError
+from shoal.methods.catalog import DEFAULT_METHOD
+from shoal.methods.method import Representation
+from shoal.runs import Run
+from shoal.training.tensorboard import tensorboard_writer
 
 MAX_WAIT_S = 7 * 24 * 3600.0
 """How long processes wait for each other: the others do while the main one decodes, embeds and clusters."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Readable:
-    """The images that could be decoded."""
-
-    collection: Collection
-    pixels: Pixels
 
 
 def discover_images(
@@ -106,152 +84,45 @@ def _discover(
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(place)
-    about = {"root": str(collection.root or ""), "encoder": chosen.encoder, "fingerprint": fingerprint(collection)}
-    run = take_folder(out, settings, about["fingerprint"], resume=resume, force=force)
+    found = fingerprint(collection)
+    run = take_folder(out, settings, found, resume=resume, force=force)
     if run.is_finished:
         narrator.say(f"{run.path} is finished, there is nothing left to do")
+        run.drop_checkpoints()  # whoever was killed right after finishing has left them
         for _ in range(1 + settings.is_trained):
             told_by_main(False, place)
         return run
-    run.start(settings, seed=settings.seed, device=str(place), command=command, **about)
+    before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
+    about = {"root": str(collection.root or ""), "encoder": chosen.encoder, "fingerprint": found}
+    made_from = before.get("made_from")
+    run.start(settings, seed=settings.seed, device=str(place), command=command, **about, made_from=made_from)
     narrator = narrator.heard_by(run.log)
     run.log(collection.describe())
-    try:
-        images = _decode(collection, run, settings, narrator)
-        frozen = _embed_frozen(images, run, encoder, narrator)
-    except DataError:
-        if not run.has("frozen.npy"):
-            run.abandon()
-        raise
-    answer = make_answer(FROZEN, _cluster(frozen, images, settings), images.collection, settings)
+    images, frozen = _look(collection, run, encoder, settings, narrator)
+    answer = answer_first(frozen, images, run, settings, narrator)
     other: Answer | None = None
-    _tell_first(answer, images.collection, settings, narrator)
     if settings.is_trained:
-        trained, stands = _train(frozen, answer, images, run, settings, resume, narrator, tensorboard)
+        trained, stands = answer_trained(frozen, answer, images, run, settings, resume, narrator, tensorboard)
         answer, other = (trained, answer) if stands else (answer, trained)
-    _write(run, answer, other, images, settings, narrator)
+    _write(run, answer, other, settings, narrator)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()
     return run
 
 
-def _decode(collection: Collection, run: Run, settings: DiscoverySettings, narrator: Narrator) -> _Readable:
-    with narrator.bar("decoding images") as progress:
-        pixels = load_pixels(collection, settings.pixel_size, progress=progress)
-    if collection.root is not None:
-        for gone in bound_cache(collection.root, settings.pixel_size):
-            narrator.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
-    if pixels.skipped:
-        collection, first = collection.subset(pixels.index), pixels.skipped[0]
-        left_out = f"{len(pixels.skipped):,} unreadable"
-        try:
-            check_collection(collection, settings)
-        except ShoalError as error:
-            raise DataError(f"{error} ({left_out}, such as {first.name}: {first.reason})") from error
-        run.write_skipped(Skip(path=image.name, reason=image.reason) for image in pixels.skipped)
-        narrator.say(f"{left_out}, listed in {run.path / 'skipped.csv'}")
-    return _Readable(collection, pixels)
-
-
-def _embed_frozen(images: _Readable, run: Run, encoder: Encoder, narrator: Narrator) -> Representation:
-    """The embeddings of the encoder as it comes; an interrupted run has them already."""
-    is_there = run.has("frozen.npy") and len(run.array("frozen")) == len(images.pixels)
-    told_by_main(not is_there, encoder.device)
-    if is_there:
-        frozen = torch.from_numpy(np.array(run.array("frozen"))).to(encoder.device)
-    else:
-        with narrator.bar("embedding images") as progress:
-            frozen = embed(images.pixels, encoder, progress=progress)
-        check_directions(frozen, images.pixels.names, encoder.input_format.size)
-        run.write_array("frozen", frozen.cpu().numpy())
-    return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
-
-
-def _cluster(
-    learned: Representation, images: _Readable, settings: DiscoverySettings, n_clusters: int | None = None
-) -> Discovery:
-    """Put images into clusters by the second half of the method, with every label there is."""
-    return get_method(settings.method).cluster(
-        learned,
-        images.collection.labels,
-        settings.of_method,
-        n_clusters=settings.n_clusters or n_clusters,
-        device=learned.embeddings.device,
-    )
-
-
-def _tell_first(first: Answer, collection: Collection, settings: DiscoverySettings, narrator: Narrator) -> None:
-    """Say the first answer where another will follow, and on how few labels its number of categories rests."""
-    if settings.is_trained:
-        narrator.say(f"first answer, without training: {first.found.in_words()}")
-    doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
-    if doubt and settings.n_clusters is None:
-        narrator.say(f"note: {doubt}")
-
-
-def _train(
-    frozen: Representation,
-    first: Answer,
-    images: _Readable,
-    run: Run,
-    settings: DiscoverySettings,
-    resume: bool,
-    narrator: Narrator,
-    tensorboard: bool,
-) -> tuple[Answer, bool]:
-    """Train, and cluster by what was learned; and say whether that stands, or what the frozen encoder knows."""
-    collection = images.collection
-    withheld = withhold(collection, settings)
-    for line in describe_withheld(collection, withheld):
-        narrator.say(line)
-    chosen = _fit_batch(settings, len(withheld.labels), narrator)
-    doubt = doubt_estimate(collection, withheld, settings)
-    if doubt:
-        narrator.say(doubt)
-    device = frozen.embeddings.device
-    told_by_main(True, device)
-    with narrator.bar("training") as progress:
-        learned = get_method(settings.method).represent(
-            _task(images, withheld, settings),
-            chosen.of_method,
-            device=device,
-            folder=run.path,
-            resume=resume,
-            progress=progress,
-            on_epoch=_epoch_listener(run, narrator, tensorboard),
-        )
-    stands = True
-    if withheld.hidden:
-        choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
-        run.write_json("choice", choice.to_dict())
-        narrator.say(choice.in_words())
-        stands = choice.keeps_training
-    return _answer_trained(learned, first if doubt else None, images, withheld, chosen), stands
-
-
-def _answer_trained(
-    learned: Representation, first: Answer | None, images: _Readable, withheld: Withheld, settings: DiscoverySettings
-) -> Answer:
-    """The trained answer, with K of the first one where that is given."""
-    collection = images.collection
-    if first is not None:
-        found = _cluster(learned, images, settings, first.discovery.n_clusters)
-        answer = make_answer(TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings)
-        return replace(answer, counted_on=first.discovery.embeddings)
-    found = _cluster(learned, images, settings)
-    if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
-        found = _with_estimate(found, collection.labels, withheld.validation, settings)
-    return make_answer(TRAINED, found, collection, settings)
-
-
-def _task(images: _Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
-    return Task(
-        pixels=images.pixels,
-        labels=withheld.labels,
-        validation=withheld.validation,
-        n_clusters=settings.n_clusters,
-    )
+def _look(
+    collection: Collection, run: Run, encoder: Encoder, settings: DiscoverySettings, narrator: Narrator
+) -> tuple[Readable, Representation]:
+    """Decode and embed; images on which that cannot work leave no run behind."""
+    try:
+        images = read_into(run, collection, settings, narrator)
+        tie_to_images(run, images, encoder)
+        return images, embed_frozen(images, run, encoder, narrator)
+    except DataError:
+        if not run.has("frozen.npy"):
+            run.abandon()
+        raise
 
 
 def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> Run:
@@ -259,64 +130,22 @@ def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: 
     chosen = settings.of_method
     if told_by_main(False, place):
         encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(place)
-        embed(load_pixels(collection, settings.pixel_size), encoder)
+        embed(decode(collection, settings).pixels, encoder)
     if settings.is_trained and told_by_main(False, place):
-        pixels = load_pixels(collection, settings.pixel_size)
-        images = _Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
-        withheld = withhold(images.collection, settings)
-        chosen = _fit_batch(settings, len(withheld.labels), Narrator()).of_method
-        task = _task(images, withheld, settings)
-        get_method(settings.method).represent(task, chosen, device=place, folder=run.path, resume=resume)
+        help_train(decode(collection, settings), run, settings, place, resume)
     return run
 
 
-def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool) -> OnEpoch:
-    """Who is told an epoch's metrics: whoever listens to details, and TensorBoard where it was asked for."""
-    write = event_writer(run.path) if tensorboard else None
-
-    def tell(row: dict[str, Any]) -> None:
-        accuracy = row["validation_accuracy"]
-        seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
-        narrator.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
-        if write is not None:
-            write(row)
-
-    return tell
-
-
-def _fit_batch(settings: DiscoverySettings, n_training: int, narrator: Narrator) -> DiscoverySettings:
-    """Make the batch smaller where the collection is smaller than one."""
-    chosen = settings.of_method
-    wanted = chosen.training.batch_size
-    if wanted <= n_training:
-        return settings
-    narrator.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
-    smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
-    return replace(settings, **{settings.method: smaller})
-
-
-def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
-    """The same with the curve from which training took K, for the record."""
-    tree, rule = Tree(ward_linkage(found.embeddings[validation])), settings.of_method.inference.rule
-    return replace(found, estimate=estimate_n_clusters(tree, labels[validation], rule=rule))
-
-
-def _write(
-    run: Run,
-    answer: Answer,
-    other: Answer | None,
-    images: _Readable,
-    settings: DiscoverySettings,
-    narrator: Narrator,
-) -> None:
-    """Write the answer that stands, thumbnails, and the other answer where there is one."""
+def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, narrator: Narrator) -> None:
+    """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it."""
     answer.write(run, settings, _repeats(answer, settings, narrator))
     if answer.name == TRAINED:
         run.keep_model(run)
-    with narrator.bar("making thumbnails"):
-        run.write_thumbnails(make_thumbnails(images.pixels))
     if other is not None:
-        narrator.say(f"{IN_WORDS[other.name]} is kept in {keep_other(run, other, settings).path}")
+        if other.name == TRAINED:
+            keep_answer(run, other, settings)
+            Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
+        narrator.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
     run.log(answer.found.in_words())
 
 

@@ -4,6 +4,7 @@ N images, D columns.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ import torch
 from shoal.arrays import Ints
 from shoal.clustering.categories import category_names, describe_members, number_clusters
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
+from shoal.files import make_folder, write_text
 from shoal.methods.method import Discovery
 from shoal.runs import Run
 
@@ -60,3 +62,13 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
         "curve": curve,
         "stability": {"n_clusters": list(repeats)} if repeats else None,
     }
+
+
+def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
+    """Write a run as one HTML page, report.html in its folder if no file is given; returns its path."""
+    from shoal.report.page import render_report
+
+    target = file if file is not None else run.path / "report.html"
+    make_folder(target.parent)
+    write_text(target, render_report(run, tsne=tsne))
+    return target

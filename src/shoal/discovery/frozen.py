@@ -1,0 +1,79 @@
+"""What the encoder knows as it comes: its embeddings, and the first answer, which can be looked at before training.
+
+An interrupted run finds both again. They belong to certain pixels and certain weights, which provenance.json names
+before the first embedding is made: a run that would go on with others is refused.
+"""
+
+import numpy as np
+import torch
+
+from shoal.checksums import digest_rows
+from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.readable import Readable
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.thumbnails import make_thumbnails
+from shoal.discovery.validation import doubt_labels
+from shoal.distributed import told_by_main
+from shoal.encoders.embed import check_directions, embed
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.methods.method import Representation
+from shoal.runs import Run
+from shoal.training.identity import digest_weights
+
+
+def tie_to_images(run: Run, images: Readable, encoder: Encoder) -> None:
+    """Write down the pixels and the weights that a run is made from; other ones than it was begun with are refused.
+
+    Every pixel is read: 20 GB for 100,000 images of 256 x 256.
+    """
+    encoding = f"{encoder.input_format!r}, weights {digest_weights(encoder)}"
+    found = {"images": digest_rows(images.pixels), "encoder": encoding}
+    before = run.provenance.get("made_from")
+    if before is None:
+        run.drop("frozen.npy", "thumbnails.zip")  # nobody knows what they were made from
+        run.note(made_from=found)
+        return
+    changed = [f"the {what}" for what, digest in found.items() if before.get(what) != digest]
+    if changed:
+        raise UsageError(
+            f"{run.path}: cannot be resumed, because {' and '.join(changed)} changed after the run was started; "
+            "bring back what was there, or give --force to start over"
+        )
+
+
+def embed_frozen(images: Readable, run: Run, encoder: Encoder, narrator: Narrator) -> Representation:
+    """The embeddings of the encoder as it comes; an interrupted run has them already."""
+    is_there = run.has("frozen.npy")
+    told_by_main(not is_there, encoder.device)
+    if is_there:
+        frozen = torch.from_numpy(np.array(run.array("frozen"))).to(encoder.device)
+    else:
+        with narrator.bar("embedding images") as progress:
+            frozen = embed(images.pixels, encoder, progress=progress)
+        check_directions(frozen, images.pixels.names, encoder.input_format.size)
+        run.write_array("frozen", frozen.cpu().numpy())
+    if not run.has("thumbnails.zip"):
+        with narrator.bar("making thumbnails"):
+            run.write_thumbnails(make_thumbnails(images.pixels))
+    return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
+
+
+def answer_first(
+    frozen: Representation, images: Readable, run: Run, settings: DiscoverySettings, narrator: Narrator
+) -> Answer:
+    """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
+    collection = images.collection
+    answer = make_answer(FROZEN, cluster(frozen, collection.labels, settings), collection, settings)
+    if settings.is_trained:
+        first = Run(run.path / FROZEN)
+        if not (first.is_finished and first.has("report.html")):
+            with narrator.bar("writing the first report"):
+                keep_answer(run, answer, settings)
+        page = first.path / "report.html"
+        narrator.say(f"first answer, without training: {answer.found.in_words()}; open {page} while training goes on")
+    doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
+    if doubt and settings.n_clusters is None:
+        narrator.say(f"note: {doubt}")
+    return answer

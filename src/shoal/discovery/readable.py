@@ -1,0 +1,46 @@
+"""The images of a collection that can be read: decoded once, and the others listed."""
+
+from dataclasses import dataclass
+
+from shoal.data.collection import Collection
+from shoal.data.pixels import Pixels, load_pixels
+from shoal.discovery.cache import bound_cache
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.validation import check_collection
+from shoal.errors import DataError, ShoalError
+from shoal.runs import Run, Skip
+
+
+@dataclass(frozen=True, eq=False)
+class Readable:
+    """The images that could be decoded; rows of `pixels` are those of `collection`."""
+
+    collection: Collection
+    pixels: Pixels
+
+
+def decode(collection: Collection, settings: DiscoverySettings, narrator: Narrator | None = None) -> Readable:
+    """Decode a collection, or find it decoded."""
+    narrator = narrator or Narrator()
+    with narrator.bar("decoding images") as progress:
+        pixels = load_pixels(collection, settings.pixel_size, progress=progress)
+    return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
+
+
+def read_into(run: Run, collection: Collection, settings: DiscoverySettings, narrator: Narrator) -> Readable:
+    """Decode a collection for a run, and list in it what cannot be; too few that can are an error."""
+    images = decode(collection, settings, narrator)
+    if collection.root is not None:
+        for gone in bound_cache(collection.root, settings.pixel_size):
+            narrator.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
+    skipped = images.pixels.skipped
+    if skipped:
+        try:
+            check_collection(images.collection, settings)
+        except ShoalError as error:
+            first, left_out = skipped[0], f"{len(skipped):,} unreadable"
+            raise DataError(f"{error} ({left_out}, such as {first.name}: {first.reason})") from error
+        run.write_skipped(Skip(path=image.name, reason=image.reason) for image in skipped)
+        narrator.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
+    return images

@@ -1,0 +1,125 @@
+"""The trained answer: the encoder's tail and a head trained on the collection, and whether that stands."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from shoal.arrays import Ints
+from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
+from shoal.discovery.choice import compare
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.readable import Readable
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
+from shoal.distributed import told_by_main
+from shoal.methods.catalog import get_method
+from shoal.methods.method import Discovery, OnEpoch, Representation, Task
+from shoal.runs import Run
+from shoal.training.tensorboard import event_writer
+
+
+def answer_trained(
+    frozen: Representation,
+    first: Answer,
+    images: Readable,
+    run: Run,
+    settings: DiscoverySettings,
+    resume: bool,
+    narrator: Narrator,
+    tensorboard: bool,
+) -> tuple[Answer, bool]:
+    """Train, and cluster by what was learned; and say whether that stands, or what the frozen encoder knows."""
+    collection = images.collection
+    withheld = withhold(collection, settings)
+    for line in describe_withheld(collection, withheld):
+        narrator.say(line)
+    chosen = _fit_batch(settings, len(withheld.labels), narrator)
+    doubt = doubt_estimate(collection, withheld, settings)
+    if doubt:
+        narrator.say(doubt)
+    device = frozen.embeddings.device
+    told_by_main(True, device)
+    with narrator.bar("training") as progress:
+        learned = get_method(settings.method).represent(
+            _task(images, withheld, settings),
+            chosen.of_method,
+            device=device,
+            folder=run.path,
+            resume=resume,
+            progress=progress,
+            on_epoch=_epoch_listener(run, narrator, tensorboard),
+        )
+    stands = True
+    if withheld.hidden:
+        choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
+        run.write_json("choice", choice.to_dict())
+        narrator.say(choice.in_words())
+        stands = choice.keeps_training
+    return _answer(learned, first if doubt else None, images, withheld, chosen), stands
+
+
+def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:
+    """Take a share of the training that the main process does."""
+    withheld = withhold(images.collection, settings)
+    chosen = _fit_batch(settings, len(withheld.labels), Narrator()).of_method
+    task = _task(images, withheld, settings)
+    get_method(settings.method).represent(task, chosen, device=place, folder=run.path, resume=resume)
+
+
+def _answer(
+    learned: Representation, first: Answer | None, images: Readable, withheld: Withheld, settings: DiscoverySettings
+) -> Answer:
+    """The trained answer, with K of the first one where that is given."""
+    collection = images.collection
+    if first is not None:
+        found = cluster(learned, collection.labels, settings, first.discovery.n_clusters)
+        answer = make_answer(TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings)
+        return replace(answer, counted_on=first.discovery.embeddings)
+    found = cluster(learned, collection.labels, settings)
+    if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
+        found = _with_estimate(found, collection.labels, withheld.validation, settings)
+    return make_answer(TRAINED, found, collection, settings)
+
+
+def _task(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
+    return Task(
+        pixels=images.pixels,
+        labels=withheld.labels,
+        validation=withheld.validation,
+        n_clusters=settings.n_clusters,
+    )
+
+
+def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool) -> OnEpoch:
+    """Who is told an epoch's metrics: whoever listens to details, and TensorBoard where it was asked for."""
+    write = event_writer(run.path) if tensorboard else None
+
+    def tell(row: dict[str, Any]) -> None:
+        accuracy = row["validation_accuracy"]
+        seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
+        narrator.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+        if write is not None:
+            write(row)
+
+    return tell
+
+
+def _fit_batch(settings: DiscoverySettings, n_training: int, narrator: Narrator) -> DiscoverySettings:
+    """Make the batch smaller where the collection is smaller than one."""
+    chosen = settings.of_method
+    wanted = chosen.training.batch_size
+    if wanted <= n_training:
+        return settings
+    narrator.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
+    smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
+    return replace(settings, **{settings.method: smaller})
+
+
+def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
+    """The same with the curve from which training took K, for the record."""
+    tree, rule = Tree(ward_linkage(found.embeddings[validation])), settings.of_method.inference.rule
+    return replace(found, estimate=estimate_n_clusters(tree, labels[validation], rule=rule))

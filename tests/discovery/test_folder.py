@@ -1,0 +1,76 @@
+"""The folder of a run: a new one, an interrupted one taken up again, a finished one left alone."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shoal.data.demo import digits
+from shoal.data.readers import read_collection
+from shoal.discovery import images as module
+from shoal.discovery.folder import fingerprint
+from shoal.discovery.images import discover_images
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.errors import UsageError
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def settings(photos) -> DiscoverySettings:
+    return choose_settings(config=photos.config)
+
+
+def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
+    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
+
+
+def stop(*_args: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run")
+    run.start(settings, seed=0, device="cpu", command="")
+    with pytest.raises(UsageError, match="holds an unfinished run; give --resume to go on with it, or --force"):
+        run_on(photos, run.path, settings)
+    assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
+    with pytest.raises(UsageError, match="holds a finished run; give --force"):
+        run_on(photos, run.path, settings)
+
+
+def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tmp_path: Path) -> None:
+    settings = replace(settings, train=False)
+    before = {file.name: file.read_bytes() for file in run_on(photos, tmp_path / "run", settings).path.iterdir()}
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", settings, resume=True, narrator=Narrator(heard.append))
+    assert heard == [f"{run.path} is finished, there is nothing left to do"]
+    assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
+    with pytest.raises(UsageError, match="made with other settings: train: True, was False"):
+        run_on(photos, run.path, replace(settings, train=True), resume=True)
+
+
+def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "answer_trained", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_on(photos, tmp_path / "run", settings)
+    longer = replace(settings.cms, training=replace(settings.cms.training, epochs=7))
+    with pytest.raises(UsageError) as refused:
+        run_on(photos, tmp_path / "run", replace(settings, seed=3, cms=longer), resume=True)
+    assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
+    photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
+    with pytest.raises(UsageError, match="the images or their labels"):
+        run_on(photos, tmp_path / "run", settings, resume=True)
+
+
+def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
+    before = fingerprint(read_collection(photos.folder, photos.labels))
+    name = next(iter(photos.truth))
+    (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
+    assert fingerprint(read_collection(photos.folder, photos.labels)) != before
+    assert fingerprint(digits(0)[0]) != fingerprint(digits(1)[0])
