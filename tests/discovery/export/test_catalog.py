@@ -211,3 +211,80 @@ def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
     run.write_json("provenance", {**run.provenance, "root": ""})
     with pytest.raises(UsageError, match="was not made from image files"):
         export_run(run, "imagefolder", tmp_path / "out")
+
+
+ODD = ["export.csv", "..", "é" * 200, "hot/cold", "Hot/cold", ".export.tmp", "dot. ", "EXPORT.csv"]
+
+
+def recast(run: Run, categories: list[str], folder: Path) -> None:
+    """Give a run of one image per category."""
+    row, category = run.assignments[0], run.categories[0]
+    paths = [f"{i}.png" for i in range(len(categories))]
+    for path in paths:
+        (folder / path).write_bytes(path.encode())
+    both = [(i, name, path) for i, (name, path) in enumerate(zip(categories, paths, strict=True))]
+    run.write_assignments(
+        replace(row, path=path, label_given="", category=name, category_id=i) for i, name, path in both
+    )
+    run.write_categories(replace(category, category_id=i, category=name) for i, name, _ in both)
+
+
+def test_categories_with_the_oddest_names_have_a_folder_each(run: Run, tmp_path: Path) -> None:
+    recast(run, ODD, tmp_path / "photos")
+    export_run(run, "imagefolder", tmp_path / "out")
+    found = rows(tmp_path / "out" / "export.csv")
+    assert {row["category"] for row in found} == set(ODD)
+    assert len({row["file"].split("/")[0] for row in found}) == len(ODD)
+    for row in found:
+        assert (tmp_path / "out" / row["file"]).read_bytes() == row["path"].encode()
+    assert len(list((tmp_path / "out").iterdir())) == len(ODD) + 1
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_export_that_fails_leaves_nothing_behind(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """The last image is gone; or the disk is full when the table is written."""
+    out = tmp_path / "out"
+    if is_there:
+        out.mkdir()
+    (tmp_path / "photos" / "z.png").rename(tmp_path / "z.png")
+    for name in ("imagefolder", "hf", "fiftyone"):
+        with pytest.raises(DataError, match="is not there any more"):
+            export_run(run, name, out)
+    (tmp_path / "z.png").rename(tmp_path / "photos" / "z.png")
+
+    def full(*_given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.discovery.export.imagefolder.write_text", full)
+        with pytest.raises(OSError, match="No space"):
+            export_run(run, "imagefolder", out)
+    assert out.exists() == is_there
+    assert not is_there or not list(out.iterdir())
+    (tmp_path / "out" / ".export.tmp" / "half").mkdir(parents=True)  # of an export that was killed
+    assert not [*export_run(run, "imagefolder", out).folder.glob(".*")]
+
+
+def test_a_folder_called_metadata_csv_has_no_place_in_a_hugging_face_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "photos" / "metadata.csv").mkdir()
+    recast(run, ["cat"], tmp_path / "photos" / "metadata.csv")
+    run.write_assignments([replace(run.assignments[0], path="metadata.csv/0.png")])
+    with pytest.raises(DataError, match=r"metadata\.csv/0\.png: .* export to imagefolder instead"):
+        export_run(run, "hf", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("csv", {"linking": "copy"}, "csv holds no images; leave out --copy"),
+        ("projector", {"images": "photos"}, "leave out --images"),
+        ("labelstudio", {"given_labels": "predicted"}, "leave out --given-labels"),
+    ],
+)
+def test_what_a_format_has_no_use_for_is_refused(run: Run, tmp_path: Path, name: str, options, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        export_run(run, name, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.discovery.export.names import folder_name, original, put
+from shoal.discovery.export import names as module
+from shoal.discovery.export.names import folder_name, folder_names, original, put, put_all, shortened
 from shoal.errors import DataError, ShoalError
 
 
@@ -34,6 +35,52 @@ def test_every_name_comes_back_and_no_two_share_a_folder(categories: list[str]) 
         assert "/" not in name
         assert "\0" not in name
         assert name not in (".", "..", "")
+
+
+def test_categories_that_differ_in_case_share_no_folder_where_the_file_system_does_not_tell() -> None:
+    letters = ["aB", "ab", "AB", "Ab"]
+    assert folder_names(letters) == {name: name for name in letters}
+    found = folder_names(letters, folds_case=True)
+    assert found["AB"] == "AB"  # the first by name
+    assert len({name.casefold() for name in found.values()}) == 4
+    assert {category: unquote(name) for category, name in found.items()} == {name: name for name in letters}
+
+
+def test_a_name_that_the_export_needs_itself_is_escaped_whatever_its_case() -> None:
+    found = folder_names(["export.csv", "EXPORT.CSV", "exports.csv"], taken=["export.csv"])
+    assert found["exports.csv"] == "exports.csv"
+    assert {"export.csv", "EXPORT.CSV"}.isdisjoint(found.values())
+    assert {unquote(name) for name in found.values()} == {"export.csv", "EXPORT.CSV", "exports.csv"}
+
+
+def test_names_that_are_too_long_are_cut_and_stay_apart() -> None:
+    first, second = (f"{'é' * 200}{end}.png" for end in "ab")
+    assert shortened("é" * 127) == "é" * 127
+    assert shortened(first) != shortened(second)
+    assert shortened(first).endswith(".png")
+    assert len(shortened(first).encode()) <= 255
+
+
+def test_windows_keeps_some_names_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [folder_name(name) for name in ("sp.", "sp ", "con", "Nul.x")] == ["sp.", "sp ", "con", "Nul.x"]
+    monkeypatch.setattr(module, "IS_WINDOWS", True)
+    assert [unquote(folder_name(name)) for name in ("sp.", "sp ", "con")] == ["sp.", "sp ", "con"]
+    assert {folder_name(name) for name in ("sp.", "sp ", "con", "Nul.x")}.isdisjoint({"sp.", "sp ", "con", "Nul.x"})
+    assert folder_name("cone") == "cone"
+
+
+def test_two_names_that_would_be_one_file_are_refused_before_the_first_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "a.png"
+    source.write_bytes(b"pixels")
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(module, "does_fold_case", lambda folder: True)
+    with pytest.raises(DataError, match=r"X/1\.png and x/1\.png: would be one file"):
+        put_all([(source, "x/1.png"), (source, "X/1.png")], tmp_path / "out")
+    with pytest.raises(DataError, match="more than 255 bytes"):
+        put_all([(source, "fine.png"), (source, f"{'a' * 300}/1.png")], tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
 
 
 @pytest.mark.parametrize("path", ["../secret.png", "a/../../secret.png", "/etc/passwd", "."])

@@ -1,8 +1,10 @@
 """The formats by name, and the one way to export a run."""
 
+import contextlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,8 +14,11 @@ from shoal.discovery.export.names import Linking
 from shoal.discovery.export.tables import to_projector, to_tables
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
-from shoal.files import make_folder
+from shoal.files import make_folder, writing
 from shoal.runs import Run
+
+DRAFT = ".export.tmp"
+"""The folder in which an export is made; what is whole moves out of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +29,10 @@ class Format:
     shows_images: bool
     """Whether it holds links to the images, which then must be where they were."""
     about: str
+    names_folder: bool = False
+    """Whether it names the folder of the images, without links to them."""
+    keeps_both: bool = False
+    """Whether it holds the given label and the category of an image, so that nobody has to choose."""
     steps: Callable[[Job], tuple[str, ...]] = lambda _job: ()
     """What to do in the other program, line by line."""
 
@@ -44,7 +53,12 @@ FORMATS: dict[str, Format] = {
     "hf": Format(write=to_hugging_face, shows_images=True, about="images and metadata.csv for Hugging Face datasets"),
     "csv": Format(write=to_tables, shows_images=False, about="assignments and categories as tables"),
     "labelstudio": Format(
-        write=to_label_studio, shows_images=False, about="tasks for Label Studio", steps=label_studio_steps
+        write=to_label_studio,
+        shows_images=False,
+        about="tasks for Label Studio",
+        names_folder=True,
+        keeps_both=True,
+        steps=label_studio_steps,
     ),
     "fiftyone": Format(write=to_fiftyone, shows_images=True, about="an image classification dataset of FiftyOne"),
     "projector": Format(write=to_projector, shows_images=False, about="vectors for the embedding projector"),
@@ -71,14 +85,44 @@ def export_run(
     if given_labels not in get_args(GivenLabels):
         raise UsageError(f"given labels: found {given_labels!r}, expected keep or predicted")
     chosen, target = FORMATS[format_name], Path(out)
+    _refuse_unused(format_name, images, linking, given_labels)
     root = _root(run, images) if chosen.shows_images or images is not None else _origin(run)
-    if target.is_dir() and any(target.iterdir()):
+    if target.is_dir() and {entry.name for entry in target.iterdir()} - {DRAFT}:
         raise UsageError(f"{target}: holds files already; choose an empty or new folder")
-    make_folder(target)
     rows, categories = settle(run, given_labels)
     job = Job(run=run, rows=rows, categories=categories, root=root, out=target, linking=linking)
-    chosen.write(job)
+    with _draft(target) as draft:
+        chosen.write(replace(job, out=draft))
     return Exported(folder=target, n_disagreeing=len(disagreeing(run)), steps=chosen.steps(job))
+
+
+def _refuse_unused(name: str, images: Path | str | None, linking: Linking, given_labels: GivenLabels) -> None:
+    """Refuse what a format has no use for."""
+    chosen = FORMATS[name]
+    if linking == "copy" and not chosen.shows_images:
+        raise UsageError(f"copy: {name} holds no images; leave out --copy")
+    if images is not None and not (chosen.shows_images or chosen.names_folder):
+        raise UsageError(f"images: {name} does not say where images are; leave out --images")
+    if given_labels == "predicted" and chosen.keeps_both:
+        raise UsageError(f"given labels: {name} holds labels and categories; leave out --given-labels")
+
+
+@contextlib.contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """A folder inside `target` whose content moves there when it is whole; otherwise nothing of it stays."""
+    is_new, draft = not target.exists(), target / DRAFT
+    shutil.rmtree(draft, ignore_errors=True)  # of an export that was killed
+    make_folder(draft)
+    try:
+        yield draft
+        for entry in sorted(draft.iterdir()):
+            with writing(target / entry.name):
+                entry.rename(target / entry.name)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds the export, or was there before
+            if is_new:
+                target.rmdir()
 
 
 def _origin(run: Run) -> Path | None:

@@ -3,10 +3,10 @@
 import csv
 import io
 from collections.abc import Sequence
-from pathlib import Path
 
 from shoal.discovery.export.job import Job
-from shoal.discovery.export.names import folder_name, original, put
+from shoal.discovery.export.names import does_fold_case, fold, folder_names, original, put_all, shortened
+from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.runs import Assignment
 
@@ -17,20 +17,25 @@ def to_imagefolder(job: Job) -> None:
     Files keep their names; where two images of one category have the same, all of that category are named by their
     path, with %2F for its slashes.
     """
-    placed: list[tuple[str, ...]] = []
-    for category in {row.category: None for row in job.rows}:
-        members = [row for row in job.rows if row.category == category]
-        for row, name in zip(members, file_names([row.path for row in members]), strict=True):
-            target = Path(folder_name(category)) / name
-            put(original(job.images, row.path), job.out / target, job.linking)
-            placed.append((target.as_posix(), row.path, category))
-    write_text(job.out / "export.csv", table(("file", "path", "category"), sorted(placed)))
+    members: dict[str, list[str]] = {}
+    for row in job.rows:
+        members.setdefault(row.category, []).append(row.path)
+    folders = folder_names([*members], taken=("export.csv", job.out.name), folds_case=does_fold_case(job.out))
+    rows = [
+        (f"{folders[category]}/{name}", path, category)
+        for category, paths in members.items()
+        for path, name in zip(paths, file_names(paths), strict=True)
+    ]
+    put_all([(original(job.images, path), file) for file, path, _ in rows], job.out, job.linking)
+    write_text(job.out / "export.csv", table(("file", "path", "category"), sorted(rows)))
 
 
 def to_hugging_face(job: Job) -> None:
     """The images under their own paths, and metadata.csv with their categories, as `datasets` reads it."""
-    for row in job.rows:
-        put(original(job.images, row.path), job.out / row.path, job.linking)
+    taken = [row.path for row in job.rows if fold(row.path.partition("/")[0]) in ("metadata.csv", fold(job.out.name))]
+    if taken:
+        raise DataError(f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder instead")
+    put_all([(original(job.images, row.path), row.path) for row in job.rows], job.out, job.linking)
     header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
     write_text(job.out / "metadata.csv", table(header, [_metadata(row) for row in job.rows]))
 
@@ -39,7 +44,8 @@ def file_names(paths: Sequence[str]) -> list[str]:
     """A name for each image of one folder: its own, or its escaped path where own names are not unique."""
     own = [path.rsplit("/", 1)[-1] for path in paths]
     is_unique = len({name.casefold() for name in own}) == len(own)  # some file systems do not tell A from a
-    return own if is_unique else [path.replace("%", "%25").replace("/", "%2F") for path in paths]
+    names = own if is_unique else [path.replace("%", "%25").replace("/", "%2F") for path in paths]
+    return [shortened(name) for name in names]
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

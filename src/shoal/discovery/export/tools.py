@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 
 from shoal.discovery.export.imagefolder import table
 from shoal.discovery.export.job import Job
-from shoal.discovery.export.names import original, put
+from shoal.discovery.export.names import original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
 
@@ -49,13 +49,14 @@ def to_fiftyone(job: Job) -> None:
 
     Files are numbered, because FiftyOne tells images apart by their name without its suffix.
     """
-    labels, paths = {}, []
+    labels, paths, placed = {}, [], []
     for number, row in enumerate(job.rows):
         name = f"{number:08d}"
         file = f"data/{name}{Path(row.path).suffix}"
-        put(original(job.images, row.path), job.out / file, job.linking)
+        placed.append((original(job.images, row.path), file))
         labels[name] = {"label": row.category, "confidence": row.confidence}
         paths.append((file, row.path))
+    put_all(placed, job.out, job.linking)
     found = {"classes": None, "labels": labels}
     write_text(job.out / "labels.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
     write_text(job.out / "paths.csv", table(("file", "path"), paths))
