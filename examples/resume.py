@@ -1,11 +1,14 @@
-"""A run that is interrupted goes on where it stopped, and ends as if nothing had happened.
+"""A run that is killed goes on where it stopped, and ends as if nothing had happened.
 
 python examples/resume.py
 """
 
+import subprocess
+import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from shoal.data.demo import digits
 from shoal.discovery.images import discover_images
@@ -14,32 +17,36 @@ from shoal.discovery.outputs import answer
 from shoal.discovery.settings import choose_settings
 
 
-@contextmanager
-def interrupt_training(what):
-    """A progress bar that gives up in the middle of the second epoch."""
+def discover(out, **options):
+    """Discover the categories of a few digits, a small network input: seconds, not minutes."""
+    torch.set_num_threads(1)  # both processes must round alike
+    settings = choose_settings(recipe="digits", epochs=3, n_clusters=10, pixel_size=40, input_size=40)
+    return discover_images(digits()[0].subset(range(60)), out, settings, device="cpu", **options)
 
-    def progress(done, total):
-        if what == "training" and done > 0.75 * total:
-            raise KeyboardInterrupt
 
-    yield progress
+def kill_after_first_epoch(out):
+    """Start a run as a process of its own, and kill it when it says that the first epoch is over."""
+    with subprocess.Popen([sys.executable, __file__, out], stdout=subprocess.PIPE, text=True) as child:
+        for line in child.stdout:
+            if line.startswith("epoch 1:"):
+                child.kill()  # it cannot tidy up: on Linux and macOS this is SIGKILL
+    print(f"killed after epoch 1, exit code {child.returncode}")
 
 
 def main() -> None:
-    collection = digits()[0].subset(range(60))  # a few digits, a small network input: seconds, not minutes
-    settings = choose_settings(recipe="digits", epochs=2, n_clusters=10, pixel_size=40, input_size=40)
     with tempfile.TemporaryDirectory() as place:
-        whole = discover_images(collection, Path(place) / "whole", settings, device="cpu")
-        try:
-            narrator = Narrator(bar=interrupt_training)
-            discover_images(collection, Path(place) / "run", settings, device="cpu", narrator=narrator)
-        except KeyboardInterrupt:
-            print("interrupted in epoch 2")
-        run = discover_images(collection, Path(place) / "run", settings, device="cpu", resume=True)
+        whole = discover(Path(place) / "whole")
+        kill_after_first_epoch(str(Path(place) / "run"))
+        heard = []
+        run = discover(Path(place) / "run", resume=True, narrator=Narrator(detail=heard.append))
+        print("resumed with", heard[0].partition(":")[0])
         print(answer(run))
         same = (run.path / "assignments.csv").read_bytes() == (whole.path / "assignments.csv").read_bytes()
         print(f"the same as without the interruption: {same}")
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:  # the process that is killed
+        discover(sys.argv[1], narrator=Narrator(detail=lambda line: print(line, flush=True)))
+    else:
+        main()

@@ -10,7 +10,11 @@ EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 PROMISED = {
     "folder_with_csv": ["categories", "known", "report: report.html"],
     "sklearn_pipeline": ["clusters", "All ", "rows that came later"],
-    "resume": ["interrupted in epoch 2", "the same as without the interruption: True"],
+    "resume": [
+        "killed after epoch 1, exit code -9",
+        "resumed with epoch 2",
+        "the same as without the interruption: True",
+    ],
     "assign_new_images": ["images 300 to 349: {", "images 350 to 399: {", "threshold"],
     "ward_alone": ["10 clusters", "heights as SciPy's: True", "the cut at 10 as SciPy's: True"],
 }
