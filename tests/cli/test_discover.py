@@ -203,6 +203,10 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
         (["--stability", -1], 2, ["stability"]),
         (["--stability", 3, "--n-clusters", 5], 2, ["stability: found 3 with n_clusters 5", "leave one of them out"]),
         (["--epochs", 5, "--no-train"], 2, ["epochs: found 5, but nothing is to be trained"]),
+        (["--method", "agglomerative", "--answer", "better"], 2, ["but the method agglomerative trains nothing"]),
+        (["--method", "agglomerative", "--train"], 2, ["train: found True, but the method agglomerative"]),
+        (["--tensorboard", "--no-train"], 2, ["tensorboard: nothing is to be trained"]),
+        (["--resume", "--force"], 2, ["resume and force: found both"]),
         (["--answer", "trained", "--no-train"], 2, ["answer: found 'trained', but nothing is to be trained"]),
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else str(value),
@@ -211,6 +215,29 @@ def test_a_mistake_is_one_line_with_its_exit_code_and_leaves_nothing(given, tmp_
     run = CliRunner().invoke(app, ["discover", *map(str, [*given, *flags])])
     refused(run, code, *words)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_column_is_refused_where_no_table_is_read(photos, tmp_path: Path) -> None:
+    for name, colour in list(photos.truth.items())[:20]:
+        (photos.folder / colour).mkdir(exist_ok=True)
+        (photos.folder / name).rename(photos.folder / colour / name)
+    given = [photos.folder, "--config", photos.config, "--out", tmp_path / "run", "--label-column", "colour"]
+    refused(discover(*given), 2, "column 'colour': no table is read here")
+
+
+def test_a_dry_run_counts_the_files_that_are_no_images(photos, given, tmp_path: Path) -> None:
+    first, *others = sorted(photos.truth)
+    (photos.folder / first).write_bytes(b"no image")
+    (photos.folder / "empty.jpg").write_bytes(b"")
+    n = 17 if first in photos.labels.read_text() else 18
+    run = discover(*given, "--dry-run")
+    assert run.stdout == f"59 images, {n} labeled in 3 categories, {59 - n} unlabeled, 2 unreadable\n"
+    found = json.loads(discover(*given, "--dry-run", "--json").stdout)
+    assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [59, n, 59 - n, 2]
+    assert discover(*given, "--no-train").stderr.splitlines()[0] == run.stdout.strip()
+    for name in others[9:]:
+        (photos.folder / name).write_bytes(b"no image")
+    refused(discover(*given, "--dry-run"), 3, "at least 10 images", "(52 unreadable)")
 
 
 def test_a_folder_that_is_not_there_and_one_without_images(tmp_path: Path) -> None:
@@ -272,7 +299,9 @@ def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Pa
     found = Run.open(tmp_path / "run")
     assert [skip.path for skip in found.skipped] == [names[4], names[5], names[6]]
     assert [row.path for row in found.assignments] == [*names[:4], *names[7:]]
-    assert f"3 unreadable, listed in {tmp_path / 'run' / 'skipped.csv'}" in run.stderr
+    counts = [line.rpartition("unlabeled, ")[2] for line in run.stderr.splitlines() if "unreadable" in line]
+    assert counts == ["1 unreadable", f"3 unreadable, listed in {tmp_path / 'run' / 'skipped.csv'}"]
+    assert run.stderr.splitlines()[0].endswith(" unlabeled, 1 unreadable")  # by its first bytes; others when decoded
 
 
 def test_grey_images_alone_are_enough(photos, given, tmp_path: Path) -> None:

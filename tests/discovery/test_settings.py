@@ -104,6 +104,11 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
         ({"hidden_share": 1.0}, "hidden_share: found 1.0"),
         ({"method": "agglomerative", "epochs": 3}, "agglomerative trains nothing"),
+        (
+            {"method": "agglomerative", "answer": "trained"},
+            "answer: found 'trained', but the method agglomerative trains",
+        ),
+        ({"method": "agglomerative", "train": True}, "train: found True, but the method agglomerative trains nothing"),
         ({"seed": 1 << 32}, "seed: found 4294967296, expected a whole number from 0 to 4294967295"),
         ({"seed": -1, "method": "agglomerative"}, "seed: found -1, expected a whole number from 0"),
         ({"answer": "frozen"}, "answer: found 'frozen', expected better or trained; --no-train"),
@@ -132,6 +137,15 @@ def test_what_a_config_forbids_names_the_config_and_the_way_out_and_no_flag_that
         choose_settings(config=file, **given)
     assert "--no-train" not in str(refused.value)
     choose_settings(config=file, **(given | mended))
+
+
+def test_a_config_keeps_its_encoder_under_another_method(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_settings(choose_settings(encoder="dino-vitb16", input_size=96)))
+    for method in ("gcd", "agglomerative"):
+        found = choose_settings(config=file, method=method).of_method
+        assert (found.encoder, found.input_size) == ("dino-vitb16", 96)
+    assert choose_settings(config=file, method="gcd", encoder="efficientnet-lite2").gcd.encoder == "efficientnet-lite2"
 
 
 def test_settings_of_a_method_that_is_not_used_are_refused() -> None:

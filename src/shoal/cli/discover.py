@@ -13,7 +13,6 @@ from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, Pat
 if TYPE_CHECKING:
     from shoal.data.collection import Collection
     from shoal.discovery.settings import DiscoverySettings
-    from shoal.runs import Run
 
 
 def discover(
@@ -58,47 +57,49 @@ def discover(
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
     from shoal.data.readers import read_collection
-    from shoal.discovery.face import default_folder, discover_and_report
+    from shoal.discovery.face import default_folder
     from shoal.discovery.settings import choose_settings
-    from shoal.distributed import is_main
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
-    if is_main() and not dry_run:
-        say(collection.describe())
     own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
     numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
     settings = choose_settings(**own, **numbers, protocol=protocol, stability=stability, train=train)
-    out = out or default_folder(images or unlabeled)
-    how: dict[str, Any] = {"device": device, "resume": resume, "force": force}
-    if dry_run:
-        _tell_found(collection, out, settings, how, as_json=json)
-        return
-    command, listener = shlex.join(["shoal", *sys.argv[1:]]), narrator() if is_main() else None
-    run = discover_and_report(
-        collection, out, settings, **how, command=command, narrator=listener, tensorboard=tensorboard
-    )
-    if is_main():
-        _tell_answer(run, as_json=json)
+    how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
+    do = _look if dry_run else _run
+    do(collection, out or default_folder(images or unlabeled), settings, how, as_json=json)
 
 
-def _tell_found(
+def _look(
     collection: "Collection", out: Path, settings: "DiscoverySettings", how: dict[str, Any], *, as_json: bool
 ) -> None:
+    """Say what was found, and what would be done."""
     from shoal.discovery.preflight import check_discovery
 
     found = check_discovery(collection, out, settings, **how)
-    counted, _, read_as = collection.describe().partition("\n")
-    say(read_as)
+    say(collection.describe().partition("\n")[2])
     if not found["encoder_is_here"]:
         say(f"note: the encoder {found['encoder']} is not here, and would be downloaded")
-    result(counted, found, as_json=as_json)
+    result(found["counted"], found, as_json=as_json)
     say(f"nothing was written; without --dry-run it goes to {out}")
 
 
-def _tell_answer(run: "Run", *, as_json: bool) -> None:
+def _run(
+    collection: "Collection", out: Path, settings: "DiscoverySettings", how: dict[str, Any], *, as_json: bool
+) -> None:
+    """Say what was found, discover, and print the answer; of several processes one speaks."""
+    from shoal.discovery.face import discover_and_report
     from shoal.discovery.facts import collect_facts
+    from shoal.discovery.readable import glance
+    from shoal.distributed import is_main
 
-    facts, report = collect_facts(run), run.path / "report.html"
-    result(f"{facts['answer']}\n{run.path}\n{report}", facts, as_json=as_json)
+    command = shlex.join(["shoal", *sys.argv[1:]])
+    if not is_main():
+        discover_and_report(collection, out, settings, **how, command=command)
+        return
+    readable, n_unreadable = glance(collection, settings)
+    say(readable.describe(n_unreadable=n_unreadable))
+    run = discover_and_report(collection, out, settings, **how, command=command, narrator=narrator())
+    facts = collect_facts(run)
+    result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))} --open")

@@ -112,9 +112,10 @@ class Collection:
         unreadable = f", {n_unreadable:,} unreadable" if n_unreadable else ""
         return f"{len(self):,} image{'s' if len(self) > 1 else ''}, {labeled}, {unlabeled}{unreadable}"
 
-    def describe(self) -> str:
+    def describe(self, *, n_unreadable: int = 0) -> str:
         """Say in words what was found: the counts, how it was read, then one line per counted warning."""
-        return "\n".join([self.count(), f"read as {self.layout}", *(f"note: {note}" for note in self.notes)])
+        counted = self.count(n_unreadable=n_unreadable)
+        return "\n".join([counted, f"read as {self.layout}", *(f"note: {note}" for note in self.notes)])
 
 
 @dataclass(frozen=True, eq=False)

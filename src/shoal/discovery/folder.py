@@ -19,11 +19,13 @@ def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, re
     A finished run is returned as it is when it is to be resumed; there is nothing left to do in it.
     """
     run = check_folder(out, settings, images, resume=resume, force=force)
-    return run if resume and run.is_finished and not force else Run.create(out, force=force)
+    return run if resume and run.is_finished else Run.create(out, force=force)
 
 
 def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
     """Refuse a folder that `take_folder` would not take; makes and removes nothing."""
+    if resume and force:
+        raise UsageError("resume and force: found both; one goes on with a run, the other deletes it; give one of them")
     run = Run(Path(out))
     if not force and run.has("config.yaml") and run.has("provenance.json"):
         if resume:

@@ -20,7 +20,7 @@ from shoal.discovery.narrator import Narrator
 from shoal.discovery.readable import Readable, decode, read_into
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
-from shoal.discovery.trained import answer_trained, help_train
+from shoal.discovery.trained import answer_trained, check_tensorboard, help_train
 from shoal.discovery.validation import check_collection
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
@@ -30,7 +30,6 @@ from shoal.errors import DataError
 from shoal.methods.catalog import DEFAULT_METHOD
 from shoal.methods.method import Representation
 from shoal.runs import Run
-from shoal.training.tensorboard import tensorboard_writer
 
 MAX_WAIT_S = 7 * 24 * 3600.0
 """How long processes wait for each other: the others do while the main one decodes, embeds and clusters."""
@@ -54,9 +53,9 @@ def discover_images(
     folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder. Several processes,
     started by torchrun, share embedding and training; the main one does the rest.
     """
-    if tensorboard:
-        tensorboard_writer()  # whether it is installed is said now, not after decoding and embedding
     settings, narrator = settings or choose_settings(), narrator or Narrator()
+    if tensorboard:
+        check_tensorboard(settings)  # said now, not after decoding and embedding
     place = choose_device(device)
     check_collection(collection, settings)
     with processes(place, timeout_s=MAX_WAIT_S):
@@ -95,6 +94,8 @@ def _discover(
     before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
     about = {"root": str(collection.root or ""), "encoder": chosen.encoder, "fingerprint": found}
     made_from = before.get("made_from")
+    if resume and not before:
+        narrator.say(f"note: nothing to resume in {run.path}, so a new run is started")
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about, made_from=made_from)
     narrator = narrator.heard_by(run.log)
     run.log(collection.describe())

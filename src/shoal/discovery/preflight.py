@@ -6,10 +6,13 @@ from typing import Any
 from shoal.data.collection import Collection
 from shoal.device import choose_device
 from shoal.discovery.folder import check_folder, fingerprint
+from shoal.discovery.readable import glance
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.trained import check_tensorboard
 from shoal.discovery.validation import check_collection
 from shoal.encoders.catalog import ENCODERS, load_encoder
 from shoal.encoders.hub import is_cached
+from shoal.errors import DataError, ShoalError
 from shoal.methods.catalog import get_method
 
 
@@ -21,11 +24,15 @@ def check_discovery(
     device: str | None = None,
     resume: bool = False,
     force: bool = False,
+    tensorboard: bool = False,
 ) -> dict[str, Any]:
     """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing.
 
-    The encoder is loaded, unless that would take a download.
+    The encoder is loaded, unless that would take a download. Of the images the first bytes are read: what breaks off
+    later is counted as readable here.
     """
+    if tensorboard:
+        check_tensorboard(settings)
     place, encoder = choose_device(device), settings.of_method.encoder
     check_collection(collection, settings)
     is_here = (
@@ -34,12 +41,17 @@ def check_discovery(
     if is_here:
         _load(settings)
     check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
+    readable, n_unreadable = glance(collection, settings)
+    if n_unreadable:
+        _check_rest(collection, readable, n_unreadable, settings)
     return {
-        "n_images": len(collection),
-        "n_labeled": collection.n_labeled,
-        "n_unlabeled": len(collection) - collection.n_labeled,
-        "classes": list(collection.classes),
-        "class_sizes": collection.class_sizes.tolist(),
+        "counted": readable.count(n_unreadable=n_unreadable),
+        "n_images": len(readable),
+        "n_labeled": readable.n_labeled,
+        "n_unlabeled": len(readable) - readable.n_labeled,
+        "n_unreadable": n_unreadable,
+        "classes": list(readable.classes),
+        "class_sizes": readable.class_sizes.tolist(),
         "notes": list(collection.notes),
         "out": str(out),
         "method": settings.method,
@@ -48,6 +60,16 @@ def check_discovery(
         "device": str(place),
         "trains": settings.is_trained,
     }
+
+
+def _check_rest(collection: Collection, readable: Collection, n_unreadable: int, settings: DiscoverySettings) -> None:
+    """Refuse what is left without the files that are no images."""
+    if n_unreadable == len(collection):
+        raise DataError(f"none of the {n_unreadable:,} images can be decoded; are they images?")
+    try:
+        check_collection(readable, settings)
+    except ShoalError as error:
+        raise DataError(f"{error} ({n_unreadable:,} unreadable)") from error
 
 
 def _load(settings: DiscoverySettings) -> None:

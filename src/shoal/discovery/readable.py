@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from shoal.data.collection import Collection
-from shoal.data.pixels import Pixels, load_pixels
+from shoal.data.pixels import Pixels, check_headers, load_pixels
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import DiscoverySettings
@@ -18,6 +20,17 @@ class Readable:
 
     collection: Collection
     pixels: Pixels
+
+
+def glance(collection: Collection, settings: DiscoverySettings) -> tuple[Collection, int]:
+    """The images whose first bytes are those of one, and how many others there are; decoding may find more of these.
+
+    Where there is none, all of them are given back.
+    """
+    broken = {image.name for image in check_headers(collection, settings.pixel_size)}
+    if not broken or len(broken) == len(collection):
+        return collection, len(broken)
+    return collection.subset(np.array([name not in broken for name in collection.names])), len(broken)
 
 
 def decode(collection: Collection, settings: DiscoverySettings, narrator: Narrator | None = None) -> Readable:
@@ -39,8 +52,8 @@ def read_into(run: Run, collection: Collection, settings: DiscoverySettings, nar
         try:
             check_collection(images.collection, settings)
         except ShoalError as error:
-            first, left_out = skipped[0], f"{len(skipped):,} unreadable"
-            raise DataError(f"{error} ({left_out}, such as {first.name}: {first.reason})") from error
+            first = skipped[0]
+            raise DataError(f"{error} ({len(skipped):,} unreadable, such as {first.name}: {first.reason})") from error
         run.write_skipped(Skip(path=image.name, reason=image.reason) for image in skipped)
         narrator.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
     return images

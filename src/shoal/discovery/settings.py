@@ -103,7 +103,8 @@ def choose_settings(
 ) -> DiscoverySettings:
     """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
 
-    `given` are fields of `DiscoverySettings`; None leaves a value as it is. `protocol` is a name in `PROTOCOLS`; the
+    A method that is not the config's takes only the encoder and its input size from it. `given` are fields of
+    `DiscoverySettings`; None leaves a value as it is. `protocol` is a name in `PROTOCOLS`; the
     paper and the released code hide no category from training, so that their protocols do not either. `answer` is
     'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand.
     """
@@ -111,10 +112,11 @@ def choose_settings(
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
     base = load_settings(DiscoverySettings, config) if config is not None else DiscoverySettings()
     chosen = base.method if method is None else method
-    if recipe is None and chosen == base.method:
-        settings = getattr(base, chosen)
-    else:
-        settings = load_recipe(recipe or "default", chosen)
+    settings = getattr(base, base.method)
+    if recipe is not None or chosen != base.method:
+        # A config keeps its encoder under another method, whose own settings it cannot hold.
+        of_config = {} if config is None else {"encoder": settings.encoder, "input_size": settings.input_size}
+        settings = _change(load_recipe(recipe or "default", chosen), chosen, **of_config)
     settings = _change(settings, chosen, encoder=encoder, epochs=epochs, input_size=input_size)
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
@@ -129,13 +131,19 @@ def choose_settings(
     values = {name: value for name, value in given.items() if value is not None}
     _check_estimate(base, values, config)
     result = replace(base, method=chosen, **blocks, **values)
-    unused = [
-        f"{name}: found {value!r}" for name, value in (("epochs", epochs), ("answer", answer)) if value is not None
-    ]
-    if unused and not result.train:
-        how = "leave out that or --no-train" if "train" in values else f"give --train, which {config} turns off"
-        raise UsageError(f"{unused[0]}, but nothing is to be trained; {how}")
+    _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)
     return result
+
+
+def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Path | str | None) -> None:
+    """Refuse what was said about training where nothing is to be trained."""
+    said = [f"{name}: found {value!r}" for name, value in given.items() if value not in (None, False)]
+    if result.is_trained or not said:
+        return
+    if not get_method(result.method).trains:
+        raise UsageError(f"{said[0]}, but the method {result.method} trains nothing; leave it out")
+    how = "leave out that or --no-train" if given["train"] is False else f"give --train, which {config} turns off"
+    raise UsageError(f"{said[0]}, but nothing is to be trained; {how}")
 
 
 def _check_estimate(base: DiscoverySettings, values: dict[str, Any], config: Path | str | None) -> None:
@@ -161,7 +169,14 @@ def _share_to_hide(answer: str, share: float) -> float:
     return 0.0 if answer == "trained" else share or DiscoverySettings().hidden_share
 
 
-def _change(settings: Any, method: str, *, encoder: str | None, epochs: int | None, input_size: int | None) -> Any:
+def _change(
+    settings: Any,
+    method: str,
+    *,
+    encoder: str | None = None,
+    epochs: int | None = None,
+    input_size: int | None = None,
+) -> Any:
     """Single values of a method's settings."""
     if encoder is not None and encoder != settings.encoder:
         settings = replace(settings, encoder=encoder)
@@ -169,8 +184,6 @@ def _change(settings: Any, method: str, *, encoder: str | None, epochs: int | No
             settings = replace(settings, n_tail_blocks=None)  # how many blocks to train depends on the encoder
     if input_size is not None:
         settings = replace(settings, input_size=input_size)
-    if epochs is not None:
-        if not get_method(method).trains:
-            raise UsageError(f"epochs: found {epochs}, but the method {method} trains nothing; leave it out")
+    if epochs is not None and get_method(method).trains:
         settings = replace(settings, training=replace(settings.training, epochs=epochs))
     return settings

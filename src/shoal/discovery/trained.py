@@ -16,10 +16,18 @@ from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
 from shoal.distributed import told_by_main
+from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run
-from shoal.training.tensorboard import event_writer
+from shoal.training.tensorboard import event_writer, tensorboard_writer
+
+
+def check_tensorboard(settings: DiscoverySettings) -> None:
+    """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to write."""
+    if not settings.is_trained:
+        raise UsageError("tensorboard: nothing is to be trained, so there is nothing to write; leave out --tensorboard")
+    tensorboard_writer()
 
 
 def answer_trained(

@@ -1,7 +1,8 @@
 """Pixels: every image decoded once, in parallel, into a memory-mapped cache that later epochs and runs only read."""
 
 from shoal.data.pixels.decoding import MAX_PIXELS
+from shoal.data.pixels.headers import check_headers
 from shoal.data.pixels.loading import Pixels, Skipped, load_pixels
 from shoal.data.pixels.store import cache_folder
 
-__all__ = ["MAX_PIXELS", "Pixels", "Skipped", "cache_folder", "load_pixels"]
+__all__ = ["MAX_PIXELS", "Pixels", "Skipped", "cache_folder", "check_headers", "load_pixels"]

@@ -57,6 +57,20 @@ def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS) -> bytes:
         raise Unreadable(_reason(error)) from error
 
 
+def check_header(path: str) -> None:
+    """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find more."""
+    try:
+        if os.stat(path).st_size == 0:  # noqa: PTH116
+            raise Unreadable("the file is empty")
+        Image.open(path, formats=FORMATS).close()
+    except Unreadable:
+        raise
+    except Image.DecompressionBombError:  # so large that decoding must judge it
+        return
+    except Exception as error:
+        raise Unreadable(_reason(error)) from error
+
+
 def decode_image(image: Any, size: int) -> NDArray[np.uint8]:
     """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise `Unreadable`."""
     try:

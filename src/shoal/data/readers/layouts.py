@@ -108,6 +108,8 @@ def _read_location(path: Path, labels: Any, options: _Options) -> Collection:
         )
         raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp or gif) in this folder or below: {ignored}")
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
+    if labels is False or (labels is None and not metadata) or (isinstance(labels, str) and labels == "folders"):
+        _refuse_columns(options)
     if labels is False:
         return _build(root, listing.names, {}, "a folder without labels", listing.notes, options)
     if labels is None and metadata:
@@ -115,6 +117,15 @@ def _read_location(path: Path, labels: Any, options: _Options) -> Collection:
     if labels is None or (isinstance(labels, str) and labels == "folders"):
         return _read_image_folder(root, listing, options)
     return _read_folder_and_table(root, listing, _label_table(labels), options)
+
+
+def _refuse_columns(options: _Options) -> None:
+    """Refuse to be told of a column where no table is read."""
+    given = options.path_column or options.label_column
+    if given is not None:
+        raise UsageError(
+            f"column {given!r}: no table is read here; give the one that has it as the labels, or leave it out"
+        )
 
 
 def _read_folder_and_table(root: Path, listing: Listing, table: Table, options: _Options) -> Collection:
@@ -188,6 +199,7 @@ def _refuse_siblings(root: Path, metadata: list[str]) -> None:
 
 
 def _read_two_roots(labeled: Path, unlabeled: Path, options: _Options) -> Collection:
+    _refuse_columns(options)
     root = Path(os.path.commonpath([labeled, unlabeled]))
     found: dict[str, str | None] = {}
     notes: list[str] = []

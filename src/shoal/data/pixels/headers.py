@@ -1,0 +1,40 @@
+"""Headers: which files are no images at all, seen without decoding any."""
+
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+from shoal.data.collection import Collection
+from shoal.data.pixels.decoding import Unreadable, check_header
+from shoal.data.pixels.loading import Skipped
+from shoal.data.pixels.store import cache_folder, fingerprint, read_index, store_folder
+
+N_THREADS = 16
+"""Files looked at together: the time goes by while the disk is asked."""
+
+
+def check_headers(
+    collection: Collection, size: int = 256, *, cache: str | os.PathLike[str] | None = None
+) -> tuple[Skipped, ...]:
+    """Find the files that are missing, empty or in no known format, by their first bytes.
+
+    Files that were decoded before, at this size and as they are now, are not opened. A file that breaks off later, or
+    is too large, shows only when it is decoded: there may be more. In-memory images are not looked at.
+    """
+    if collection.root is None:
+        return ()
+    root, known = collection.root, read_index(store_folder(cache_folder(cache), collection.root, size), size).rows
+
+    def look(name: str) -> Skipped | None:
+        path = f"{root}/{name}"
+        if name in known and known[name][0] == fingerprint(path):
+            return None
+        try:
+            check_header(path)
+        except Unreadable as error:
+            return Skipped(name, str(error))
+        return None
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
+        warnings.simplefilter("ignore")  # Pillow's, of large images and odd tags: decoding will judge them
+        return tuple(found for found in threads.map(look, collection.names) if found is not None)

@@ -1,0 +1,49 @@
+"""Files that are no images are found by their first bytes; what was decoded before is not opened."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shoal.data.pixels import check_headers, headers, load_pixels
+from shoal.data.readers import read_collection
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for i in range(3):
+        Image.fromarray(np.full((4, 4, 3), i, dtype=np.uint8)).save(tmp_path / "photos" / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def test_empty_and_foreign_files_are_found_with_the_reason_and_large_ones_left_to_decoding(folder: Path) -> None:
+    (folder / "a.jpg").write_bytes(b"")
+    (folder / "b.jpg").write_bytes(b"no image")
+    Image.new("1", (20_000, 20_000)).save(folder / "c.png")
+    collection = read_collection(folder, False)
+    (folder / "0.png").unlink()
+    found = {image.name: image.reason for image in check_headers(collection, 8)}
+    assert set(found) == {"0.png", "a.jpg", "b.jpg"}
+    assert found["0.png"] == "the file is not there"
+    assert found["a.jpg"] == "the file is empty"
+    assert found["b.jpg"].startswith("not an image in a known format")
+
+
+def test_what_was_decoded_before_is_not_opened_unless_it_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collection, opened = read_collection(folder, False), []
+    monkeypatch.setattr(headers, "check_header", opened.append)
+    assert check_headers(collection, 8, cache=tmp_path / "cache") == ()
+    assert len(opened) == 3
+    load_pixels(collection, 8, cache=tmp_path / "cache", n_workers=1)
+    (folder / "1.png").write_bytes(b"")
+    opened.clear()
+    check_headers(collection, 8, cache=tmp_path / "cache")
+    assert opened == [f"{folder}/1.png"]
+
+
+def test_images_in_memory_have_no_header() -> None:
+    assert check_headers(read_collection(np.zeros((3, 4, 4), dtype=np.uint8))) == ()
