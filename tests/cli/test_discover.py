@@ -237,7 +237,7 @@ def test_a_dry_run_counts_the_files_that_are_no_images(photos, given, tmp_path: 
     assert discover(*given, "--no-train").stderr.splitlines()[0] == run.stdout.strip()
     for name in others[9:]:
         (photos.folder / name).write_bytes(b"no image")
-    refused(discover(*given, "--dry-run"), 3, "at least 10 images", "(52 unreadable)")
+    refused(discover(*given, "--dry-run", "--force"), 3, "at least 10 images", "(52 unreadable)")
 
 
 def test_a_folder_that_is_not_there_and_one_without_images(tmp_path: Path) -> None:
