@@ -3,7 +3,7 @@ import pytest
 from scipy.cluster.hierarchy import linkage
 
 from shoal.clustering.matching import RunningMatching, matched_accuracy
-from shoal.clustering.n_clusters import MIN_LABELED, RULES, Curve, accuracy_curve, choose, estimate_n_clusters
+from shoal.clustering.n_clusters import MIN_FIT_LABELS, RULES, Curve, accuracy_curve, choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -96,7 +96,7 @@ def test_classes_with_few_labels_have_no_say_in_the_fit(seed: int) -> None:
     few, none = labels.copy(), labels.copy()
     for c in (0, 2):
         rows = np.flatnonzero(labels == c)
-        few[rows[MIN_LABELED - 1 :]] = none[rows] = -1
+        few[rows[MIN_FIT_LABELS - 1 :]] = none[rows] = -1
     found, expected = accuracy_curve(tree, few), accuracy_curve(tree, none)
     assert np.array_equal(found.fit, expected.fit[2:])  # without the two classes the sweep goes down to K = 2
 

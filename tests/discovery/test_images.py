@@ -251,7 +251,7 @@ def test_k_is_that_of_the_first_answer_unless_validation_has_labels_enough(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_enough: bool
 ) -> None:
     """3 labeled validation images for 3 known categories; with one of each asked for, they estimate K."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_LABELED", 1 if is_enough else 2)
+    monkeypatch.setattr("shoal.discovery.validation.MIN_VALIDATION_LABELS", 1 if is_enough else 2)
     heard: list[str] = []
     run = run_on(photos, tmp_path / "run", replace(settings, stability=2), narrator=Narrator(heard.append))
     assert any("3 labeled validation images for 3 known categories are too few" in line for line in heard) != is_enough

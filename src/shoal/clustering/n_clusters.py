@@ -26,7 +26,7 @@ from shoal.errors import DataError, UnknownName, UsageError
 DEFAULT_MAX_CLUSTERS = 1000
 """Largest K tried by default, or ten times the known classes where that is more."""
 
-MIN_LABELED = 5
+MIN_FIT_LABELS = 5
 """Labeled images from which on a class has a say in `fit`. One with a single labeled image would be best off with that
 image in a cluster of its own, and one with a few with each of them so: `fit` then rises up to the largest K tried."""
 
@@ -42,8 +42,8 @@ class Curve:
     occupied: Ints
     """(M,) clusters that hold a labeled image."""
     fit: Floats
-    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with `MIN_LABELED` labeled
-    images or more; NaN where there is none. See the rule "precision"."""
+    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with
+    `MIN_FIT_LABELS` labeled images or more; NaN where there is none. See the rule "precision"."""
     gap: Floats
     """(M,) log of the height at which this cut's clusters begin to be joined over that of the last merge it keeps."""
     class_sizes: Ints
@@ -149,7 +149,7 @@ class _Fits:
 
     def __init__(self, counts: Ints, sizes: Ints) -> None:
         self.counts = counts  # (C, clusters) the table of the running matching, which merges it
-        self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_LABELED)  # (J,)
+        self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_FIT_LABELS)  # (J,)
         self.sizes = np.maximum(sizes, 1).astype(np.float64)  # (clusters,) all images, labeled or not
         held = counts[self.judged]  # (J, clusters)
         self.class_sizes = held.sum(axis=1)  # (J,)
@@ -254,7 +254,7 @@ def _most_are_judged(curve: Curve) -> bool:
 
     With just as many it still takes ten times too many clusters now and then.
     """
-    return bool((curve.class_sizes > MIN_LABELED).sum() >= max(2, curve.n_classes / 2))
+    return bool((curve.class_sizes > MIN_FIT_LABELS).sum() >= max(2, curve.n_classes / 2))
 
 
 def _has_three_each(curve: Curve) -> bool:

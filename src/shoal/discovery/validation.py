@@ -18,7 +18,7 @@ from shoal.report.words import count
 MAX_NAMED = 5
 """How many categories a note lists."""
 
-MIN_LABELED = 5
+MIN_VALIDATION_LABELS = 5
 """Labeled validation images per known category from which on they estimate K after training. With fewer the curve is a
 matter of single images, and K that of the first answer: estimated on all images, by every label, with an encoder that
 has seen none (benchmarks/results/2026-11-15_2-core-cpu_k_after_training.md)."""
@@ -84,7 +84,7 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
 
 def doubt_labels(n_labeled: int, n_known: int) -> str | None:
     """Say that an estimate of K rests on few labels: fewer in all than validation alone would need to estimate it."""
-    if n_labeled >= MIN_LABELED * n_known:
+    if n_labeled >= MIN_VALIDATION_LABELS * n_known:
         return None
     few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
     return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"
@@ -101,7 +101,7 @@ def doubt_estimate(collection: Collection, withheld: Withheld, settings: Discove
         return None
     n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
     n_known = int((collection.class_sizes > 0).sum())
-    if n_labeled >= MIN_LABELED * n_known:
+    if n_labeled >= MIN_VALIDATION_LABELS * n_known:
         return None
     few = f"{count(n_labeled, 'labeled validation image')} for {n_known:,} known categories"
     return f"the number of categories is that of the first answer, because {few} are too few to estimate it by"
