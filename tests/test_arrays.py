@@ -2,8 +2,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from shoal.arrays import as_class, as_embeddings, as_labels, as_unit_rows, fold_unlabeled, name_rows
-from shoal.errors import DataError
+from shoal.arrays import (
+    as_class,
+    as_count,
+    as_embeddings,
+    as_labels,
+    as_number,
+    as_unit_rows,
+    fold_unlabeled,
+    name_rows,
+)
+from shoal.errors import DataError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -77,3 +86,23 @@ def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(label: object, 
 def test_numbers_below_minus_one_are_no_class(label: object) -> None:
     with pytest.raises(DataError, match="expected 0 or more, a name, or -1 for unlabeled"):
         as_class(label, fold_unlabeled())
+
+
+@pytest.mark.parametrize("value", [4.0, "4", None, True, np.array(4), float("nan")])
+def test_a_count_is_a_whole_number_and_nothing_like_one(value: object) -> None:
+    with pytest.raises(UsageError, match=r"k: found .*, expected a whole number"):
+        as_count(value, name="k")
+    assert as_count(np.int32(4), name="k") == 4
+
+
+def test_a_count_may_have_a_least_value() -> None:
+    assert as_count(1, name="k", least=1) == 1
+    with pytest.raises(UsageError, match="k: found 0, expected at least 1"):
+        as_count(0, name="k", least=1)
+
+
+@pytest.mark.parametrize("value", ["0.5", None, True, 1j, np.array([0.5])])
+def test_a_number_is_a_real_one(value: object) -> None:
+    with pytest.raises(UsageError, match=r"alpha: found .*, expected a number"):
+        as_number(value, name="alpha")
+    assert as_number(np.float32(0.5), name="alpha") == as_number(0.5, name="alpha") == 0.5

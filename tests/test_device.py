@@ -12,7 +12,7 @@ def test_auto_takes_cuda_where_there_is_one() -> None:
 
 
 def test_a_device_that_is_not_one_is_a_usage_error() -> None:
-    for name in ("gpu", "meta", "cuda:x"):
+    for name in ("gpu", "meta", "cuda:x", []):
         with pytest.raises(UsageError, match="expected cpu, cuda or cuda:N"):
             choose_device(name)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from shoal.errors import DataError
+from shoal.errors import DataError, UsageError
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -108,6 +108,22 @@ def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
     if number < UNLABELED:
         raise DataError(f"labels: found {label}, expected 0 or more, a name, or -1 for unlabeled")
     return label
+
+
+def as_count(value: Any, *, name: str, least: int | None = None) -> int:
+    """Check a whole number, of at least `least`; 4.0, '4' and True are none."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise UsageError(f"{name}: found {value!r}, expected a whole number")
+    if least is not None and value < least:
+        raise UsageError(f"{name}: found {value}, expected at least {least}")
+    return int(value)
+
+
+def as_number(value: Any, *, name: str) -> float:
+    """Check a real number; NaN passes, so compare with the bounds that it must lie in, not with those it must not."""
+    if not isinstance(value, int | float | np.integer | np.floating) or isinstance(value, bool):
+        raise UsageError(f"{name}: found {value!r}, expected a number")
+    return float(value)
 
 
 def name_rows(mask: Bools) -> str:

@@ -16,7 +16,7 @@ def choose_device(name: str | torch.device | None = None) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N")

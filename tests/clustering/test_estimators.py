@@ -275,7 +275,7 @@ def test_bad_input_is_refused(clouds: tuple[np.ndarray, np.ndarray], names: np.n
     [
         *({"n_clusters": 4.0}, {"n_clusters": "4"}, {"n_neighbors": 8.0}, {"n_neighbors": None}, {"n_neighbors": True}),
         *({"alpha": None}, {"alpha": "0.5"}, {"max_shifts": 2.0}, {"estimate_shifts": None}, {"max_clusters": "9"}),
-        {"outlier_share": None},
+        *({"outlier_share": None}, {"alpha": 1j}, {"n_clusters": True}, {"max_shifts": "2"}, {"outlier_share": "0.1"}),
     ],
     ids=str,
 )
@@ -285,6 +285,17 @@ def test_a_parameter_of_a_wrong_type_is_refused_by_name(
     name, value = next(iter(given.items()))
     with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected a"):
         MeanShiftClustering(**given).fit(clouds[0], names)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"n_neighbors": 8.0}, {"n_neighbors": "8"}, {"n_neighbors": None}, {"n_neighbors": 0}, {"device": []}]
+)
+def test_a_parameter_set_wrongly_after_fitting_is_refused_by_predict(
+    clouds: tuple[np.ndarray, np.ndarray], changed: dict
+) -> None:
+    model = MeanShiftClustering(n_clusters=4).fit(clouds[0]).set_params(**changed)
+    with pytest.raises(UsageError, match=f"{next(iter(changed))}: found"):
+        model.predict(clouds[0])
 
 
 def test_numbers_of_numpy_are_numbers(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:

@@ -152,3 +152,9 @@ def test_bad_input_is_refused() -> None:
         gcd_accuracy([0, 1], [0, 1], [True, True, False])
     with pytest.raises(UsageError, match="at least k per query"):
         recall_at_k([[0]], [0], [0], 2)
+    with pytest.raises(DataError, match="expected rows 0 to 0"):
+        recall_at_k([[-1]], [0], [0], 1)
+    with pytest.raises(DataError, match="y_true: found both names and numbers"):
+        gcd_accuracy(np.array(["wren", 1], dtype=object), [0, 1], [True, False])
+    with pytest.raises(DataError, match="y_pred: found lists inside"):
+        matched_accuracy([0, 1], [[0], [0, 1]])

@@ -289,6 +289,13 @@ def test_max_clusters_lies_between_known_classes_and_images(max_clusters: int) -
         estimate_n_clusters(tree, labels, max_clusters=max_clusters)
 
 
+def test_a_largest_k_that_is_no_whole_number_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"max_clusters: found 9.0, expected a whole number"):
+        estimate_n_clusters(*overlapping(0), max_clusters=9.0)  # type: ignore[arg-type]
+
+
 def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="no rule for the number of clusters"):
+        estimate_n_clusters(*overlapping(0), rule=["paper"])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean 'plateau'"):
         estimate_n_clusters(*overlapping(0), rule="plateu")

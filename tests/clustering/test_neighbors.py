@@ -168,6 +168,21 @@ def test_shapes_that_do_not_fit_are_refused(points: Tensor) -> None:
         k_nearest(points, points, 3, exclude=torch.arange(5))
 
 
+def test_what_is_no_whole_number_is_refused(points: Tensor) -> None:
+    with pytest.raises(UsageError, match=r"k: found 3.0, expected a whole number"):
+        k_nearest(points, points, 3.0)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="block_rows: found 0, expected at least 1"):
+        k_nearest(points, points, 3, block_rows=0)
+    with pytest.raises(UsageError, match=r"of torch.float32, expected .* of torch.int64"):
+        k_nearest(points, points, 3, exclude=torch.zeros(len(points)))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_no_queries_have_no_neighbors(points: Tensor, exact: bool) -> None:
+    found = k_nearest(points[:0], points, 3, exact=exact)
+    assert found.indices.shape == found.similarities.shape == (0, 3)
+
+
 @pytest.mark.gpu
 def test_cpu_and_gpu_find_the_same_bit_for_bit() -> None:
     rows = unit(torch.randn(3000, 256, generator=torch.Generator().manual_seed(4)))

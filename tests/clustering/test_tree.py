@@ -134,6 +134,15 @@ def test_a_nan_height_is_refused() -> None:
         Tree(FIVE).cut_at(float("nan"))
 
 
+@pytest.mark.parametrize("value", [2.0, "2", None, True])
+def test_what_is_no_whole_number_is_refused(value: object) -> None:
+    tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
+    with pytest.raises(UsageError, match=f"n_clusters: found {value!r}, expected a whole number"):
+        tree.cut(value)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=f"node: found {value!r}, expected a whole number"):
+        tree.members(value)  # type: ignore[arg-type]
+
+
 def test_a_chain_of_many_merges_is_cut_quickly() -> None:
     """The deepest tree there is, 20,000 merges each onto the last."""
     n = 20_000

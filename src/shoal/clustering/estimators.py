@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shoal.arrays import UNLABELED, Floats, Ints, as_class, fold_unlabeled
+from shoal.arrays import UNLABELED, Floats, Ints, as_class, as_count, as_number, fold_unlabeled
 from shoal.clustering.categories import (
     category_names,
     number_clusters,
@@ -97,11 +97,11 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Rows are scaled to length 1. Labels are used to number the known classes, to stop shifting and, where
         `n_clusters` is None, to estimate it; nothing else is read from `y`.
         """
-        self._check_parameters()
+        settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)
         known, labels = encode_labels(y, len(rows))
         points = unit_points(rows, device=choose_device(self.device))
-        found = infer(points, labels, self.n_clusters, self._settings())
+        found = infer(points, labels, self.n_clusters, settings)
         self._keep(found, known, labels, points)
         return self
 
@@ -117,10 +117,11 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         from each other, and gets -1. No category is ever added or changed.
         """
         check_is_fitted(self)
+        n_neighbors = as_count(self.n_neighbors, name="n_neighbors", least=1)  # set_params may have changed it
         rows = self._rows(X, reset=False)
         fitted = torch.from_numpy(self._points).to(choose_device(self.device))
         points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
-        lists = k_nearest(points, fitted, min(self.n_neighbors, len(fitted)))
+        lists = k_nearest(points, fitted, min(n_neighbors, len(fitted)))
         return np.where(outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_))
 
     def _rows(self, X: ArrayLike, **how: Any) -> Floats:
@@ -128,19 +129,12 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rows: Floats = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False, **how)
         return _with_directions(X, rows)
 
-    def _check_parameters(self) -> None:
-        """Refuse parameters of a wrong type, which would fail later and in other words."""
-        for name in ("n_clusters", "n_neighbors", "max_shifts", "estimate_shifts", "max_clusters"):
-            value, is_optional = getattr(self, name), name in ("n_clusters", "max_clusters")
-            if not (_is_a(value, int | np.integer) or (is_optional and value is None)):
-                raise UsageError(f"{name}: found {value!r}, expected a whole number{' or None' * is_optional}")
-        for name in ("alpha", "outlier_share"):
-            if not _is_a(getattr(self, name), int | float | np.number):
-                raise UsageError(f"{name}: found {getattr(self, name)!r}, expected a number")
-        if not 0 <= self.outlier_share < 1:
-            raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
-
     def _settings(self) -> InferenceSettings:
+        """The parameters, checked before any row is looked at."""
+        if self.n_clusters is not None:
+            as_count(self.n_clusters, name="n_clusters")
+        if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
+            raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
         return InferenceSettings(
             shift=moves,
@@ -166,10 +160,6 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
         self.threshold_ = max(float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING)
-
-
-def _is_a(value: Any, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)  # for Python True is a number
 
 
 def _with_directions(given: Any, rows: Floats) -> Floats:

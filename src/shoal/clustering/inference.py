@@ -16,16 +16,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Ints, as_embeddings, as_labels, name_rows
+from shoal.arrays import UNLABELED, Ints, as_count, as_embeddings, as_labels, name_rows
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
-from shoal.clustering.n_clusters import RULES, NClustersEstimate, estimate_n_clusters
+from shoal.clustering.n_clusters import NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.clustering.ward.vouched import vouch
-from shoal.errors import DataError, UnknownName, UsageError
+from shoal.errors import DataError, UsageError
 
 ROWS_AT_ONCE = 8192
 """Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
@@ -56,10 +56,10 @@ class InferenceSettings:
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
-        if self.rule not in tuple(RULES):  # a wrong name is one even where K is given
-            raise UnknownName("rule for the number of clusters", str(self.rule), RULES)
+            as_count(getattr(self, name), name=name, least=0)
+        if self.max_clusters is not None:
+            as_count(self.max_clusters, name="max_clusters", least=1)
+        check_rule(self.rule)  # a wrong name is one even where K is given
 
 
 PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
@@ -246,6 +246,7 @@ def stops(accuracies: list[float]) -> bool:
 
 def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
     """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
+    as_count(n_clusters, name="n_clusters")
     n_known = len(np.unique(known[known != UNLABELED]))
     # Where every image is labeled there is nothing to discover, and fewer clusters than classes is a plain coarser cut.
     least = max(n_known, 1) if (known == UNLABELED).any() else 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.arrays import name_rows
+from shoal.arrays import as_count, as_number, name_rows
 from shoal.errors import DataError, UsageError
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
@@ -45,7 +45,11 @@ def semi_supervised_kmeans(
     √`tolerance`. A cluster that loses its points takes the unlabeled point farthest from its own center, after the
     last iteration too, so all K hold a point. Cost per iteration: N·K·D products.
     """
-    n_known = _check(points, labels, n_clusters, n_init, max_iterations)
+    n_known = _check(points, labels, n_clusters)
+    for name, value in (("n_init", n_init), ("max_iterations", max_iterations)):
+        as_count(value, name=name, least=1)
+    if not as_number(tolerance, name="tolerance") >= 0:
+        raise UsageError(f"tolerance: found {tolerance}, expected 0 or more")
     best: KMeansResult | None = None
     for _ in range(n_init):
         run = _run(points, labels, n_known, n_clusters, generator, max_iterations, tolerance)
@@ -66,20 +70,19 @@ def _run(
 ) -> KMeansResult:
     centers = _first_centers(points, labels, n_known, n_clusters, generator)
     assigned, distances = _assign(points, labels, centers)
-    iteration = 0
-    for iteration in range(1, max_iterations + 1):  # noqa: B007  (reported)
+    n_iterations, is_settled = 0, False
+    while n_iterations < max_iterations and not is_settled:
         assigned = _fill_empty(assigned, distances, labels, n_clusters)
         moved = _means(points, assigned, n_clusters)
         step = torch.linalg.vector_norm(moved - centers, dim=1).sum()
         centers = moved
         assigned, distances = _assign(points, labels, centers)
-        if float(step) ** 2 < tolerance:
-            break
+        n_iterations, is_settled = n_iterations + 1, float(step) ** 2 < tolerance
     filled = _fill_empty(assigned, distances, labels, n_clusters)
     if not torch.equal(filled, assigned):
         centers = _means(points, filled, n_clusters)
         assigned, distances = filled, _assign(points, filled, centers)[1]
-    return KMeansResult(assigned, centers, float(distances.sum()), iteration)
+    return KMeansResult(assigned, centers, float(distances.sum()), n_iterations)
 
 
 def _first_centers(points: Tensor, labels: Tensor, n_known: int, n_clusters: int, generator: torch.Generator) -> Tensor:
@@ -161,23 +164,24 @@ def _means(points: Tensor, assigned: Tensor, n_clusters: int) -> Tensor:
     return sums / torch.bincount(assigned, minlength=n_clusters)[:, None]
 
 
-def _check(points: Tensor, labels: Tensor, n_clusters: int, n_init: int, max_iterations: int) -> int:
-    """Check the arguments; return the number of known classes."""
-    if points.ndim != 2 or labels.shape != points.shape[:1]:
+def _check(points: Tensor, labels: Tensor, n_clusters: int) -> int:
+    """Check points, labels and K; return the number of known classes."""
+    if points.ndim != 2 or len(points) == 0 or labels.shape != points.shape[:1]:
         raise DataError(
-            f"k-means: found points {tuple(points.shape)} and labels {tuple(labels.shape)}, expected (N, D) and (N,)"
+            f"k-means: found points {tuple(points.shape)} and labels {tuple(labels.shape)}, "
+            "expected (N, D) and (N,) with at least 1 row"
         )
+    if labels.dtype != torch.int64:
+        raise DataError(f"k-means: found labels of {labels.dtype}, expected {torch.int64}")
     bad = ~points.isfinite().all(dim=1)
     if bool(bad.any()):
         raise DataError(f"k-means: NaN or infinity in {name_rows(bad.cpu().numpy())}; remove or repair them")
-    if n_init < 1 or max_iterations < 1:
-        raise UsageError(f"k-means: found n_init={n_init}, max_iterations={max_iterations}, expected at least 1")
     n_known = int(labels.max()) + 1
     present = torch.bincount(labels[labels >= 0], minlength=n_known)
     if int(labels.min()) < -1 or bool((present == 0).any()):
         raise DataError("k-means: labels must be -1 or number the known classes 0, 1, … without gaps; renumber them")
     n_free = int((labels < 0).sum())
-    if not max(n_known, 1) <= n_clusters <= n_known + n_free:
+    if not max(n_known, 1) <= as_count(n_clusters, name="n_clusters") <= n_known + n_free:
         raise UsageError(
             f"n_clusters: found {n_clusters} with {n_known} known classes and {n_free} unlabeled points, "
             f"expected {max(n_known, 1)} to {n_known + n_free}"

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import Bools, Ints, name_rows
+from shoal.arrays import Bools, Ints, as_count, name_rows
 from shoal.errors import DataError, UsageError
 
 
@@ -112,11 +112,13 @@ def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike, k
     `neighbors` (Q, k or more) are rows of the bank, nearest first, a query's own row left out.
     """
     found, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
-    if found.ndim != 2 or len(found) != len(queries) or not 1 <= k <= found.shape[1]:
+    if found.ndim != 2 or len(found) != len(queries) or not 1 <= as_count(k, name="k") <= found.shape[1]:
         raise UsageError(
             f"recall_at_k: found neighbors {found.shape}, {len(queries)} queries and k={k}, "
             "expected one list of at least k per query"
         )
+    if found.dtype.kind not in "iu" or (found.size and not 0 <= found.min() <= found.max() < len(bank)):
+        raise DataError(f"neighbors: found {found.dtype} or rows that do not exist, expected rows 0 to {len(bank) - 1}")
     return _mean((bank[found[:, :k]] == queries[:, None]).any(axis=1))
 
 
@@ -147,14 +149,23 @@ def _correct(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
 
 
 def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    true, pred = _as_array(y_true, "y_true"), _as_array(y_pred, "y_pred")
     if true.ndim != 1 or true.shape != pred.shape:
         raise DataError(f"y_true, y_pred: found shapes {true.shape} and {pred.shape}, expected two of (N,)")
     for name, labels in (("y_true", true), ("y_pred", pred)):
         missing = _is_missing(labels)
         if missing.any():
             raise DataError(f"{name}: None or NaN in {name_rows(missing)}; score only images that have a label")
+        if labels.dtype == object and len({isinstance(label, str) for label in labels.tolist()}) > 1:
+            raise DataError(f"{name}: found both names and numbers, expected either; write all labels the same way")
     return true, pred
+
+
+def _as_array(labels: ArrayLike, name: str) -> NDArray[np.generic]:
+    try:
+        return np.asarray(labels)
+    except ValueError as error:  # lists of different lengths
+        raise DataError(f"{name}: found lists inside, expected (N,), one label per image") from error
 
 
 def _is_missing(labels: NDArray[np.generic]) -> Bools:

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from shoal.arrays import as_count, as_number
 from shoal.clustering.neighbors import Neighbors, k_nearest, similarities
 from shoal.clustering.sums import halving_sum
 from shoal.errors import UsageError
@@ -47,14 +48,12 @@ class ShiftSettings:
         _choice("kernel", self.kernel, ("knn", "uniform", "gaussian"))
         _choice("retrieval", self.retrieval, ("nearest", "random"))
         _choice("aggregation", self.aggregation, ("mean", "attention"))
-        if not 0 <= self.alpha <= 1:
-            raise UsageError(f"alpha: found {self.alpha}, expected a number in [0, 1]; the paper uses 0.5")
+        _check_alpha(self.alpha)
         for name in ("n_neighbors", "max_neighbors"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
-        if not -1 <= self.min_similarity <= 1:
+            as_count(getattr(self, name), name=name, least=1)
+        if not -1 <= as_number(self.min_similarity, name="min_similarity") <= 1:
             raise UsageError(f"min_similarity: found {self.min_similarity}, expected a cosine in [-1, 1]")
-        if not self.bandwidth > 0:
+        if not as_number(self.bandwidth, name="bandwidth") > 0:
             raise UsageError(f"bandwidth: found {self.bandwidth}, expected a positive number")
         if self.kernel != "knn" and (self.retrieval, self.aggregation) != ("nearest", "mean"):
             raise UsageError(f"kernel {self.kernel!r}: random retrieval and attention go with the knn kernel only")
@@ -86,8 +85,7 @@ def mean_shift(points: Tensor, bank: Tensor, neighbors: Tensor, *, alpha: float,
     differentiable in `points` and `bank`. A point whose mean is the zero vector has nowhere to go and stays.
     `detach_norm` takes the length that is divided by as a constant: the value is the same, its gradient is not.
     """
-    if not 0 <= alpha <= 1:
-        raise UsageError(f"alpha: found {alpha}, expected a number in [0, 1]; the paper uses 0.5")
+    _check_alpha(alpha)
     total = bank[neighbors[:, 0]]  # (N, D)
     for rank in range(1, neighbors.shape[1]):
         total = total + bank[neighbors[:, rank]]
@@ -180,5 +178,10 @@ def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
 
 
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise UsageError(f"{name}: found {value!r}, expected one of {', '.join(choices)}")
+
+
+def _check_alpha(alpha: float) -> None:
+    if not 0 <= as_number(alpha, name="alpha") <= 1:
+        raise UsageError(f"alpha: found {alpha}, expected a number in [0, 1]; the paper uses 0.5")

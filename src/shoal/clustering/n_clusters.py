@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
+from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_count, as_labels
 from shoal.clustering.matching import RunningMatching
 from shoal.clustering.tree import Merges, Tree
 from shoal.errors import DataError, UnknownName, UsageError
@@ -82,11 +82,16 @@ def estimate_n_clusters(
     Cost: one pass over the last `max_clusters` merges (default 1,000 or ten times the known classes, at most N); a
     table of `max_clusters` × C counts.
     """
-    if rule not in RULES:
-        raise UnknownName("rule for the number of clusters", rule, RULES)
+    check_rule(rule)
     curve = accuracy_curve(tree, labels, max_clusters=max_clusters)
     chosen, decided = choose(curve, rule)
     return NClustersEstimate(chosen, float(curve.accuracy[chosen - curve.n_clusters[0]]), decided, curve)
+
+
+def check_rule(rule: str) -> None:
+    """Refuse what is no name in `RULES`."""
+    if not isinstance(rule, str) or rule not in RULES:
+        raise UnknownName("rule for the number of clusters", str(rule), RULES)
 
 
 def choose(curve: Curve, rule: str) -> tuple[int, str]:
@@ -101,7 +106,7 @@ def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = 
     known = _known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
     n_classes = int(known.max()) + 1
     limit = min(tree.n_leaves, max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)) if max_clusters is None else max_clusters
-    if not n_classes <= limit <= tree.n_leaves:
+    if not n_classes <= as_count(limit, name="max_clusters") <= tree.n_leaves:
         raise UsageError(
             f"max_clusters: found {limit} with {n_classes} known classes and {tree.n_leaves} images, "
             f"expected {n_classes} to {tree.n_leaves}"

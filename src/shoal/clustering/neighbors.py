@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.arrays import as_count
 from shoal.clustering.sums import halving_sum
 from shoal.errors import UsageError
 
@@ -70,9 +71,10 @@ def k_nearest(
     device's, reduced matrix-product precision is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
-    step = block_rows or max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
+    usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
+    step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
     nearest = _exact_search(bank, k) if exact else _raw_search(bank, k)
-    blocks = [slice(start, start + step) for start in range(0, len(queries), step)]
+    blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
 
 
@@ -267,9 +269,12 @@ def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Non
         raise UsageError(
             f"k_nearest: found queries {tuple(queries.shape)} and bank {tuple(bank.shape)}, expected (Q, D) and (N, D)"
         )
-    if exclude is not None and exclude.shape != (len(queries),):
-        raise UsageError(f"k_nearest: found exclude {tuple(exclude.shape)}, expected ({len(queries)},), one per query")
-    if 1 <= k < len(bank):
+    if exclude is not None and (exclude.shape != (len(queries),) or exclude.dtype != torch.int64):
+        raise UsageError(
+            f"k_nearest: found exclude {tuple(exclude.shape)} of {exclude.dtype}, "
+            f"expected ({len(queries)},) of {torch.int64}, one per query"
+        )
+    if 1 <= as_count(k, name="k") < len(bank):
         return  # whether any row is left out makes no difference, and is not asked of the device
     others = len(bank) - (exclude is not None and bool((exclude >= 0).any()))
     if not 1 <= k <= others:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import Floats, Ints, as_count, as_number
 from shoal.errors import DataError, UsageError
 
 
@@ -67,13 +67,13 @@ class Tree:
 
         Undoes the last n_clusters-1 merges, so there are exactly `n_clusters` clusters even where heights are tied.
         """
-        if not 1 <= n_clusters <= self.n_leaves:
+        if not 1 <= as_count(n_clusters, name="n_clusters") <= self.n_leaves:
             raise UsageError(f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves")
         return _numbered(self._slots_after(self.n_leaves - n_clusters))
 
     def cut_at(self, height: float) -> Ints:
         """Label every leaf by its cluster once all merges of at most `height` are done."""
-        if np.isnan(height):
+        if np.isnan(as_number(height, name="height")):
             raise UsageError("height: found NaN, expected a number")
         return _numbered(self._slots_after(int(np.searchsorted(self.heights, height, side="right"))))
 
@@ -99,7 +99,7 @@ class Tree:
 
     def members(self, node: int) -> Ints:
         """The leaves under a node, ascending: node < N is a leaf, N+i the i-th merge."""
-        if not 0 <= node < 2 * self.n_leaves - 1:
+        if not 0 <= as_count(node, name="node") < 2 * self.n_leaves - 1:
             raise UsageError(f"node: found {node}, expected 0 to {2 * self.n_leaves - 2}")
         leaves, below = [], [node]
         while below:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import validate_data
 
-from shoal.arrays import Floats, Ints
+from shoal.arrays import Floats, Ints, as_count
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 
@@ -42,6 +42,9 @@ class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Grow the tree of X (N, D) and cut it; `y` is ignored."""
+        as_count(self.n_clusters, name="n_clusters")
+        if self.memory is not None:
+            as_count(self.memory, name="memory")
         # Rows that are not finite are left to `ward_linkage`, which names them.
         rows = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False)
         self.tree_ = Tree(ward_linkage(rows, device=self.device, memory=self.memory))
