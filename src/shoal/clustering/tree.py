@@ -6,6 +6,7 @@ smaller of two slots and frees the larger.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,8 +55,7 @@ class Tree:
     def __init__(self, linkage: ArrayLike) -> None:
         self.linkage: Floats = _checked(linkage)
         self.n_leaves = len(self.linkage) + 1
-        self._left, self._right = self.linkage[:, :2].astype(np.int64).T  # (N-1,) each
-        self._slots = _first_leaves(self._left, self._right)  # (2N-1,)
+        self._left, self._right = self.linkage[:, :2].T.astype(np.int64)  # (N-1,) each
 
     @property
     def heights(self) -> Floats:
@@ -69,13 +69,13 @@ class Tree:
         """
         if not 1 <= as_count(n_clusters, name="n_clusters") <= self.n_leaves:
             raise UsageError(f"n_clusters: found {n_clusters}, expected 1 to {self.n_leaves}, the number of leaves")
-        return _numbered(self._slots_after(self.n_leaves - n_clusters))
+        return _numbered(self._roots_after(self.n_leaves - n_clusters))
 
     def cut_at(self, height: float) -> Ints:
         """Label every leaf by its cluster once all merges of at most `height` are done."""
         if np.isnan(as_number(height, name="height")):
             raise UsageError("height: found NaN, expected a number")
-        return _numbered(self._slots_after(int(np.searchsorted(self.heights, height, side="right"))))
+        return _numbered(self._roots_after(int(np.searchsorted(self.heights, height, side="right"))))
 
     def merges(self, start: int | None = None) -> Merges:
         """List the joins from `start` clusters (default: every leaf alone) down to one.
@@ -87,7 +87,7 @@ class Tree:
         done = self.n_leaves - n_clusters
         a, b = self._slots[self._left[done:]], self._slots[self._right[done:]]
         label_of = np.full(self.n_leaves, -1)
-        label_of[self._slots_after(done)] = labels
+        label_of[self._slots[self._roots_after(done)]] = labels
         a, b = label_of[a], label_of[b]
         return Merges(
             start=labels,
@@ -122,8 +122,13 @@ class Tree:
         order[place[: self.n_leaves]] = np.arange(self.n_leaves)
         return order
 
-    def _slots_after(self, n_merges: int) -> Ints:
-        """(N,) the slot of each leaf once the first `n_merges` merges are done."""
+    @cached_property
+    def _slots(self) -> Ints:
+        """(2N-1,) the smallest leaf under each node."""
+        return _first_leaves(self._left, self._right)
+
+    def _roots_after(self, n_merges: int) -> Ints:
+        """(N,) the node that each leaf is in once the first `n_merges` merges are done."""
         nodes = self.n_leaves + n_merges
         parent = np.arange(nodes)
         made = np.arange(self.n_leaves, nodes)
@@ -132,7 +137,7 @@ class Tree:
         while True:  # halve every path to its root: log2(depth) passes
             above = parent[parent]
             if np.array_equal(above, parent):
-                return self._slots[parent[: self.n_leaves]]
+                return parent[: self.n_leaves]
             parent = above
 
 
@@ -148,7 +153,7 @@ def _checked(linkage: ArrayLike) -> Floats:
     n_merges = len(found)
     nodes = found[:, :2].astype(np.int64)
     is_made = (nodes >= 0) & (nodes < np.arange(n_merges + 1, 2 * n_merges + 1)[:, None])
-    if not is_made.all() or (nodes != found[:, :2]).any() or len(np.unique(nodes)) != nodes.size:
+    if not is_made.all() or (nodes != found[:, :2]).any() or (np.bincount(nodes.ravel()) > 1).any():
         raise DataError("linkage: a node is used twice or before it is made; expected scipy's format")
     if (np.diff(found[:, 2]) < 0).any():
         raise DataError("linkage: heights fall; expected rows sorted by height")
@@ -167,6 +172,11 @@ def _first_leaves(left: Ints, right: Ints) -> Ints:
     return first
 
 
-def _numbered(slots: Ints) -> Ints:
-    """Renumber slots 0 … K-1 in ascending order."""
-    return np.unique(slots, return_inverse=True)[1].astype(np.int64)
+def _numbered(roots: Ints) -> Ints:
+    """Number the clusters that leaves (N,) are in 0 … K-1 by their smallest leaf."""
+    leaves = np.arange(len(roots))
+    smallest = np.empty(int(roots.max()) + 1, dtype=np.int64)  # by node
+    smallest[roots[::-1]] = leaves[::-1]  # of several leaves the last one written stays, which is the smallest
+    own = smallest[roots]  # (N,)
+    numbers: Ints = np.cumsum(own == leaves) - 1
+    return numbers[own]
