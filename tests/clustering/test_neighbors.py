@@ -168,6 +168,33 @@ def test_shapes_that_do_not_fit_are_refused(points: Tensor) -> None:
         k_nearest(points, points, 3, exclude=torch.arange(5))
 
 
+@pytest.mark.parametrize("n_values", [3, 40, 10**6])
+def test_the_largest_products_are_among_the_groups_with_the_largest_maxima(
+    monkeypatch: pytest.MonkeyPatch, n_values: int
+) -> None:
+    """Groups of 4 columns, 301 columns, 5 wanted: with 3 different values nearly everything is tied."""
+    monkeypatch.setattr(module, "GROUP", 4)
+    padded = torch.full((50, 304), -torch.inf)
+    padded[:, :301] = torch.randint(n_values, (50, 301), generator=torch.Generator().manual_seed(5)).float()
+    values, columns = module._largest(padded[:, :301], padded, 5)
+    assert torch.equal(values, padded.topk(5, dim=1).values)
+    assert torch.equal(values, padded.gather(1, columns))
+    assert all(len(set(row)) == 5 and max(row) < 301 for row in columns.tolist())
+
+
+@pytest.mark.parametrize("n_copies", [1, 3])
+def test_neighbors_found_by_groups_are_those_of_a_full_sort(
+    points: Tensor, monkeypatch: pytest.MonkeyPatch, n_copies: int
+) -> None:
+    """Groups of 2 columns, so that 60 rows are many; copies of all rows tie, and go to the lowest index."""
+    monkeypatch.setattr(module, "GROUP", 2)
+    bank = points.repeat(n_copies, 1)
+    own = torch.arange(len(bank))
+    for block_rows in (7, len(bank)):
+        found = k_nearest(bank, bank, 3, exclude=own, block_rows=block_rows)
+        assert_same(found, slow_k_nearest(bank, bank, 3, own))
+
+
 def test_what_is_no_whole_number_is_refused(points: Tensor) -> None:
     with pytest.raises(UsageError, match=r"k: found 3.0, expected a whole number"):
         k_nearest(points, points, 3.0)  # type: ignore[arg-type]

@@ -30,7 +30,10 @@ MARGIN = 8
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of products."""
 
-CHUNK_ELEMENTS = {"cpu": 1 << 21, "cuda": 1 << 26}
+GROUP = 64
+"""Products of which only the largest is looked at, unless it is among the largest of all groups."""
+
+CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
 """Products added up at once; on the CPU few enough to stay in the cache."""
 
 
@@ -73,7 +76,7 @@ def k_nearest(
     _check(queries, bank, k, exclude)
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
     step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
-    nearest = _exact_search(bank, k) if exact else _raw_search(bank, k)
+    nearest = _exact_search(bank, k, min(step, len(queries))) if exact else _raw_search(bank, k)
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
 
@@ -105,23 +108,44 @@ def _raw_search(bank: Tensor, k: int) -> Search:
     return nearest
 
 
-def _exact_search(bank: Tensor, k: int) -> Search:
-    narrow, longest = bank.float(), _lengths(bank).max()
-    width = min(k + MARGIN, len(bank))
+def _exact_search(bank: Tensor, k: int, block_rows: int) -> Search:
+    n, narrow, longest = len(bank), bank.float(), _lengths(bank).max()
+    width = min(k + MARGIN, n)
+    # One block of memory for all products: fresh pages for each block cost a tenth of the time on the CPU.
+    block = torch.full((block_rows, GROUP * -(-n // GROUP)), -torch.inf, device=bank.device)
 
     def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
         with _full_precision():
-            top = _without(queries.float() @ narrow.T, exclude).topk(width, dim=1)
+            products = torch.mm(queries.float(), narrow.T, out=block[: len(queries), :n])
+        values, indices = _largest(_without(products, exclude), block[: len(queries)], width)  # (R, width) each
         eps = _eps(_lengths(queries) * longest, queries.shape[1], torch.float32)  # (R,)
-        contends = top.values.double() >= (top.values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
-        found = _decide(queries, bank, top.indices, contends, k)
-        if width < len(bank) and bool(contends[:, -1].any()):
+        contends = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
+        found = _decide(queries, bank, indices, contends, k)
+        if width < n and bool(contends[:, -1].any()):
             rows = contends[:, -1].nonzero()[:, 0]
             redone = _nearest_in_float64(queries[rows], bank, k, None if exclude is None else exclude[rows])
             found.indices[rows], found.similarities[rows] = redone.indices, redone.similarities
         return found
 
     return nearest
+
+
+def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The `width` largest products (R, N) of each row, descending, and their columns.
+
+    `padded` is the same memory with -inf up to whole groups of columns. Fewer than `width` groups hold a product above
+    the last one wanted, so the `width` groups with the largest maxima hold all that are wanted.
+    """
+    n_rows, n_groups = len(padded), padded.shape[1] // GROUP
+    if products.shape[1] <= 2 * width * GROUP:
+        top = products.topk(width, dim=1)
+        return top.values, top.indices
+    maxima = padded.view(n_rows, n_groups, GROUP).amax(dim=2)  # (R, groups)
+    best = maxima.topk(width, dim=1, sorted=False).indices  # (R, width)
+    first = torch.arange(0, n_rows * n_groups, n_groups, device=best.device)  # each row's first group
+    held = padded.view(-1, GROUP)[(best + first[:, None]).flatten()].view(n_rows, width * GROUP)
+    top = held.topk(width, dim=1)
+    return top.values, best.gather(1, top.indices // GROUP) * GROUP + top.indices % GROUP
 
 
 def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k: int) -> Neighbors:
