@@ -5,13 +5,16 @@
     python benchmarks/n_clusters_rules.py embeddings/cifar100.npz --known 0-79 --share 0.2 --shifts 0 1
     python benchmarks/n_clusters_rules.py --synthetic --seeds 8
     python benchmarks/n_clusters_rules.py --digits --n-known 5 --shifts 1 --per-class 1 2 3 5 10 --seeds 5
+    python benchmarks/n_clusters_rules.py cub.npz --digits --half odd --vary --known-share 0.5 0.8 --per-class 0 1 2 3 5
 
 A file holds X (N, D) and y (N,), the true classes, as `shoal embed FOLDER --labels TABLE --out FILE.npz` writes it.
 Each seed draws `--n-known` classes (or takes `--known`) and labels `--labeled` of their images in one draw, as the
 benchmarks of the field do, or `--per-class` images of each; `--share` keeps that share of all images first, as a
-validation set would. `--shifts t` estimates on the tree after t mean-shift steps. The row "default" is what
+validation set would. `--vary` draws between half and all of the classes and at most 40 images of each instead, and
+`--half` keeps every other class (of the digits every other image), so that rules can be chosen on one half and compared
+on the other. `--shifts t` estimates on the tree after t mean-shift steps. The row "default" is what
 `estimate_n_clusters` answers and names the rules that decided; the others are the rules as they are, whether labels
-suffice for them or not.
+suffice for them or not. The last table is the mean over all data and numbers of known classes.
 """
 
 import argparse
@@ -33,7 +36,10 @@ from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 
-Data = tuple[str, np.ndarray, np.ndarray, list[int]]  # name, X, y, numbers of known classes to try
+MOST_IMAGES = 40
+"""Images of a class with --vary."""
+
+Data = tuple[str, np.ndarray, np.ndarray, list[float]]  # name, X, y, numbers of known classes to try
 
 
 def grow(rows: np.ndarray, n_shifts: int) -> Tree:
@@ -63,6 +69,19 @@ def draw_each(y: np.ndarray, known: np.ndarray, n_labels: int, rng: np.random.Ge
     return labels
 
 
+def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generator) -> np.ndarray:
+    """The images that a seed looks at, ascending."""
+    if not args.vary:
+        return (
+            np.sort(rng.choice(len(y), int(args.share * len(y)), replace=False))
+            if args.share < 1
+            else np.arange(len(y))
+        )
+    n_classes = int(y.max()) + 1
+    classes = rng.permutation(n_classes)[: rng.integers(n_classes // 2, n_classes + 1)]
+    return np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == c))[:MOST_IMAGES] for c in classes]))
+
+
 def estimates_of(curve: Curve, decided: Counter[str]) -> dict[str, int]:
     """K by every rule that has something to say, and by default; counts who decided the latter."""
     silent = {"balance", "precision"} if np.isnan(curve.fit).any() else set()
@@ -71,23 +90,29 @@ def estimates_of(curve: Curve, decided: Counter[str]) -> dict[str, int]:
     return {**{rule: choice(curve) for rule, choice in RULES.items() if rule not in silent}, "default": by_default}
 
 
-def compare(data: Data, n_known: int, n_shifts: int, n_labels: int | None, args: argparse.Namespace) -> list[str]:
-    """A table row per rule: the estimates, their error against the truth, and the true accuracy of the cut."""
+def compare(
+    data: Data, n_known: float, n_shifts: int, n_labels: int, trees: dict[object, Tree], args: argparse.Namespace
+) -> tuple[list[str], dict[str, float]]:
+    """A table row per rule: the estimates, their error against the truth, and the true accuracy of the cut.
+
+    Returns the table and the mean errors. Trees are kept: they depend on the seed alone, or not even on that.
+    """
     name, rows, y, _ = data
     found: dict[str, list[int]] = {}
     accuracy: dict[str, list[float]] = {"truth": []}
     decided: Counter[str] = Counter()
     truths, best = [], []
-    tree, kept = (grow(rows, n_shifts), np.arange(len(y))) if args.share == 1 else (None, None)
     for seed in range(args.seeds):
         rng = np.random.default_rng(seed)
-        if args.share < 1:
-            kept = rng.choice(len(y), int(args.share * len(y)), replace=False)
-            tree = grow(rows[kept], n_shifts)
-        truth = y[kept]
+        kept = draw_images(y, args, rng)
+        key = (name, n_shifts, len(kept) < len(y) and seed)
+        if key not in trees:
+            trees[key] = grow(rows[kept], n_shifts)
+        tree, truth = trees[key], y[kept]
         classes = np.unique(truth)
-        known = np.array(args.known) if args.known else rng.permutation(classes)[:n_known]
-        if n_labels is None:
+        n_drawn = int(n_known * len(classes)) if n_known < 1 else int(n_known)
+        known = np.array(args.known) if args.known else rng.permutation(classes)[:n_drawn]
+        if n_labels == 0:
             labels = draw_labels(truth, known, args.labeled, rng)
         else:
             labels = draw_each(truth, known, n_labels, rng)
@@ -99,38 +124,67 @@ def compare(data: Data, n_known: int, n_shifts: int, n_labels: int | None, args:
             found.setdefault(rule, []).append(chosen)
             accuracy.setdefault(rule, []).append(matched_accuracy(truth[hidden], tree.cut(chosen)[hidden]))
         accuracy["truth"].append(matched_accuracy(truth[hidden], tree.cut(len(classes))[hidden]))
-    title = f"{name}, {n_known} known of {np.mean(truths):.0f} classes, {n_shifts} shifts, {args.seeds} seeds"
-    if n_labels is not None:
+    title = f"{name}, {n_known:g} known of {np.mean(truths):.0f} classes, {n_shifts} shifts, {args.seeds} seeds"
+    errors = {}
+    if n_labels:
         title += f", {n_labels} labeled per class"
     lines = [f"{title}; best labeled accuracy {np.mean(best):.2f}; All at the true K {np.mean(accuracy['truth']):.3f}"]
     lines += ["| rule | K, mean ± sd | mean error | bias | All at this K |", "|---|---|---|---|---|"]
     for rule, estimates in found.items():
         scores = accuracy[rule]
         off = np.array(estimates) / np.array(truths) - 1
+        errors[rule] = float(np.abs(off).mean())
         if rule == "default":
             rule += f": {', '.join(decided)}"
         lines.append(
             f"| {rule} | {np.mean(estimates):.1f} ± {np.std(estimates):.1f} | {np.abs(off).mean():.1%} "
             f"| {off.mean():+.1%} | {np.mean(scores):.3f} |"
         )
+    return lines, errors
+
+
+def summarize(errors: list[tuple[int, dict[str, float]]]) -> list[str]:
+    """Mean errors over all data, a column per number of labels."""
+    counts = sorted({n_labels for n_labels, _ in errors})
+    columns = [f"{n} per class" if n else "a share" for n in counts]
+    lines = [f"| mean error with labels | {' | '.join(columns)} |", f"|---{'|---' * len(counts)}|"]
+    for rule in [*RULES, "default"]:
+        cells = []
+        for n in counts:
+            parts = [of_rule.get(rule) for n_labels, of_rule in errors if n_labels == n]
+            cells.append("–" if None in parts else f"{np.mean(parts):.1%}")
+        lines.append(f"| {rule} | {' | '.join(cells)} |")
     return lines
+
+
+def every_other(rows: np.ndarray, groups: np.ndarray, y: np.ndarray, half: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the even or odd groups, and their classes numbered anew."""
+    kept = np.ones(len(y), dtype=bool) if half is None else groups % 2 == (half == "odd")
+    return rows[kept], np.unique(y[kept], return_inverse=True)[1]
 
 
 def datasets(args: argparse.Namespace) -> Iterator[Data]:
     """What the arguments ask for, one at a time."""
     for file in args.files:
         with np.load(file) as stored:
-            classes, y = np.unique(stored["y"], return_inverse=True)
-            yield file.stem, stored["X"], y, args.n_known or [len(classes) // 2]
+            y = np.unique(stored["y"], return_inverse=True)[1]
+            rows, y = every_other(stored["X"], y, y, args.half)
+            yield file.stem, rows, y, args.known_share or args.n_known or [(int(y.max()) + 1) // 2]
     if args.digits:
         from sklearn.datasets import load_digits
 
         digits = load_digits()
-        yield "digits", digits.data, digits.target, args.n_known or [4, 5, 6, 8]
+        rows, y = every_other(digits.data, np.arange(len(digits.data)), digits.target, args.half)
+        yield "digits", rows, y, args.known_share or args.n_known or [4, 5, 6, 8]
     if args.synthetic:
         for noise in (1.2, 1.6, 2.0):
             rows, y = make_clusters(3000, 64, 100, noise, seed=0)
-            yield f"100 overlapping clouds, noise {noise}", rows.numpy(), y, args.n_known or [30, 50, 80]
+            yield (
+                f"100 overlapping clouds, noise {noise}",
+                rows.numpy(),
+                y,
+                args.known_share or args.n_known or [30, 50, 80],
+            )
 
 
 def known_list(text: str) -> list[int]:
@@ -147,19 +201,25 @@ def main() -> None:
     parser.add_argument("--n-known", type=int, nargs="+", help="known classes drawn for each seed; default: half")
     parser.add_argument("--known", type=known_list, help="known classes, the same for each seed: 0-4,7")
     parser.add_argument("--labeled", type=float, default=0.5, help="share of the known classes' images with a label")
-    parser.add_argument("--per-class", type=int, nargs="+", default=[None], help="labels of each, instead of --labeled")
+    parser.add_argument("--per-class", type=int, nargs="+", default=[0], help="labels of each; 0: as --labeled says")
+    parser.add_argument("--known-share", type=float, nargs="+", help="share of the classes that is known, below 1")
+    parser.add_argument("--half", choices=["even", "odd"], help="every other class, of the digits every other image")
+    parser.add_argument("--vary", action="store_true", help="each seed draws classes and at most 40 images of each")
     parser.add_argument("--share", type=float, default=1.0, help="share of all images used, drawn for each seed")
     parser.add_argument("--shifts", type=int, nargs="+", default=[0])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--record", type=Path, help="file to append the tables to")
     args = parser.parse_args()
     torch.set_num_threads(2)
-    lines = header(sys.argv)
+    lines, errors = header(sys.argv), []
     for data in datasets(args):
+        trees: dict[object, Tree] = {}
         n_known = [len(args.known)] if args.known else data[3]
         for case in product(n_known, args.shifts, args.per_class):
-            title, *table = compare(data, *case, args)
+            (title, *table), found = compare(data, *case, trees, args)
             lines += [title, "\n".join(table)]
+            errors.append((case[2], found))
+    lines.append("\n".join(summarize(errors)))
     write(lines, args.record)
 
 

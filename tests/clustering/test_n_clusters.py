@@ -118,12 +118,12 @@ def test_six_points_with_two_known_classes() -> None:
 
 
 def test_precision_charges_for_images_that_a_class_swallows() -> None:
-    """Six points each near 0, 10 and 30, the first and the last six labeled: K = 2 and K = 3 are equally accurate.
+    """Eight points each near 0, 10 and 30, the first and the last eight labeled: K = 2 and K = 3 are equally accurate.
 
-    At K = 2 the first class shares its cluster with six others: √(1 · 1/2); at K = 3 it has its own, √(1 · 1).
+    At K = 2 the first class shares its cluster with eight others: √(1 · 1/2); at K = 3 it has its own, √(1 · 1).
     """
-    line = np.concatenate([start + 0.1 * np.arange(6) for start in (0, 10, 30)])[:, None]
-    labels = np.repeat([0, -1, 1], 6)
+    line = np.concatenate([start + 0.1 * np.arange(8) for start in (0, 10, 30)])[:, None]
+    labels = np.repeat([0, -1, 1], 8)
     found = estimate_n_clusters(grow(line), labels, rule="precision")
     assert (found.n_clusters, found.rule) == (3, "precision")
     assert found.curve.fit[:2].tolist() == pytest.approx([(np.sqrt(0.5) + 1) / 2, 1.0])
@@ -174,15 +174,15 @@ def test_the_gap_rule_looks_no_further_than_ten_times_the_classes_and_half_of_th
 @pytest.mark.parametrize(
     ("asked", "class_sizes", "decided"),
     [
-        ("balance", (6, 6), "balance"),
-        ("precision", (6, 6), "precision"),
-        ("balance", (5, 5), "plateau"),
-        ("balance", (6, 6, 1, 1), "balance"),  # half of the classes have enough
-        ("balance", (50, 4), "plateau"),  # half, but only one
-        ("precision", (9, 9, 4, 4, 4), "plateau"),
-        ("balance", (3, 3, 3), "plateau"),
-        ("balance", (3, 3, 2), "gap"),
-        ("plateau", (1, 1, 1), "gap"),
+        ("balance", (8, 8), "balance"),
+        ("precision", (8, 8), "precision"),
+        ("balance", (7, 7), "median"),
+        ("balance", (8, 8, 1, 1), "balance"),  # half of the classes have enough
+        ("balance", (50, 7), "median"),  # half, but only one
+        ("precision", (9, 9, 4, 4, 4), "median"),
+        ("balance", (1, 1, 1), "median"),
+        ("plateau", (3, 3, 3), "plateau"),
+        ("plateau", (3, 3, 2), "gap"),
         ("paper", (1, 1), "paper"),  # what the paper does stays what it does
         ("occupancy", (1, 1), "occupancy"),
     ],
@@ -194,7 +194,7 @@ def test_a_more_modest_rule_decides_where_labels_are_too_few(
     assert choose(found, asked) == (RULES[decided](found), decided)
 
 
-@pytest.mark.parametrize("n_labels", [1, 2, 3, 4, 5, 6, 10])
+@pytest.mark.parametrize("n_labels", [1, 2, 3, 4, 5, 6, 7, 8, 10])
 def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     """Ten clear classes of a hundred, five of them known by so many labels: precision would take a cluster per image,
     and the paper's rule would find no novel class at all."""
@@ -203,7 +203,24 @@ def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     tree = grow(rng.normal(size=(10, 16))[y] + 0.3 * rng.normal(size=(1000, 16)))
     found = estimate_n_clusters(tree, label_some(y, [n_labels] * 5))
     assert 7 <= found.n_clusters <= 14
-    assert found.rule == "gap" if n_labels < 3 else "plateau" if n_labels < 6 else "balance"
+    assert found.rule == ("median" if n_labels < 8 else "balance")
+
+
+@pytest.mark.parametrize(
+    ("class_sizes", "expected"),
+    [
+        ((5, 5), 16),  # plateau 4, gap 16 and precision 20: the middle one
+        ((4, 4), 8),  # precision needs five labels: between plateau and gap, √(4·16)
+        ((3, 2), 16),  # plateau needs three per class: gap alone
+    ],
+)
+def test_the_median_is_that_of_the_rules_whose_labels_suffice(class_sizes: tuple[int, ...], expected: int) -> None:
+    """Accuracy is best at K = 4 beyond doubt, accuracy · fit at K = 20, and the gap is widest at K = 16."""
+    accuracy, fit, gap = [0.1] * 20, [0.1] * 20, [0.0] * 20
+    accuracy[2], accuracy[18], fit[18], gap[14] = 0.9, 0.3, 1.0, 1.0
+    found = curve(accuracy, fit=fit, gap=gap, class_sizes=class_sizes, n_images=1000)
+    assert (RULES["precision"](found), RULES["gap"](found)) == (20, 16)
+    assert RULES["median"](found) == expected
 
 
 def test_the_occupancy_rule_charges_for_clusters_beyond_the_classes() -> None:

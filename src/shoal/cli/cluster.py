@@ -22,7 +22,7 @@ def cluster(
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
     rule: Annotated[
-        str | None, typer.Option(help="How K is estimated: balance, plateau, precision, gap, occupancy or paper.")
+        str | None, typer.Option(help="How K is estimated: balance, plateau, precision, median, gap, occupancy, paper.")
     ] = None,
     protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
