@@ -41,7 +41,7 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     assert answer == "3 known categories found, 2 likely new, 0 images unsure"
     found = Run.open(path)
     assert found.n_clusters == 5
-    assert found.json("estimate")["rule"] == "balance"
+    assert found.json("estimate")["rule"] == "median"  # six labels each are too few for balance
     ids = np.array([row.category_id for row in found.assignments])
     for label in range(3):
         assert set(ids[points[1] == label]) == {label}
@@ -133,6 +133,12 @@ def test_scrambled_hidden_labels_change_nothing_but_the_score(points, tmp_path: 
 def parts(run: Path) -> dict[str, bytes]:
     """What a run holds, without the score and the times."""
     return {file.name: file.read_bytes() for file in run.iterdir() if file.stem not in ("accuracy", "provenance")}
+
+
+@pytest.mark.parametrize("flags", [["--n-clusters", "61"], ["--alpha", "2"], ["--rule", "papr"]])
+def test_a_dry_run_refuses_what_the_run_would(file: Path, flags: list[str]) -> None:
+    run = cluster(file, "--dry-run", *flags)
+    assert (run.exit_code, run.stderr.count("error:")) == (2, 1)
 
 
 def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def cluster(
     An npz holds X (N, D) and, where known, y (labels) and paths. Unlabeled is -1, an empty or missing label, NaN,
     'unlabeled' or 'unknown'.
     """
-    from shoal.clustering.inference import InferenceSettings
+    from shoal.clustering.inference import InferenceSettings, check_n_clusters
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
@@ -49,11 +49,13 @@ def cluster(
     else:
         given = label_embeddings(read_embeddings(embeddings), labels, **columns)
     say(given.describe())
-    if dry_run:
-        return
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, **chosen))
+    if n_clusters is not None:
+        check_n_clusters(n_clusters, given.labels, len(given.x))
+    if dry_run:
+        return
     run = cluster_embeddings(
         LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
         out or Path("runs") / embeddings.stem,
