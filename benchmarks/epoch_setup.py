@@ -1,5 +1,6 @@
 """What `training.py` trains on what: sizes, networks with random weights, synthetic pictures and labels."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,8 +16,12 @@ from shoal.encoders.vision import Encoder, InputFormat
 from shoal.methods.cms import MeanShiftObjective
 from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
-from shoal.training.trainer import Trainer, TrainSettings
+from shoal.training.settings import TrainSettings
+from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
+
+COARSE = 12
+"""Side of the noise that a picture is an enlargement of."""
 
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
@@ -69,21 +74,33 @@ def make_encoder(size: Size) -> Encoder:
     return Encoder(size.network, split_model(model, side), InputFormat(size=side, **IMAGENET), 1)
 
 
+def make_classes(size: Size) -> np.ndarray:
+    """The class of every image, (N,)."""
+    return np.random.default_rng(0).integers(0, size.n_classes, size.n_images + size.n_validation)
+
+
 def make_labels(size: Size) -> np.ndarray:
     """Half of the images are of known classes, half of these are labeled."""
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, size.n_classes, size.n_images + size.n_validation)
-    return np.where((truth < size.n_classes // 2) & (rng.random(len(truth)) < 0.5), truth, -1)
+    truth = make_classes(size)
+    is_labeled = np.random.default_rng(1).random(len(truth)) < 0.5
+    return np.where((truth < size.n_classes // 2) & is_labeled, truth, -1)
 
 
 def pictures(size: Size) -> np.ndarray:
-    """Smooth random pictures, (N, S, S, 3); a few hundred different ones, repeated."""
-    rng = np.random.default_rng(0)
-    coarse = rng.integers(0, 256, size=(min(size.n_images, 256), 12, 12, 3), dtype=np.uint8)
-    few = np.stack(
-        [np.asarray(Image.fromarray(x).resize((size.side, size.side), Image.Resampling.BICUBIC)) for x in coarse]
-    )
-    return few[np.arange(size.n_images + size.n_validation) % len(few)]
+    """Smooth random pictures, (N, S, S, 3), every one different: half of it its class's pattern, half its own."""
+    rng, classes = np.random.default_rng(2), make_classes(size)
+    patterns = rng.integers(0, 256, size=(size.n_classes, COARSE, COARSE, 3), dtype=np.uint8)
+    own = rng.integers(0, 256, size=(len(classes), COARSE, COARSE, 3), dtype=np.uint8)
+    coarse = patterns[classes] // 2 + own // 2  # (N, 12, 12, 3)
+    made = np.empty((len(classes), size.side, size.side, 3), dtype=np.uint8)
+
+    def enlarge(i: int) -> None:
+        made[i] = Image.fromarray(coarse[i]).resize((size.side, size.side), Image.Resampling.BICUBIC)
+
+    with ThreadPoolExecutor() as threads:
+        for _ in threads.map(enlarge, range(len(made))):
+            pass
+    return made
 
 
 def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: bool) -> Trainer:

@@ -109,10 +109,25 @@ def test_a_batch_of_nothing_is_refused(pixels):
         embed(pixels, tiny_encoder(), batch_size=0)
 
 
-def test_out_of_memory_names_the_setting_to_lower():
-    message = "out of GPU memory with batch_size = 128; lower batch_size"
-    with pytest.raises(ShoalError, match=message), explain_out_of_memory("batch_size", 128):
+def test_out_of_gpu_memory_names_the_setting_to_lower():
+    with (
+        pytest.raises(ShoalError, match="out of memory; lower batch_size, or use"),
+        explain_out_of_memory("batch_size"),
+    ):
         raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+def test_out_of_the_hosts_memory_does_so_too():
+    with (
+        pytest.raises(ShoalError, match="out of memory; lower batch_size, or use"),
+        explain_out_of_memory("batch_size"),
+    ):
+        torch.empty(1 << 46, dtype=torch.float64)
+
+
+def test_an_error_that_is_not_about_memory_stays_what_it_is():
+    with pytest.raises(RuntimeError, match="inconsistent"), explain_out_of_memory("batch_size"):
+        raise RuntimeError("inconsistent tensor size")
 
 
 TWO = """

@@ -15,7 +15,7 @@ from shoal.methods.cms import CmsSettings, build
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch
-from shoal.training.trainer import TrainSettings
+from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
 cms = get_method("cms").run

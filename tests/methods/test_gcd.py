@@ -15,8 +15,8 @@ from shoal.methods.gcd import ContrastiveObjective, GcdSettings, cluster, repres
 from shoal.methods.method import Representation, Task
 from shoal.training.losses import LossSettings
 from shoal.training.objective import Batch
+from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
-from shoal.training.trainer import TrainSettings
 
 CPU = torch.device("cpu")
 gcd = get_method("gcd").run

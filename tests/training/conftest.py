@@ -11,7 +11,7 @@ from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods.cms import MeanShiftObjective
 from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
-from shoal.training.trainer import TrainSettings
+from shoal.training.settings import TrainSettings
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
 

@@ -6,6 +6,7 @@ from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
+from shoal.errors import MissingError
 from shoal.training import forward
 from shoal.training.forward import Forward
 from shoal.training.loop import train
@@ -92,3 +93,18 @@ def test_compiled_networks_train_as_plain_ones_do(toy):
         trained = train(toy.data(), *toy.networks(), toy.settings(epochs=2, compile=is_compiled))
         losses.append([row["loss"] for row in trained.metrics])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, when its compiler is first imported
+def test_without_a_compiler_an_error_says_what_to_install_or_to_set(toy, monkeypatch):
+    def refuse(*given):
+        raise RuntimeError("No working C++ compiler found")  # which torch wraps in an error of its own
+
+    monkeypatch.setitem(forward.HOW, "cpu", {"backend": refuse})
+    with pytest.raises(MissingError, match=r"compile the networks \(.*\); install a C\+\+ compiler .*compile: false"):
+        train(toy.data(), *toy.networks(), toy.settings(compile=True))
+
+
+def test_an_error_of_the_networks_is_not_taken_for_one_of_the_compiler():
+    with pytest.raises(RuntimeError, match="shapes"), forward.explain_compiler():
+        raise RuntimeError("shapes do not fit")

@@ -7,8 +7,7 @@ import torch
 from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
-from shoal.training.tokens import ViewPool, cache_tokens, pool_views, resident, take
-from shoal.training.views import ViewSettings, draw_views, make_views
+from shoal.training.tokens import cache_tokens, resident, take
 
 
 def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
@@ -42,17 +41,6 @@ def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, t
     assert torch.equal(on_disk.embed(encoder, None), on_device.embed(encoder, None))
     on_disk.remove()
     on_device.remove()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_disk_without_room_for_the_tokens_is_an_error_and_not_a_crash(toy, tmp_path, monkeypatch):
-    encoder, pixels = toy.encoder(), toy.data().pixels
-    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    with pytest.raises(ShoalError, match=r"tokens of 48 images or views take 0.0 GB.*disk has 0.0 GB left; free some"):
-        cache_tokens(pixels, encoder, file=tmp_path / "tokens.npy", memory=100)
-    place, draws = {"file": tmp_path / "views.npy", "memory": 100}, torch.Generator()
-    with pytest.raises(ShoalError, match=r"tokens of 96 images or views .*lower training\.views\.pool or input_size"):
-        pool_views(pixels, encoder, ViewSettings(pool=2), generator=draws, **place)
     assert not list(tmp_path.iterdir())
 
 
@@ -95,37 +83,20 @@ def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):
         assert torch.equal(source[places], torch.from_numpy(pixels[rows.numpy()]))
 
 
-def test_the_pool_holds_the_tokens_of_every_view_it_drew(toy):
-    encoder, pixels = toy.encoder(), torch.from_numpy(toy.data().pixels)
-    settings = ViewSettings(pool=3)
-    found = pool_views(pixels, encoder, settings, generator=torch.Generator().manual_seed(4), batch_size=7)
-    draws = draw_views(3 * len(pixels), torch.Generator().manual_seed(4))
-    for image in (0, 17, 47):
-        for view in range(3):
-            row = 3 * image + view
-            expected = encoder.trunk(make_views(pixels, torch.tensor([image]), draws[[row]], encoder, settings))
-            torch.testing.assert_close(found.tokens[row].float(), expected[0], rtol=0, atol=2e-3)
+def test_out_of_memory_in_the_pass_through_the_trunk_names_the_batch_size(toy, monkeypatch):
+    encoder = toy.encoder()
+
+    def fail(images):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    trunk = encoder.trunk.forward  # one image, to see the shape of its tokens, still fits
+    monkeypatch.setattr(encoder.trunk, "forward", lambda images: trunk(images) if len(images) == 1 else fail(images))
+    with pytest.raises(ShoalError, match=r"lower training\.batch_size \(the trunk takes 16 images at once\)"):
+        cache_tokens(toy.data().pixels, encoder, batch_size=16)
 
 
-def test_the_two_views_of_an_image_taken_from_a_pool_are_its_own_and_never_the_same():
-    n_images, n_views = 5, 4
-    pool = ViewPool(torch.arange(n_images * n_views)[:, None].half(), n_views)
-    images = torch.arange(n_images).repeat(200)  # (1000,), as 500 images twice
-    taken = pool.take(images, torch.rand(1000, 7, generator=torch.Generator().manual_seed(0)))[:, 0].long()
-    assert torch.equal(taken // n_views, images)
-    one, other = taken.chunk(2)
-    assert (one != other).all()
-    assert all(len(set(taken[images == image].tolist())) == n_views for image in range(n_images))
-
-
-def test_a_pool_that_does_not_fit_goes_to_a_file_and_gives_the_same_tokens(toy, tmp_path):
-    encoder, pixels, settings = toy.encoder(), toy.data().pixels, ViewSettings(pool=2)
-    first, second = (
-        pool_views(pixels, encoder, settings, generator=torch.Generator().manual_seed(1), **where)
-        for where in ({}, {"file": tmp_path / "views.npy", "memory": 100})
-    )
-    images, draws = torch.tensor([3, 40, 3, 40]), torch.rand(4, 7, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(first.take(images, draws), second.take(images, draws))
-    assert (tmp_path / "views.npy.0").is_file()
-    second.remove()
+def test_a_disk_without_room_for_the_tokens_is_an_error_and_not_a_crash(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(ShoalError, match=r"tokens of 48 images or views take 0.0 GB.*disk has 0.0 GB left; free some"):
+        cache_tokens(toy.data().pixels, toy.encoder(), file=tmp_path / "tokens.npy", memory=100)
     assert not list(tmp_path.iterdir())

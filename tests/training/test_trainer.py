@@ -7,7 +7,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.data import TrainingData
-from shoal.training.trainer import Trainer, TrainSettings
+from shoal.training.settings import TrainSettings
+from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
 
 
@@ -35,7 +36,7 @@ def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monk
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(trainer.tokens, "embed", fail)
-    with pytest.raises(ShoalError, match="out of GPU memory with batch_size = 8; lower batch_size"):
+    with pytest.raises(ShoalError, match=r"out of memory; lower training\.batch_size \(now 8\)"):
         trainer.renew_bank(0)
 
 

@@ -67,7 +67,7 @@ def embed(
     parts = [torch.empty(0, _dim(encoder, head), device=encoder.device)]
     for start in range(rows.start, rows.stop, batch_size):
         stop = min(start + batch_size, rows.stop)
-        with explain_out_of_memory("batch_size", batch_size):
+        with explain_out_of_memory(f"batch_size (now {batch_size})"):
             parts.append(_embed_batch(to_device(pixels[start:stop], encoder.device), encoder, head))
         if progress is not None:
             progress(stop - rows.start, rows.stop - rows.start)
@@ -135,14 +135,14 @@ def check_pixels(pixels: ImageRows) -> None:
 
 
 @contextmanager
-def explain_out_of_memory(setting: str, value: object) -> Iterator[None]:
-    """Turn CUDA's out-of-memory error into one that names the setting to lower."""
+def explain_out_of_memory(lower: str) -> Iterator[None]:
+    """Turn torch's out-of-memory errors into one that names the setting to lower."""
     try:
         yield
-    except torch.OutOfMemoryError as error:
-        raise ShoalError(
-            f"out of GPU memory with {setting} = {value}; lower {setting}, or use a smaller encoder or input size"
-        ) from error
+    except RuntimeError as error:  # CUDA's has a class of its own, the CPU's only a text
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise ShoalError(f"out of memory; lower {lower}, or use a smaller encoder or input size") from error
 
 
 def _embed_batch(pixels: Tensor, encoder: Encoder, head: nn.Module | None) -> Tensor:

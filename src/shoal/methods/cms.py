@@ -26,7 +26,7 @@ from shoal.settings import to_dict
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
-from shoal.training.trainer import TrainSettings
+from shoal.training.settings import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,7 +27,7 @@ from shoal.methods.method import Discovery, Options, Representation, Task, learn
 from shoal.settings import to_dict
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
-from shoal.training.trainer import TrainSettings
+from shoal.training.settings import TrainSettings
 
 
 def _loss() -> LossSettings:

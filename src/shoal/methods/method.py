@@ -20,8 +20,9 @@ from shoal.errors import DataError, UsageError
 from shoal.training.data import TrainingData
 from shoal.training.loop import Trained, train
 from shoal.training.objective import Objective
-from shoal.training.tokens import TokenCache, ViewPool
-from shoal.training.trainer import TrainSettings
+from shoal.training.pool import ViewPool
+from shoal.training.settings import TrainSettings
+from shoal.training.tokens import TokenCache
 from shoal.training.validation import Judge
 
 OnEpoch = Callable[[dict[str, Any]], None]

@@ -6,7 +6,7 @@ for `selection.py`.
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,11 @@ from shoal.files import atomic_file
 from shoal.methods.method import Task
 from shoal.reproduce.experiment import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
-from shoal.training.tokens import Kept, TokenCache, ViewPool, cache_tokens, pool_views, resident
-from shoal.training.trainer import pool_generator
+from shoal.training.data import TrainingData
+from shoal.training.draws import Draws
+from shoal.training.identity import digest_rows
+from shoal.training.pool import ViewPool, pool_views
+from shoal.training.tokens import Kept, TokenCache, cache_tokens, resident
 from shoal.training.validation import Judge
 
 TOKEN_BATCH = 256
@@ -98,7 +101,7 @@ class Stage:
         if cell.setup == "unsupervised":
             labels = np.full(len(labels), UNLABELED, dtype=np.int64)
         is_given = cell.setup == "unsupervised" or cell.selection == "given"
-        return Task(
+        task = Task(
             pixels=images.pixels,
             labels=labels,
             validation=self.validation(cell),
@@ -106,8 +109,8 @@ class Stage:
             judge=self.judge(cell),
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
-            pool=self.pool(cell.settings),
         )
+        return replace(task, pool=self.pool(cell.settings, task.training_data))
 
     def validation(self, cell: Cell) -> Ints | None:
         """The rows set aside for the cell's seed; none where there are no labels to choose by."""
@@ -151,24 +154,25 @@ class Stage:
             self._tokens = (key, TokenCache(self._once(key, make), TOKEN_BATCH))
         return self._tokens[1]
 
-    def pool(self, settings: Any) -> ViewPool | None:
-        """The pool of views that the training would make, from the last cell if it used the same."""
+    def pool(self, settings: Any, data: TrainingData) -> ViewPool | None:
+        """The pool of views that the training on this data would make, from the last cell if it used the same."""
         if not hasattr(settings, "training") or settings.training.views.pool is None:
             return None
-        views, seed = settings.training.views, settings.training.seed
-        key = (settings.encoder, settings.n_tail_blocks, settings.input_size, views, seed)
+        views, draws = settings.training.views, Draws(data.training_labels, settings.training)
+        only = draws.pooled_views(data.training)
+        who = (settings.encoder, settings.n_tail_blocks, settings.input_size)
+        key = (*who, views, draws.settings.seed, digest_rows(only))
         if self._pool is None or self._pool[0] != key:
             self._close_pool()
             file = self.scratch / f"{self.dataset}-views.npy"
 
             def make() -> Kept:
-                encoder = load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2]).to(self.device)
-                draws = pool_generator(seed)
-                pixels = self.train.pixels
-                found = pool_views(pixels, encoder, views, generator=draws, batch_size=TOKEN_BATCH, file=file)
-                return found.tokens
+                encoder = load_encoder(who[0], n_tail_blocks=who[1], input_size=who[2]).to(self.device)
+                how: dict[str, Any] = {"generator": draws.for_pool(), "only": only, "batch_size": TOKEN_BATCH}
+                return pool_views(self.train.pixels, encoder, views, **how, file=file).tokens
 
-            self._pool = (key, ViewPool(self._once(key, make), views.pool))
+            made = torch.from_numpy(only).to(self.device)
+            self._pool = (key, ViewPool(self._once(key, make), views.pool, made))
         return self._pool[1]
 
     def close(self) -> None:

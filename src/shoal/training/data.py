@@ -10,7 +10,8 @@ import numpy as np
 from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.encoders.embed import ImageRows
 from shoal.errors import DataError
-from shoal.training.tokens import TokenCache, ViewPool
+from shoal.training.pool import ViewPool
+from shoal.training.tokens import TokenCache
 from shoal.training.validation import Judge
 
 

@@ -3,7 +3,8 @@
 b views, C the side of a crop, T tokens of a view, D entries of an embedding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from shoal.encoders.embed import autocast
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
+from shoal.errors import MissingError
 from shoal.training.views import ViewSettings, cut_views, finish_views
 
 HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {}}
@@ -51,11 +53,13 @@ class Forward:
     @torch.no_grad()  # and not inference mode, whose tensors the tail's backward could not keep
     def tokens(self, cut: Tensor, draws: Tensor) -> Tensor:
         """Colour what was cut and run the trunk over it: (b, T, …)."""
-        return self._run_trunk(cut, draws)
+        with explain_compiler():
+            return self._run_trunk(cut, draws)
 
     def embeddings(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The tail's features (b, F) and the head's embeddings (b, D), with gradients."""
-        return self._run_tail(tokens)
+        with explain_compiler():
+            return self._run_tail(tokens)
 
     @torch.no_grad()
     def _warm_up(self) -> None:
@@ -75,3 +79,21 @@ class Forward:
             features: Tensor = self.encoder.tail(tokens)
             embeddings: Tensor = self.head(features)
         return features, embeddings
+
+
+@contextmanager
+def explain_compiler() -> Iterator[None]:
+    """Turn a failure of torch's compiler, which first works when a network is first run, into one that says what to do.
+
+    Costs nothing where nothing is compiled, and does not hide what goes wrong inside of the networks.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__module__.split(".")[:2] not in (["torch", "_dynamo"], ["torch", "_inductor"]):
+            raise
+        first = str(error).strip().splitlines()[0]
+        raise MissingError(
+            f"training.compile: torch could not compile the networks ({first}); install a C++ compiler (on Debian and "
+            "Ubuntu: apt install g++ and, for a GPU, python3-dev), or set training.compile: false"
+        ) from error

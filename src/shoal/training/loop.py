@@ -20,7 +20,8 @@ from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
 from shoal.training.objective import Objective
 from shoal.training.sampling import check_batch_size
-from shoal.training.trainer import Trainer, TrainSettings
+from shoal.training.settings import TrainSettings
+from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 
 TOKENS, VIEWS = "tokens.npy", "views.npy"
@@ -75,6 +76,7 @@ def train(
     # Reading every image for it is for runs that can be resumed.
     identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
+    trainer.n_epochs_left = settings.epochs - start
     n_steps = len(data.training) // settings.batch_size
     n_before = trainer.n_trunk_batches
     total = n_before + settings.epochs * n_steps

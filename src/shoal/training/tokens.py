@@ -1,8 +1,7 @@
-"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of un-augmented images and of views.
+"""What a run computes once and keeps: pixels on the device, and the trunk's tokens of un-augmented images.
 
-The trunk is frozen, so the bank and the validation images need only the tail after the first pass, and with a pool of
-views so does training.
-N images, V views of each, T the shape of one image's tokens, D the dimension of an embedding.
+The trunk is frozen, so the bank and the validation images need only the tail after the first pass.
+N images, T the shape of one image's tokens, D the dimension of an embedding.
 """
 
 import math
@@ -32,7 +31,6 @@ from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError
 from shoal.files import writing
-from shoal.training.views import ViewSettings, draw_views, make_views
 
 Kept = Tensor | NDArray[np.float16]
 """Tokens in the device's memory, or in a memory-mapped file."""
@@ -54,7 +52,7 @@ class TokenCache:
 
     def remove(self) -> None:
         """Delete the file, where there is one."""
-        _remove(self.tokens)
+        remove_tokens(self.tokens)
 
     def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
         """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
@@ -88,64 +86,13 @@ def cache_tokens(
     mine = images[shard(len(images))]
 
     def make(rows: slice) -> Tensor:
-        return _trunk_tokens(center_images(to_device(pixels[mine[rows]], encoder.device), encoder), encoder)
+        return trunk_tokens(center_images(to_device(pixels[mine[rows]], encoder.device), encoder), encoder)
 
-    shape = (len(mine), *_token_shape(pixels, encoder))
-    return TokenCache(_keep(make, shape, encoder, batch_size, file, memory, progress), batch_size)
-
-
-class ViewPool:
-    """The trunk's tokens of V random views of each image; a step takes two different ones."""
-
-    def __init__(self, tokens: Kept, n_views: int) -> None:
-        self.tokens, self.n_views = tokens, n_views
-
-    def take(self, images: Tensor, draws: Tensor) -> Tensor:
-        """Tokens (2b, T) for `images` (2b,), view 1 of all, then view 2; `draws` (2b, 7) uniform numbers choose."""
-        first, second = draws[:, 0].chunk(2)  # (b,) each
-        one = (first * self.n_views).long()
-        other = (one + 1 + (second * (self.n_views - 1)).long()) % self.n_views
-        rows = images * self.n_views + torch.cat([one, other])  # (2b,)
-        if isinstance(self.tokens, Tensor):
-            return self.tokens[rows].float()
-        return torch.from_numpy(self.tokens[rows.cpu().numpy()]).to(images.device).float()
-
-    def remove(self) -> None:
-        """Delete the file, where there is one."""
-        _remove(self.tokens)
+    shape = (len(mine), *token_shape(pixels, encoder))
+    return TokenCache(keep_tokens(make, shape, encoder, batch_size, file, memory, progress), batch_size)
 
 
-def pool_views(
-    pixels: ImageRows,
-    encoder: Encoder,
-    settings: ViewSettings,
-    *,
-    generator: torch.Generator,
-    batch_size: int = 128,
-    file: Path | None = None,
-    memory: int | None = None,
-    progress: Progress | None = None,
-) -> ViewPool:
-    """Run the trunk over `settings.pool` random views of each image and keep its tokens, as `cache_tokens` does.
-
-    Several processes keep all of it each, since a batch may take any image anywhere.
-    """
-    check_pixels(pixels)
-    assert settings.pool is not None
-    draws = draw_views(len(pixels) * settings.pool, generator)  # (N * V, 7)
-    images = torch.arange(len(pixels)).repeat_interleave(settings.pool)  # (N * V,)
-
-    def make(rows: slice) -> Tensor:
-        source, places = take(pixels, images[rows].to(encoder.device), encoder.device)
-        views = make_views(source, places, draws[rows].to(encoder.device), encoder, settings)
-        return _trunk_tokens(views, encoder)
-
-    shape = (len(images), *_token_shape(pixels, encoder))
-    kept = _keep(make, shape, encoder, batch_size, file, memory, progress, lower="training.views.pool or input_size")
-    return ViewPool(kept, settings.pool)
-
-
-def _keep(
+def keep_tokens(
     make: Callable[[slice], Tensor],
     shape: tuple[int, ...],
     encoder: Encoder,
@@ -156,20 +103,20 @@ def _keep(
     *,
     lower: str = "input_size",
 ) -> Kept:
-    """Fill an array of tokens batch by batch: on the device where it fits into `memory` bytes, else in `file`.
+    """Fill an array of tokens (R, T) batch by batch: on the device where it fits into `memory` bytes, else in `file`.
 
-    `lower` is the setting that there is to lower where neither has room.
+    `make` gives the tokens of some rows, `lower` is the setting that there is to lower where neither has room.
     """
     budget = free_memory(encoder.device) * SHARE_OF_MEMORY if memory is None else memory
     kept: Kept
     if 2 * math.prod(shape) <= budget or file is None:
-        with explain_out_of_memory("input_size", encoder.input_format.size):
+        with explain_out_of_memory(lower):
             kept = torch.empty(shape, dtype=torch.float16, device=encoder.device)
     else:
         kept = _open_file(file.with_name(f"{file.name}.{rank()}"), shape, lower)
     for start in range(0, shape[0], batch_size):
         stop = min(start + batch_size, shape[0])
-        with explain_out_of_memory("input_size", encoder.input_format.size):
+        with explain_out_of_memory(f"training.batch_size (the trunk takes {batch_size} images at once)"):
             tokens = make(slice(start, stop))
         if isinstance(kept, Tensor):
             kept[start:stop] = tokens
@@ -180,7 +127,8 @@ def _keep(
     return kept
 
 
-def _remove(tokens: Kept) -> None:
+def remove_tokens(tokens: Kept) -> None:
+    """Delete the file of tokens, where they are in one."""
     if isinstance(tokens, np.memmap) and tokens.filename is not None:
         Path(tokens.filename).unlink(missing_ok=True)
 
@@ -200,8 +148,9 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
     return to_device(pixels[unique.numpy()], device), inverse.to(device)
 
 
-def _token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
-    return _trunk_tokens(center_images(to_device(pixels[:1], encoder.device), encoder), encoder).shape[1:]
+def token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
+    """The shape of one image's tokens, T."""
+    return trunk_tokens(center_images(to_device(pixels[:1], encoder.device), encoder), encoder).shape[1:]
 
 
 def _open_file(place: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
@@ -217,7 +166,7 @@ def _open_file(place: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.fl
 
 
 @torch.inference_mode()
-def _trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
+def trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
     """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
     with autocast(encoder.device):
         tokens: Tensor = encoder.trunk(images)

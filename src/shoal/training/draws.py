@@ -1,0 +1,76 @@
+"""What a run draws: batches, views of their images, and for a pool which of its views; all of it in advance.
+
+Everything is a function of seed and epoch, so a resumed run draws the same, and which views of a pool a run will ever
+look at is known before the first of them is made.
+N images, n of them for training, B of a batch, T steps of an epoch, V views of each image in a pool.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.arrays import Ints
+from shoal.training.sampling import balanced_batches, epoch_generator
+from shoal.training.settings import TrainSettings
+from shoal.training.views import draw_views
+
+BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL = range(5)
+"""What random numbers are drawn for; each has a generator of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """All random choices of a run with these labels of the training images, (n,), -1 for unlabeled."""
+
+    labels: Ints
+    settings: TrainSettings
+
+    def steps(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """The batches of an epoch, (T, B) training images, and what their views look like, (T, 2B, 7)."""
+        assert epoch < self.settings.epochs, "a pool holds the views of these epochs alone"
+        size = self.settings.batch_size
+        batches = balanced_batches(self.labels, size, self._generator(epoch, BATCHES))
+        looks = draw_views(2 * batches.numel(), self._generator(epoch, VIEWS))
+        return batches, looks.view(len(batches), 2 * size, -1)
+
+    def bank(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Two views of every training image, view 1 of all, then view 2, in batches: (2B,) images and (2B, 7)."""
+        size = 2 * self.settings.batch_size
+        images = torch.arange(len(self.labels)).repeat(2)  # (2n,)
+        looks = draw_views(len(images), self._generator(epoch, BANK_VIEWS))
+        yield from zip(torch.split(images, size), torch.split(looks, size), strict=True)
+
+    def for_objective(self, epoch: int) -> torch.Generator:
+        """What a loss that draws is given."""
+        return self._generator(epoch, OBJECTIVE)
+
+    def for_pool(self) -> torch.Generator:
+        """What the views of a pool are drawn with."""
+        return self._generator(0, POOL)
+
+    def pooled_views(self, training: Ints) -> Ints:
+        """The views of a pool that the run will look at, as rows image · V + view, sorted; `training` (n,) of N."""
+        n_views, images = self.settings.views.pool, torch.from_numpy(training)
+        assert n_views is not None
+        is_used = torch.zeros((int(images.max()) + 1) * n_views, dtype=torch.bool)
+        for epoch in range(self.settings.epochs):
+            batches, looks = self.steps(epoch)
+            is_used[choose_views(images[batches].repeat(1, 2), looks, n_views)] = True
+            if self.settings.bank == "views":
+                for rows, look in self.bank(epoch):
+                    is_used[choose_views(images[rows], look, n_views)] = True
+        used: Ints = is_used.nonzero()[:, 0].numpy()
+        return used
+
+    def _generator(self, epoch: int, purpose: int) -> torch.Generator:
+        return epoch_generator(self.settings.seed, epoch, purpose)
+
+
+def choose_views(images: Tensor, looks: Tensor, n_views: int) -> Tensor:
+    """Two different views of a pool for each image: rows (…, 2b) of `images` (…, 2b), by uniform numbers (…, 2b, 7)."""
+    first, second = looks[..., 0].chunk(2, dim=-1)  # (…, b) each
+    one = (first * n_views).long()
+    other = (one + 1 + (second * (n_views - 1)).long()) % n_views
+    return images * n_views + torch.cat([one, other], dim=-1)

@@ -1,0 +1,72 @@
+"""A pool of views: the trunk's tokens of random views of each image, made once; training then needs the tail only.
+
+N images, V views of each, U of all these that are made, T the shape of one view's tokens.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from shoal.arrays import Ints
+from shoal.encoders.embed import ImageRows, Progress, check_pixels
+from shoal.encoders.vision import Encoder
+from shoal.training.draws import choose_views
+from shoal.training.tokens import Kept, keep_tokens, remove_tokens, take, token_shape, trunk_tokens
+from shoal.training.views import ViewSettings, draw_views, make_views
+
+
+class ViewPool:
+    """The trunk's tokens of views of each image; a step takes two different ones."""
+
+    def __init__(self, tokens: Kept, n_views: int, made: Tensor | None = None) -> None:
+        self.tokens, self.n_views = tokens, n_views
+        self.made = made
+        """(U,) which views the tokens are of, as rows image · V + view, sorted; None: all of them."""
+
+    def take(self, images: Tensor, looks: Tensor) -> Tensor:
+        """Tokens (2b, T) for `images` (2b,), view 1 of all, then view 2; `looks` (2b, 7) uniform numbers choose."""
+        rows = choose_views(images, looks, self.n_views)  # (2b,)
+        if self.made is not None:
+            rows = torch.searchsorted(self.made, rows)
+        if isinstance(self.tokens, Tensor):
+            return self.tokens[rows].float()
+        return torch.from_numpy(self.tokens[rows.cpu().numpy()]).to(images.device).float()
+
+    def remove(self) -> None:
+        """Delete the file, where there is one."""
+        remove_tokens(self.tokens)
+
+
+def pool_views(
+    pixels: ImageRows,
+    encoder: Encoder,
+    settings: ViewSettings,
+    *,
+    generator: torch.Generator,
+    only: Ints | None = None,
+    batch_size: int = 128,
+    file: Path | None = None,
+    memory: int | None = None,
+    progress: Progress | None = None,
+) -> ViewPool:
+    """Run the trunk over `settings.pool` random views of each image and keep its tokens, as `cache_tokens` does.
+
+    `only` (U,) names the views that will be looked at, as rows image · V + view, sorted; the others are drawn and not
+    made. Several processes keep all of it each, since a batch may take any image anywhere.
+    """
+    check_pixels(pixels)
+    n_views = settings.pool
+    assert n_views is not None
+    looks = draw_views(len(pixels) * n_views, generator)  # (N * V, 7)
+    made = torch.arange(len(looks)) if only is None else torch.from_numpy(only)  # (U,)
+
+    def make(rows: slice) -> Tensor:
+        views = made[rows]
+        source, places = take(pixels, (views // n_views).to(encoder.device), encoder.device)
+        return trunk_tokens(make_views(source, places, looks[views].to(encoder.device), encoder, settings), encoder)
+
+    shape = (len(made), *token_shape(pixels, encoder))
+    lower = "training.views.pool or input_size"
+    kept = keep_tokens(make, shape, encoder, batch_size, file, memory, progress, lower=lower)
+    return ViewPool(kept, n_views, None if only is None else made.to(encoder.device))

@@ -1,0 +1,57 @@
+"""How a run is trained: how long, how fast and on which batches."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shoal.errors import UsageError
+from shoal.training.bank import BankKind
+from shoal.training.sampling import check_batch_size
+from shoal.training.views import ViewSettings
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainSettings:
+    """How long, how fast and on which batches; the defaults are the paper's for fine-grained images."""
+
+    epochs: int = 200
+    batch_size: int = 128
+    lr: float = 0.05
+    """Learning rate at the start; it falls along a cosine, epoch by epoch."""
+    min_lr: float = 0.005
+    """Where it ends, as a share of `lr`."""
+    momentum: float = 0.9
+    weight_decay: float = 5.0e-05
+    max_gradient: float | None = None
+    """Longer gradients are cut to this length; None, as in the paper, cuts none."""
+    bank: BankKind = "images"
+    """What the bank holds: an un-augmented embedding per image, or two random views of each (released code)."""
+    snapshot: Literal["best", "last"] = "best"
+    """Which epoch's networks are kept: the one with the highest validation accuracy, as in the paper, or the last. Of a
+    few hundred labeled validation images the highest accuracy is largely chance once it has stopped rising."""
+    views: ViewSettings = field(default_factory=ViewSettings)
+    compile: bool = False
+    """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: a minute once, less time per step."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1:
+            raise UsageError(f"epochs: found {self.epochs}, expected at least 1")
+        check_batch_size(self.batch_size)
+        if not 0 < self.lr < 100:
+            raise UsageError(f"lr: found {self.lr}, expected a number above 0, say 0.01")
+        if not 0 <= self.min_lr <= 1:
+            raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
+        if self.max_gradient is not None and not self.max_gradient > 0:
+            raise UsageError(f"max_gradient: found {self.max_gradient}, expected a number above 0, or null for none")
+        if not 0 <= self.momentum < 1 or not 0 <= self.weight_decay < 1:
+            raise UsageError(
+                f"momentum, weight_decay: found {self.momentum}, {self.weight_decay}, expected both in [0, 1)"
+            )
+        if self.seed < 0:
+            raise UsageError(f"seed: found {self.seed}, expected 0 or more")
+
+    def lr_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, counted from 0."""
+        wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        return self.lr * (self.min_lr + (1 - self.min_lr) * wave)
