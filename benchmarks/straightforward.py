@@ -5,11 +5,11 @@ whole network for the bank, neighbors are looked up on the CPU, and validation i
 for each K.
 """
 
-import io
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ class Files(Dataset):
         return len(self.rows)
 
     def __getitem__(self, i: int):
-        file = self.files[self.rows[i] % len(self.files)]
+        file = self.files[self.rows[i]]
         return torch.stack([self._view(file) for _ in range(self.n_views or 1)]), int(self.rows[i])
 
     def _view(self, file: Path) -> torch.Tensor:
@@ -75,12 +75,16 @@ def straightforward_epoch(
 
 
 def write_jpegs(folder: Path, images: np.ndarray) -> None:
-    """Files of the size of CUB's photographs, 500 x 375; as many different ones as there are pictures."""
-    shape = (500, 375) if images.shape[1] >= 200 else (100, 75)
-    for i in range(min(len(images), 256)):
-        content = io.BytesIO()
-        Image.fromarray(images[i]).resize(shape, Image.Resampling.BICUBIC).save(content, "jpeg", quality=90)
-        (folder / f"{i:06d}.jpg").write_bytes(content.getvalue())
+    """A file for every picture, of the size of CUB's photographs, 500 x 375; tiny ones in the rehearsal."""
+    shape = (500, 375) if images.shape[1] >= 128 else (100, 75)
+
+    def write(i: int) -> None:
+        enlarged = Image.fromarray(images[i]).resize(shape, Image.Resampling.BICUBIC)
+        enlarged.save(folder / f"{i:06d}.jpg", quality=90)
+
+    with ThreadPoolExecutor() as threads:
+        for _ in threads.map(write, range(len(images))):
+            pass
 
 
 def run(encoder, head, folder, labels, rows, validation, batch_size, n_known, clock) -> None:
