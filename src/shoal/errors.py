@@ -9,6 +9,7 @@
 Every message says where, what was found, what was expected and what to do. Mistakes of our own are `assert`s.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -52,7 +53,12 @@ def missing_package(package: str, extra: str, what: str) -> MissingError:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The tail of an error message: the nearest known names, then all of them."""
-    names = sorted(known)
+    names = sorted(known, key=_by_number)
     near = get_close_matches(name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ";"
     return f"{hint} known: {', '.join(names)}"
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    """Sort '2' before '10', and 'table2' before 'table10'."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
