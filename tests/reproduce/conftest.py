@@ -95,7 +95,8 @@ def run(folder):
 
     def run(name, *, out=folder, seeds=(0,), roots=None, options=OPTIONS, tell=None):
         roots = roots or {"cub": "nowhere"}
-        return reproduce(name, roots, out, device=torch.device("cpu"), seeds=seeds, options=options, tell=tell)
+        (found,) = reproduce([name], roots, out, device=torch.device("cpu"), seeds=seeds, options=options, tell=tell)
+        return found
 
     return run
 

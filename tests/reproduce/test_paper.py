@@ -5,6 +5,9 @@ from shoal.errors import UnknownName
 from shoal.reproduce.catalog import EXPERIMENTS
 from shoal.reproduce.paper import MISPRINTS, PAPER, paper_numbers
 
+OWN = ("Agglomerative + IMS, K given", "Agglomerative + IMS, K estimated", "(0) frozen, IMS")
+"""Rows of ours that the paper does not have."""
+
 TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure]
 
 
@@ -16,7 +19,7 @@ def test_all_fifteen_tables_and_three_figures_are_there():
 @pytest.mark.parametrize("name", TABLES)
 def test_rows_and_datasets_of_a_table_are_those_the_paper_prints(name):
     experiment = EXPERIMENTS[name]
-    assert [row.name for row in experiment.rows] == list(PAPER[name])
+    assert [row.name for row in experiment.rows if row.name not in OWN] == list(PAPER[name])
     assert {dataset for row in PAPER[name].values() for dataset in row} <= set(experiment.datasets) <= set(BENCHMARKS)
 
 

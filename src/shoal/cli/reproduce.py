@@ -10,7 +10,9 @@ from shoal.errors import UsageError
 
 
 def reproduce(
-    table: Annotated[str | None, typer.Argument(help="1 … 15, iterations, retrieval or tsne; none: list them.")] = None,
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="1 … 15, iterations, retrieval, tsne, one or several; none: list them.")
+    ] = None,
     root: Annotated[
         list[str] | None, typer.Option("--root", help="DATASET=FOLDER, as often as there are datasets.")
     ] = None,
@@ -34,26 +36,27 @@ def reproduce(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; CUDA when there is one.")] = None,
     json: Json = False,
 ) -> None:
-    """Run a table of the paper, e.g. `shoal reproduce 4 --root cub=data/cub --encoder efficientnet-lite2`.
+    """Run tables of the paper, e.g. `shoal reproduce 1 3 4 --root cub=data/cub --encoder efficientnet-lite2`.
 
-    Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV. Each finished cell is
-    kept in --out, so an interrupted table goes on where it was.
+    Prints our numbers with the paper's in parentheses and writes them as Markdown, LaTeX and CSV. Every finished cell
+    and every epoch of a training are kept in --out, so an interrupted call goes on where it was.
     """
-    if table is None:
+    if not tables:
         _list_experiments(as_json=json)
         return
     from shoal.device import choose_device
     from shoal.reproduce.experiment import Options
     from shoal.reproduce.reproduce import reproduce as run
 
-    changes = _settings(change or []) | ({} if epochs is None else {"training.epochs": epochs})
+    changes = _settings([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
     options = Options(**who, changes=changes, validation_share=validation_share)
-    roots = dict(_pair(text, "--root", "DATASET=FOLDER") for text in root or [])
-    found = run(table, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
-    files = [str(file) for file in found.files]
+    roots = _once([_pair(text, "--root", "DATASET=FOLDER") for text in root or []], "--root")
+    found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
+    files = [str(file) for each in found for file in each.files]
+    numbers = [record for each in found for record in each.records]
     end = f"\nWritten: {', '.join(files)}" if files else ""
-    result(f"{found.text}{end}", {"numbers": found.records, "files": files}, as_json=json)
+    result("\n".join(each.text for each in found) + end, {"numbers": numbers, "files": files}, as_json=json)
 
 
 def _list_experiments(*, as_json: bool) -> None:
@@ -76,7 +79,15 @@ def _settings(texts: list[str]) -> dict[str, Any]:
     import yaml
 
     pairs = [_pair(text, "--set", "NAME=VALUE") for text in texts]
-    return {name: yaml.safe_load(value) for name, value in pairs}
+    return {name: yaml.safe_load(value) for name, value in _once(pairs, "--set").items()}
+
+
+def _once(pairs: list[tuple[str, str]], flag: str) -> dict[str, str]:
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{flag} {name}: found {names.count(name)} times, expected once")
+    return dict(pairs)
 
 
 def _seeds(text: str) -> list[int]:

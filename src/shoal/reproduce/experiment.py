@@ -86,8 +86,41 @@ class Options:
     def __post_init__(self) -> None:
         if self.protocol not in SELECTIONS:
             raise UnknownName("protocol", self.protocol, SELECTIONS)
+        for name in self.changes:
+            if _plain_name(name) in OWNED:
+                raise UsageError(f"--set {name}: not a setting to change here; {OWNED[_plain_name(name)]}")
         if not 0 < self.validation_share < 1:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
+
+
+OWNED = {
+    "seed": "the seeds of a table are given by --seeds",
+    "training.seed": "the seeds of a table are given by --seeds",
+    "encoder": "the encoder of a table is given by --encoder",
+    "input_size": "the size of the images is given by --input-size",
+    "protocol": "the protocol of a table is given by --protocol",
+    "validation_share": "the share set aside is given by --validation-share",
+    "method": "the rows of a table say which method they are of",
+    "n_clusters": "the rows of a table say whether K is given or estimated",
+    "selection": "the rows of a table say how the snapshot is chosen",
+}
+"""Names that a table or a flag of its own decides, and not a change of settings."""
+
+
+def check_owned(experiment: Experiment, options: Options) -> None:
+    """Refuse a change of what the rows of a table differ in: their names would no longer say what they are."""
+    own = {name for row in experiment.rows for name in row.changes}
+    for name in options.changes:
+        if _plain_name(name) in own:
+            raise UsageError(
+                f"--set {name}: Table {experiment.name} sets it row by row; leave it out, or run another table with it"
+            )
+
+
+def _plain_name(name: str) -> str:
+    """A dotted name without the method in front."""
+    first, dot, rest = name.partition(".")
+    return rest if dot and first in METHODS else name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,7 +195,7 @@ def protocol_suffix(protocol: str) -> str:
 def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: Options) -> Cell:
     """The cell of a row, a dataset and a seed."""
     assert row.method is not None
-    clustering = row.clustering or row.method
+    clustering, trains = row.clustering or row.method, get_method(row.method).trains
     second = "cms" if clustering == "one-step" else clustering
     encoder = options.encoder or experiment.encoder
     share = options.validation_share if options.protocol == "paper" else 0.0
@@ -171,7 +204,8 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
         method=row.method,
         settings=_settings(row.method, row.changes, dataset, encoder, options).with_seed(seed),
         clustering=clustering,
-        clustering_settings=_settings(second, row.changes, dataset, encoder, options).with_seed(seed),
+        # Nothing is drawn on frozen features, so that they have one cell for all seeds.
+        clustering_settings=_settings(second, row.changes, dataset, encoder, options).with_seed(seed if trains else 0),
         n_clusters=row.n_clusters,
         setup=row.setup,
         selection=row.selection,

@@ -1,4 +1,4 @@
-"""Reproducing a table or figure: run what is missing, then write it out."""
+"""Reproducing tables and figures: run what is missing, then write them out."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.catalog import get_experiment
 from shoal.reproduce.experiment import Experiment, Options, make_cell, protocol_suffix
-from shoal.reproduce.runner import Runner
+from shoal.reproduce.runner import Runner, cells_of
 from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
 
 
@@ -31,7 +31,7 @@ class Reproduction:
 
 
 def reproduce(
-    name: str,
+    names: Sequence[str],
     roots: Mapping[str, Path | str],
     out: Path | str,
     *,
@@ -39,19 +39,24 @@ def reproduce(
     seeds: Sequence[int] = (0,),
     options: Options | None = None,
     tell: Callable[[str], None] | None = None,
-) -> Reproduction:
-    """Run a table or figure of the paper on the datasets in `roots` (benchmark -> folder) and write it into `out`.
+) -> list[Reproduction]:
+    """Run tables and figures of the paper on the datasets in `roots` (benchmark -> folder) and write them into `out`.
 
-    Finished cells in `out` are read, not run again, so an interrupted call goes on where it was.
+    What they share is trained once. Finished cells in `out` are read, not run again; so are trainings, one that was cut
+    off within goes on from its last epoch.
     """
-    experiment = get_experiment(name)
+    experiments = list({found.name: found for found in map(get_experiment, names)}.values())
     if not roots:
-        raise UsageError(f"reproduce: no folder of images; give one of {', '.join(experiment.datasets)}")
+        known = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
+        raise UsageError(f"reproduce: no folder of images; give one of {', '.join(known)}")
     for dataset in roots:
         get_facts(dataset)
-    runner = Runner({key: Path(root) for key, root in roots.items()}, Path(out), device=device, tell=tell)
+    options, folder = options or Options(), Path(out)
+    places = {key: Path(root) for key, root in roots.items()}
+    runner = Runner(places, folder, device=device, trainings=folder / "trainings", tell=tell)
     try:
-        return reproduce_with(runner, experiment, seeds, options or Options())
+        runner.run_cells([c for each in experiments for c in cells_of(each, list(places), seeds, options)])
+        return [reproduce_with(runner, experiment, seeds, options) for experiment in experiments]
     finally:
         runner.close()
 

@@ -18,10 +18,12 @@ from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, Representation
+from shoal.methods.method import Options as Keeping
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
-from shoal.reproduce.experiment import Cell, Experiment, Options, make_cell
+from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, make_cell
 from shoal.reproduce.scoring import figure_material, recall, score
 from shoal.reproduce.stage import Stage, read_names_sha256
+from shoal.training.checkpoint import is_finished
 
 Result = dict[str, Any]
 """What a cell's file holds."""
@@ -38,7 +40,9 @@ class Runner:
     """Runs the cells of experiments into a folder; finished ones are read, not run again.
 
     `until` is a moment of `time.monotonic`: a training that would not be done by then, judged by the longest one so
-    far on its dataset, is not begun. Tokens are kept in the folder `shared`, where there is one, for other runners.
+    far on its dataset, is not begun. Tokens are kept in the folder `shared`, where there is one, for other runners. In
+    the folder `trainings`, where there is one, every training leaves its checkpoints: one that was cut off goes on, and
+    a finished one serves later cells, of this call or another.
     """
 
     def __init__(
@@ -49,9 +53,11 @@ class Runner:
         device: torch.device,
         until: float | None = None,
         shared: Path | None = None,
+        trainings: Path | None = None,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self.roots, self.out, self.device, self.until, self.shared = dict(roots), out, device, until, shared
+        self.trainings = trainings
         self.tell = tell or (lambda text: None)
         self.stages: dict[tuple[str, int], Stage] = {}
         self.longest: dict[str, float] = {}
@@ -122,17 +128,26 @@ class Runner:
         return self.until is None or time.monotonic() + expected <= self.until
 
     def _learn(self, cell: Cell) -> tuple[Representation, float]:
-        """The first half of the cell's method, and the seconds it took."""
-        task = self.stage(cell).task(cell)
-        method = get_method(cell.method)
-        self.tell(f"{cell.dataset}, {cell.method}: {'training' if method.trains else 'embedding'}")
+        """The first half of the cell's method, and the seconds it took, whenever that was."""
+        method, kept = get_method(cell.method), self._kept(cell)
+        folder = kept.get("folder")
+        is_done = folder is not None and is_finished(folder)
+        task = self.stage(cell).task(cell, with_pool=not is_done)
+        doing = "embedding" if not method.trains else "a training that is there" if is_done else "training"
+        self.tell(f"{cell.dataset}, {cell.method}: {doing}")
         began = time.monotonic()
-        learned = method.represent(task, cell.settings, device=self.device)
+        learned = method.represent(task, cell.settings, device=self.device, **kept)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        seconds = time.monotonic() - began
+        seconds = max(time.monotonic() - began, sum(row["seconds"] for row in learned.metrics))
         self._note(cell, learned, seconds)
         return learned, seconds
+
+    def _kept(self, cell: Cell) -> Keeping:
+        """Where a training leaves its checkpoints, and that it goes on from them."""
+        if self.trainings is None or not get_method(cell.method).trains:
+            return {}
+        return {"folder": self.trainings / f"{cell.dataset}_{cell.method}_{cell.training_key}", "resume": True}
 
     def _note(self, cell: Cell, learned: Representation, seconds: float) -> None:
         """Remember the longest training; frozen features, done in seconds, say nothing about the next one."""
@@ -187,7 +202,7 @@ class Runner:
         }
 
     def _cluster(self, cell: Cell, learned: Representation, stage: Stage) -> Discovery:
-        task = stage.task(cell)
+        task = stage.task(cell, with_pool=False)
         given = stage.train.n_classes if cell.n_clusters == "given" else None
         if given is None and cell.selection == "given":
             learned = estimate_again(learned, task, cell.settings.inference.rule)
@@ -218,6 +233,12 @@ def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], 
     seeds = list(seeds)
     if not datasets or not seeds:
         raise UsageError("reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0")
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twice:
+        raise UsageError(
+            f"--seeds: found {', '.join(map(str, twice))} more than once; the same seed is the same run, and no spread"
+        )
+    check_owned(experiment, options)
     rows = [row for row in experiment.rows if row.method is not None]
     return [make_cell(experiment, row, name, seed, options) for name in datasets for row in rows for seed in seeds]
 

@@ -94,8 +94,8 @@ class Stage:
         """The official test part."""
         return self._read("test")
 
-    def task(self, cell: Cell) -> Task:
-        """What the method of a cell may see."""
+    def task(self, cell: Cell, *, with_pool: bool = True) -> Task:
+        """What the method of a cell may see; the pool of views only where it is about to be trained."""
         images = self.train
         labels = images.labels
         if cell.setup == "unsupervised":
@@ -110,7 +110,7 @@ class Stage:
             n_clusters=images.n_classes if is_given else None,
             tokens=self.tokens(cell.settings),
         )
-        return replace(task, pool=self.pool(cell.settings, task.training_data))
+        return replace(task, pool=self.pool(cell.settings, task.training_data)) if with_pool else task
 
     def validation(self, cell: Cell) -> Ints | None:
         """The rows set aside for the cell's seed; none where there are no labels to choose by."""

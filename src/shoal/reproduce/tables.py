@@ -4,10 +4,11 @@ import csv
 import io
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
+from shoal.reproduce.choices import TITLES, Choices, choices_of, grouped
 from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
@@ -53,6 +54,8 @@ class Table:
     seeds: tuple[int, ...]
     entries: dict[tuple[str, str], tuple[Entry, ...]]
     """(row, dataset) -> an entry per column."""
+    choices: dict[tuple[str, str], Choices]
+    """(row, dataset) -> what was chosen, of the rows that are not quoted."""
     remarks: tuple[str, ...] = ()
     """What the readers of the datasets had to say, such as that images are missing."""
 
@@ -82,9 +85,20 @@ class Table:
             f"Ours: encoder {self.encoder}{size}{changed}, seeds {seeds}, mean ± standard deviation; protocol "
             f"'{self.options.protocol}' ({self._selection}).",
             f"In parentheses the paper's, with {self.experiment.encoder}. – not run.",
+            *self.choice_notes,
             *MISPRINTS.get(self.experiment.name, ()),
             *self.remarks,
         ]
+
+    @property
+    def choice_notes(self) -> list[str]:
+        """Losses, head, K and snapshot of our rows; of each dataset where these differ."""
+        notes: dict[str, list[str]] = {}
+        for dataset in self.datasets:
+            own = {row: found for (row, name), found in self.choices.items() if name == dataset}
+            for name in TITLES if own else ():
+                notes.setdefault(f"{grouped(own, name)}.", []).append(BENCHMARKS[dataset].title)
+        return [text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}" for text, on in notes.items()]
 
     @property
     def _selection(self) -> str:
@@ -110,10 +124,12 @@ def build_table(
 ) -> Table:
     """Put the results of cells, by key, into their places."""
     chosen, seeds = tuple(datasets), tuple(seeds)
-    entries = {}
+    entries, choices = {}, {}
     remarks: dict[str, None] = {}
     for row in experiment.rows:
         for dataset in chosen:
+            if row.method is not None:
+                choices[row.name, dataset] = choices_of(make_cell(experiment, row, dataset, seeds[0], options))
             keys = _keys(experiment, row, dataset, seeds, options)
             found = [results[key] for key in keys if key in results]
             paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
@@ -125,6 +141,7 @@ def build_table(
         options=options,
         seeds=seeds,
         entries=entries,
+        choices=choices,
         remarks=tuple(remarks),
     )
 
@@ -155,18 +172,20 @@ def to_latex(table: Table) -> str:
         values = " & ".join(text.replace("–", "--") for text in _texts(table, row, "$\\pm$"))
         lines.append(f"{_escape(row.name)} & {values} \\\\")
     lines.append("\\bottomrule")
-    if table.options.protocol != "paper":  # comments are not printed, and this must be
-        width = 1 + n_columns * len(table.datasets)
-        lines.append(f"\\multicolumn{{{width}}}{{l}}{{\\footnotesize {_escape(_WARNING)}}} \\\\")
+    # Comments are not printed, and these must be.
+    printed = [*table.choice_notes, *([_WARNING] if table.options.protocol != "paper" else [])]
+    width = 1 + n_columns * len(table.datasets)
+    wide = f"\\multicolumn{{{width}}}{{p{{\\linewidth}}}}"
+    lines += [f"{wide}{{\\footnotesize {_escape(text)}}} \\\\" for text in printed]
     return "\n".join([*lines, "\\end{tabular}"]) + "\n"
 
 
 def to_csv(table: Table) -> str:
-    """A line per number: table, row, dataset, column, ours, spread, seeds, the paper's, encoder, protocol."""
-    buffer = io.StringIO()
+    """A line per number: table, row, dataset, column, ours, spread, seeds, the paper's, encoder, protocol, choices."""
+    buffer, records = io.StringIO(), to_records(table)
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["table", "row", "dataset", "column", "ours", "spread", "n_seeds", "paper", "encoder", "protocol"])
-    for record in to_records(table):
+    writer.writerow(records[0])
+    for record in records:
         writer.writerow(["" if value is None else value for value in record.values()])
     return buffer.getvalue()
 
@@ -185,6 +204,7 @@ def to_records(table: Table) -> list[dict[str, Any]]:
             "paper": entry.paper,
             "encoder": table.encoder,
             "protocol": table.options.protocol,
+            **(dict.fromkeys(TITLES) if (row, dataset) not in table.choices else asdict(table.choices[row, dataset])),
         }
         for (row, dataset), entries in table.entries.items()
         for column, entry in zip(table.columns, entries, strict=True)
@@ -239,4 +259,4 @@ def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", "\\%").replace("_", "\\_")
+    return text.replace("%", "\\%").replace("_", "\\_").replace("|", "$|$")

@@ -1,6 +1,7 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in safetensors files.
 
-    checkpoint.safetensors   weights, momentum, epoch, metrics so far and which snapshot is the best
+    checkpoint.safetensors   weights, momentum, epoch, metrics so far and which snapshot is the best; without weights
+                             and momentum when the run is finished
     best-<epoch>.safetensors the weights of that snapshot; older ones are removed once the checkpoint names a newer
     metrics.jsonl            a row per epoch
 
@@ -25,6 +26,8 @@ from shoal.files import atomic_file, make_folder, write_text
 from shoal.training.validation import Validation
 
 FORMAT = "shoal-2"
+
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,12 @@ def read_checkpoint(file: Path) -> Checkpoint:
     if FORMAT not in entries:
         raise DataError(f"{file}: not a checkpoint of this version of Shoal; delete it and start again")
     return Checkpoint(tensors=tensors, about=json.loads(entries[FORMAT]))
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a folder holds a run that needs no more epoch."""
+    file = folder / CHECKPOINT
+    return file.is_file() and bool(read_checkpoint(file).about.get("is_finished"))
 
 
 def module_tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
@@ -112,7 +121,7 @@ class Journal:
         self.identity = dict(identity)
         if self.folder is not None and is_main():
             make_folder(self.folder)
-            names = ("checkpoint.safetensors", "metrics.jsonl")
+            names = (CHECKPOINT, "metrics.jsonl")
             for old in [*(self.folder / name for name in names), *self.folder.glob("best-*.safetensors")]:
                 old.unlink(missing_ok=True)
         barrier()
@@ -120,16 +129,17 @@ class Journal:
 
     def resume(self, identity: Mapping[str, Any]) -> int:
         """Go on from the last checkpoint, or from the beginning where there is none."""
-        if self.folder is None or not (self.folder / "checkpoint.safetensors").is_file():
+        if self.folder is None or not (self.folder / CHECKPOINT).is_file():
             return self.begin(identity)
-        file = self.folder / "checkpoint.safetensors"
+        file = self.folder / CHECKPOINT
         found = read_checkpoint(file)
         check_identity(dict(identity), found.about["identity"], file)
         self.identity, self.metrics = dict(identity), found.about["metrics"]
         self.best = Validation(**found.about["best"])
         self.best_epoch = found.about["best_epoch"]
-        load_modules(self.modules, found.tensors, str(file))
-        load_optimizer(self.optimizer, found.tensors)
+        if not found.about.get("is_finished"):
+            load_modules(self.modules, found.tensors, str(file))
+            load_optimizer(self.optimizer, found.tensors)
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
         if is_main():
             self._follow_checkpoint()
@@ -147,14 +157,24 @@ class Journal:
             self._snapshot = {name: value.detach().clone() for name, value in module_tensors(self.modules).items()}
         if self.folder is None or not is_main():
             return
-        assert self.best is not None
-        best = {"best": self.best.to_dict(), "best_epoch": self.best_epoch}
         if is_better:
-            write_checkpoint(self._best_file(epoch), Checkpoint(tensors=self._snapshot, about=best))
+            write_checkpoint(self._best_file(epoch), Checkpoint(tensors=self._snapshot, about=self._about_best()))
         tensors = module_tensors(self.modules) | optimizer_tensors(self.optimizer)
-        about = {"epoch": epoch, "metrics": self.metrics, "identity": self.identity, **best}
-        write_checkpoint(self.folder / "checkpoint.safetensors", Checkpoint(tensors=tensors, about=about))
+        write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=self._about(epoch)))
         self._follow_checkpoint()
+
+    def finish(self, epoch: int) -> None:
+        """Drop the last epoch's weights and momentum from the disk: only the best snapshot is asked for again."""
+        if self.folder is not None and is_main():
+            about = self._about(epoch) | {"is_finished": True}
+            write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors={}, about=about))
+
+    def _about(self, epoch: int) -> dict[str, Any]:
+        return {"epoch": epoch, "metrics": self.metrics, "identity": self.identity, **self._about_best()}
+
+    def _about_best(self) -> dict[str, Any]:
+        assert self.best is not None
+        return {"best": self.best.to_dict(), "best_epoch": self.best_epoch}
 
     def _follow_checkpoint(self) -> None:
         """Bring the other files in line with the checkpoint; a run killed right after writing it has not."""

@@ -89,6 +89,7 @@ def train(
         journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
         if on_epoch is not None and is_main():
             on_epoch(journal.metrics[-1])
+    journal.finish(settings.epochs)
     validation = journal.restore_best()
     trainer.forget_embeddings()
     embeddings = trainer.embed_all()

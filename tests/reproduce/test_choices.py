@@ -1,0 +1,71 @@
+from dataclasses import replace
+
+from shoal.reproduce.catalog import get_experiment
+from shoal.reproduce.choices import choices_of, grouped
+from shoal.reproduce.experiment import Options, make_cell
+from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown
+
+OFFLINE = Options(encoder="efficientnet-lite2")
+
+
+def chosen(table, row_name, options=OFFLINE):
+    experiment = get_experiment(table)
+    row = next(row for row in experiment.rows if row.name == row_name)
+    return choices_of(make_cell(experiment, row, "cub", 0, options))
+
+
+def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_the_released_code():
+    papers, offline = chosen("1", "CMS, K given", Options()), chosen("1", "CMS, K given")
+    assert papers.losses == "paper's denominators, norm of z plain, v in the supervised loss, bank of images"
+    assert (
+        offline.losses == "released code's denominators, norm of z detached, v in the supervised loss, bank of images"
+    )
+    assert (papers.head, offline.head) == ("paper", "bottleneck of 256 (released code)")
+
+
+def test_where_k_comes_from():
+    assert chosen("1", "CMS, K given").k_rule == "given"
+    assert chosen("1", "CMS, K estimated").k_rule == "rule 'balance' on labeled validation images"
+    assert chosen("1", "CMS, K estimated", Options()).k_rule == "rule 'paper' on labeled validation images"
+    assert chosen("1", "Agglomerative, K estimated").k_rule == "rule 'balance' on all given labels"
+    shifted = chosen("1", "Agglomerative + IMS, K estimated").k_rule
+    assert shifted == "rule 'balance' on all given labels after 1 shift(s)"
+    hidden = chosen("1", "CMS, K estimated", Options(protocol="reference"))
+    assert "HIDDEN labels" in hidden.k_rule
+    assert "HIDDEN labels" in hidden.snapshot
+
+
+def test_which_snapshot_is_kept():
+    assert chosen("1", "CMS, K given").snapshot == "best epoch by labeled validation images over all K"
+    assert chosen("3", "CMS*").snapshot == "best epoch by labeled validation images at the given K"
+    assert chosen("7", "CMS").snapshot == "last epoch"
+    assert chosen("1", "Agglomerative, K given").snapshot == "none"
+    last = Options(encoder="efficientnet-lite2", changes={"training.snapshot": "last"})
+    assert chosen("1", "CMS, K given", last).snapshot == "last epoch"
+
+
+def test_rows_that_choose_alike_are_named_together_and_all_of_them_not_at_all():
+    rows = {name: chosen("1", name) for name in ("GCD, K given", "CMS, K given", "CMS, K estimated")}
+    assert grouped(rows, "snapshot") == "Snapshot: best epoch by labeled validation images over all K"
+    assert grouped(rows, "k_rule").startswith("K: given (GCD, K given | CMS, K given); rule 'balance' on labeled")
+
+
+def test_every_form_of_a_table_says_what_was_chosen():
+    table = build_table(get_experiment("12"), ["cub"], (0,), OFFLINE, {})
+    text = "released code's denominators, norm of z detached, v in the supervised loss, bank of images"
+    assert f"- Losses: {text}." in to_markdown(table).splitlines()
+    printed = [line for line in to_latex(table).splitlines() if not line.startswith("%")]
+    assert any(f"Losses: {text}." in line for line in printed)
+    assert sum("Snapshot: best epoch" in line for line in printed) == 1
+    assert all(text in line for line in to_csv(table).splitlines()[1:])
+    assert to_csv(table).splitlines()[0].endswith(",losses,head,k_rule,snapshot")
+
+
+def test_datasets_are_named_where_they_differ_in_a_choice():
+    both = build_table(get_experiment("12"), ["cub", "imagenet100"], (0,), OFFLINE, {})
+    assert all(note.startswith(("Losses", "Head", "K", "Snapshot")) for note in both.choice_notes)
+    assert len(both.choice_notes) == 4
+    own = {(row, "cub"): replace(found, head="none") for (row, name), found in both.choices.items() if name == "cub"}
+    notes = replace(both, choices=both.choices | own).choice_notes
+    assert "CUB-200-2011: Head: none." in notes
+    assert "ImageNet-100: Head: bottleneck of 256 (released code)." in notes
