@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from shoal.device import autocast_dtype, choose_device, free_memory, seed_everything
+from shoal.device import _left_in_container, autocast_dtype, choose_device, free_memory, seed_everything
 from shoal.errors import MissingError, UsageError
 
 
@@ -29,6 +31,25 @@ def test_networks_run_in_float32_on_the_cpu_and_bfloat16_on_cuda() -> None:
 
 def test_free_memory_is_what_an_allocation_can_take() -> None:
     assert 1 << 20 < free_memory(torch.device("cpu")) < 1 << 50
+
+
+def test_the_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> None:
+    """A limit of 1,000 bytes, 700 used, 200 of them files that make room; without a limit there is no bound."""
+    assert _left_in_container(tmp_path) == float("inf")
+    for name, text in (
+        ("memory.max", "1000"),
+        ("memory.current", "700"),
+        ("memory.stat", "anon 500\ninactive_file 200"),
+    ):
+        (tmp_path / name).write_text(f"{text}\n")
+    assert _left_in_container(tmp_path) == 500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _left_in_container(tmp_path) == float("inf")
+
+
+def test_free_memory_heeds_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.device._left_in_container", lambda: 12345)
+    assert free_memory(torch.device("cpu")) == 12345
 
 
 def test_one_seed_seeds_numpy_and_torch() -> None:

@@ -48,7 +48,7 @@ def seed_everything(seed: int) -> None:
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux calls available."""
+    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux and a container's limit leave."""
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
         return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -59,7 +59,20 @@ def _available_host_memory() -> int:
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
-        return int(fields["MemAvailable"].split()[0]) * 1024
+        return int(min(int(fields["MemAvailable"].split()[0]) * 1024, max(_left_in_container(), 0)))
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     return 4 << 30
+
+
+def _left_in_container(root: Path = Path("/sys/fs/cgroup")) -> float:
+    """Bytes left below the memory limit of the control group (v2) that a container is; infinity where there is none.
+
+    Cached files count as used there, but make room when it is asked for.
+    """
+    try:
+        limit, used = ((root / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        stat = dict(line.split() for line in (root / "memory.stat").read_text().splitlines())
+        return int(limit) - int(used) + int(stat.get("inactive_file", 0))
+    except (OSError, ValueError):  # no such file, or 'max' for no limit
+        return float("inf")
