@@ -114,6 +114,14 @@ def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
     cell = cell_of("1", "CMS, K given", options=Options(encoder="/models/vit", input_size=64))
     assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == ("/models/vit", 64, None)
     assert cell.settings.loss.temperature == 0.1
+    assert cell.settings.training.views.pool is None, "16 views of each image were chosen for another network"
+    chosen = Options(encoder="/models/vit", changes={"training.views.pool": 4})
+    assert cell_of("1", "CMS, K given", options=chosen).settings.training.views.pool == 4
+
+
+def test_a_network_of_the_recipes_kind_keeps_its_pool_of_views():
+    cell = cell_of("1", "CMS, K given", options=Options(encoder="efficientnet-lite0"))
+    assert (cell.settings.training.views.pool, cell.settings.n_tail_blocks) == (16, None)
 
 
 def test_settings_that_cannot_be_used_are_refused():

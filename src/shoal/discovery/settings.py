@@ -8,7 +8,7 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.device import check_seed
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.agglomerative import AgglomerativeSettings
-from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe
+from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, with_encoder
 from shoal.methods.cms import CmsSettings
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
@@ -178,10 +178,8 @@ def _change(
     input_size: int | None = None,
 ) -> Any:
     """Single values of a method's settings."""
-    if encoder is not None and encoder != settings.encoder:
-        settings = replace(settings, encoder=encoder)
-        if get_method(method).trains:
-            settings = replace(settings, n_tail_blocks=None)  # how many blocks to train depends on the encoder
+    if encoder is not None:
+        settings = with_encoder(settings, encoder)
     if input_size is not None:
         settings = replace(settings, input_size=input_size)
     if epochs is not None and get_method(method).trains:

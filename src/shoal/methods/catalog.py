@@ -1,6 +1,6 @@
 """The methods by name, and the recipes: settings of a method as YAML files, one per benchmark and a default."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -89,6 +89,28 @@ def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
     raise UnknownName("recipe", recipe, recipe_names(method))
+
+
+def with_encoder(settings: Any, encoder: str) -> Any:
+    """The settings of a method with another encoder, its own tail and, where it is of another kind, new views.
+
+    How many blocks are trained is a matter of the network, and so is whether views can be pooled: a view's tokens take
+    20 kB with the default encoder, and 300 kB with a ViT-B/16.
+    """
+    if encoder == settings.encoder:
+        return settings
+    changed = replace(settings, encoder=encoder)
+    if not hasattr(settings, "training"):
+        return changed
+    training = settings.training
+    if _kind(encoder) != _kind(settings.encoder):
+        training = replace(training, views=replace(training.views, pool=None))
+    return replace(changed, n_tail_blocks=None, training=training)
+
+
+def _kind(encoder: str) -> str:
+    """'efficientnet' of 'efficientnet-lite2', 'dino' of 'dino-vitb16'."""
+    return encoder.partition("-")[0]
 
 
 def recipe_for(benchmark: str, encoder: str, method: str = DEFAULT_METHOD) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from shoal.data.benchmarks import Part
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for
+from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.protocols import follow_protocol
 from shoal.settings import from_dict, to_dict
 
@@ -220,10 +220,9 @@ def _settings(method: str, changes: Mapping[str, Any], dataset: str, encoder: st
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":
         recipe = follow_protocol(recipe, "reference", method)
-    first: dict[str, Any] = {"encoder": encoder, "input_size": options.input_size}
-    if recipe.encoder != encoder and hasattr(recipe, "n_tail_blocks"):
-        first["n_tail_blocks"] = None  # another network has other blocks: what its catalog entry says
-    return change_settings(recipe, method, {**first, **options.changes, **changes}, where=f"{method} on {dataset}")
+    recipe = with_encoder(recipe, encoder)
+    chosen = {"input_size": options.input_size, **options.changes, **changes}
+    return change_settings(recipe, method, chosen, where=f"{method} on {dataset}")
 
 
 def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, where: str = "settings") -> Any:
