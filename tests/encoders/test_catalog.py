@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from shoal.encoders import catalog, hub
 from shoal.encoders.catalog import ENCODERS, is_available, load_encoder
-from shoal.encoders.hub import build_dino
+from shoal.encoders.hub import build_dino, why_offline
 from shoal.encoders.splitting import split_model
 from shoal.encoders.weights import rename_dino
 from shoal.errors import MissingError, UnknownName, UsageError
@@ -342,6 +342,15 @@ def test_offline_mode_asks_no_hub(monkeypatch):
     with pytest.raises(MissingError, match="and HF_HUB_OFFLINE is set; run `hf download someone/some-model"):
         load_encoder("someone/some-model")
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("value", "is_offline"), [("1", True), ("true", True), ("false", False), ("0", False), ("", False)]
+)
+def test_only_yes_means_offline_as_for_the_hubs_own_client(monkeypatch, value, is_offline):
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: no_network())
+    assert (why_offline() == "HF_HUB_OFFLINE is set") == is_offline
 
 
 @pytest.mark.parametrize(

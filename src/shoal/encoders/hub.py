@@ -25,6 +25,9 @@ PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
 REACH_S = 2.5
 """How long the hub may take to answer before it counts as out of reach; its own client would try for half a minute."""
 
+TRUE = ("1", "ON", "YES", "TRUE")
+"""What the hub's own client takes for yes in an environment variable."""
+
 Channels = tuple[float, float, float]
 WEIGHT_FILES = (
     "model.safetensors",
@@ -61,7 +64,7 @@ def is_cached(hub_id: str) -> bool:
 
 def why_offline() -> str | None:
     """Why nothing can be downloaded, in words; None when the hub answers. Asked once, for `REACH_S` seconds at most."""
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE:
         return "HF_HUB_OFFLINE is set"
     from huggingface_hub import constants, get_session
 
