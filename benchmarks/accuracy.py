@@ -23,7 +23,8 @@ the tail of 5 blocks comes from probes that had seen CUB's hidden labels.
 A small network at batch 128 leaves a large GPU waiting for the next kernel, so --workers processes share it, each
 taking the next training that nobody has; the seconds of a cell are then those of a shared GPU. Pixels and the trunk's
 tokens are made once, kept in a folder of their own in --shared while the call lasts, and used by all. A training that
-fails is told and left out.
+fails is told and left out. --trainings FOLDER keeps every training epoch by epoch, so that one that is cut off goes on
+in the next call, and a finished one serves cells of other tables.
 """
 
 import argparse
@@ -213,6 +214,7 @@ def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: 
         device=device,
         until=until,
         shared=chosen.shared,
+        trainings=None if chosen.trainings is None else chosen.trainings / name,
         tell=lambda text: _say(who + text, began),
     )
     runner.longest[name] = EXPECTED_S[name]
@@ -347,6 +349,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--elapsed", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files")
+    parser.add_argument(
+        "--trainings", type=Path, default=None, help="keep trainings here, to go on with one that was cut off"
+    )
     parser.add_argument("--commit", default=None, help="the commit to name in the record, where git cannot say it")
     parser.add_argument("--per-class", type=int, default=None, metavar="N", help="rehearse with N images of each class")
     parser.add_argument("--rehearse", action="store_true", help="tiny drawings and encoder on the CPU, one epoch")

@@ -1,4 +1,4 @@
-"""What accuracy.py is rehearsed with: tiny drawings and a tiny encoder, or a few real images of each class."""
+"""What accuracy.py and tuning.py are rehearsed with: drawings and a tiny encoder, or a few images of each class."""
 
 import argparse
 import io
@@ -21,12 +21,19 @@ def make_tiny(chosen: argparse.Namespace) -> None:
     folder = chosen.out / "rehearsal"
     torch.set_num_threads(1)
     if chosen.worker is None:
-        (folder / "vit").mkdir(parents=True, exist_ok=True)
-        _save_tiny_encoder(folder / "vit")
-        _drawings(folder)
+        make_stand_in(folder)
     chosen.encoder, chosen.data = str(folder / "vit"), folder
     chosen.epochs = chosen.cifar_epochs = 1
     chosen.input_size = chosen.cifar_input_size = 32
+
+
+def make_stand_in(folder: Path, *, n_blocks: int = 3) -> Path:
+    """Make drawings in place of the archives' images, and a tiny transformer, whose folder is returned."""
+    encoder = folder / "vit"
+    make_folder(encoder)
+    _save_tiny_encoder(encoder, n_blocks)
+    _drawings(folder)
+    return encoder
 
 
 def take_few(chosen: argparse.Namespace) -> None:
@@ -51,11 +58,11 @@ def _copy_few(source: Path, target: Path, n_each: int) -> None:
                 few.writestr(member, archive.read(member))
 
 
-def _save_tiny_encoder(folder: Path) -> None:
+def _save_tiny_encoder(folder: Path, n_blocks: int) -> None:
     from shoal.encoders.hub import import_transformers
 
     transformers = import_transformers()
-    shape = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
+    shape = {"hidden_size": 32, "num_hidden_layers": n_blocks, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(0)
     transformers.ViTModel(transformers.ViTConfig(image_size=32, patch_size=8, **shape)).save_pretrained(folder)
     colours = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 32, "width": 32}}

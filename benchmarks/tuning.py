@@ -1,26 +1,34 @@
 """Choosing settings by given labels alone: some known categories are treated as novel, and judged on.
 
-    PYTHONPATH=src python benchmarks/tuning.py --data DATA --trials grid.yaml --out results/tuning
+    PYTHONPATH=src python benchmarks/tuning.py --data DATA --trials benchmarks/trials_tail.yaml --out runs/tuning
+    PYTHONPATH=src python benchmarks/tuning.py --rehearse --trials benchmarks/trials_tail.yaml --out runs/rehearsal
 
 A third of the known categories of CUB lose their labels, as do a fifth of the labeled images of the others. A method is
 trained on the whole collection with the labels that are left, and judged on the images that lost theirs, with one
 matching at the true K: accuracy on known and on novel categories, as in the benchmark, without one hidden label of it.
-The file of trials is a list of {method: cms, loss.temperature: 0.1, …}; what is not named is the default recipe's. The
-last snapshot is judged. A trial that names training.snapshot sets a fifth of the labels left aside from the loss, as
-`shoal reproduce` does, so that 'best', chosen by these with K estimated, and 'last' can be compared.
+The file of trials is a list of {method: cms, loss.temperature: 0.1, …}; what is not named is the default recipe's, and
+a list of values, {n_tail_blocks: [1, 3, 5]}, is a trial for each. Every method must have as many configurations as the
+others (but for --uneven), or the best of one would be the best of more draws. The last snapshot is judged. A trial that names
+training.snapshot sets a fifth of the labels left aside from the loss, as `shoal reproduce` does, so that 'best', chosen
+by these with K estimated, and 'last' can be compared.
 
 A small network leaves a large GPU waiting for the next kernel, so --workers processes share it, and in --shared the
 decoded images and the trunk's tokens, as those of accuracy.py do. Finished trials are kept in --out and not run again.
+
+table.md in --out has a row for each configuration, mean and standard error over seeds, and what is chosen for each
+method: the configuration with the best mean, or one with a shallower tail that is within one standard error of it.
+--rehearse runs all of it on a CPU in minutes, with drawings and a tiny network in place of birds and EfficientNet.
 """
 
 import argparse
 import hashlib
+import itertools
 import json
 import queue
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +37,7 @@ import torch
 import torch.multiprocessing as mp
 import yaml
 
+from rehearsal import make_stand_in
 from shoal.arrays import UNLABELED
 from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
@@ -37,6 +46,7 @@ from shoal.clustering.ward import ward_linkage
 from shoal.data.splits import hold_out_validation
 from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
+from shoal.errors import UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method, load_recipe
 from shoal.methods.cms import CmsSettings
@@ -44,9 +54,7 @@ from shoal.methods.cms import cluster as shift_and_cut
 from shoal.methods.method import Task
 from shoal.reproduce.experiment import change_settings
 from shoal.reproduce.stage import Stage
-
-Trial = dict[str, Any]
-"""A method, and the settings in which it differs from the default recipe, by dotted name."""
+from tuning_table import Trial, configuration_of, table
 
 NOVEL_SHARE, HIDDEN_SHARE, VALIDATION_SHARE = 1 / 3, 0.2, 0.2
 
@@ -78,13 +86,43 @@ def take_labels(labels: np.ndarray, seed: int) -> Taken:
 def main() -> None:
     chosen = _arguments()
     began = time.monotonic()
+    if chosen.rehearse:
+        chosen.data, chosen.encoder = chosen.out, str(make_stand_in(chosen.out, n_blocks=9))
+        chosen.device, chosen.epochs, chosen.input_size, chosen.pool, chosen.workers = "cpu", 1, 32, 2, 1
     device = choose_device(chosen.device)
     make_folder(chosen.out)
     make_folder(chosen.shared)
-    trials = [trial for trial in yaml.safe_load(chosen.trials.read_text()) if not _file(trial, chosen).exists()]
+    wanted = expand(yaml.safe_load(chosen.trials.read_text()))
+    if not chosen.uneven:
+        check_even(wanted)
+    trials = [trial for trial in wanted if not _file(trial, chosen).exists()]
+    _say(f"{len(trials)} of {len(wanted)} trials to do", began)
     with tempfile.TemporaryDirectory(dir=chosen.shared) as shared:
         run_trials(trials, chosen, device, Path(shared), began)
-    print(table(chosen.out))
+    write_text(chosen.out / "table.md", table(chosen.out) + "\n")
+    print((chosen.out / "table.md").read_text())
+
+
+def expand(listed: list[Trial]) -> list[Trial]:
+    """One trial for each combination of values that are given as lists."""
+    found = []
+    for trial in listed:
+        values = [value if isinstance(value, list) else [value] for value in trial.values()]
+        found += [dict(zip(trial, chosen, strict=True)) for chosen in itertools.product(*values)]
+    return found
+
+
+def check_even(trials: list[Trial]) -> None:
+    """Refuse a list in which one method has more configurations than another; seeds do not count."""
+    configurations: dict[str, set[str]] = {}
+    for trial in trials:
+        configurations.setdefault(trial.get("method", "cms"), set()).add(configuration_of(trial))
+    counts = {method: len(found) for method, found in configurations.items()}
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{method} {count}" for method, count in counts.items())
+        raise UsageError(
+            f"trials: found unequal numbers of configurations ({shown}); give every method as many, or --uneven"
+        )
 
 
 def run_trials(
@@ -94,10 +132,10 @@ def run_trials(
     stage = _stage(chosen, device, shared)
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(_tokens_key(_settings(trial, chosen)), []).append(trial)
+        groups.setdefault(_tokens_key(trial, _settings(trial, chosen)), []).append(trial)
     for group in groups.values():
         settings = _settings(group[0], chosen)
-        stage.pool(settings)
+        _task(group[0], stage, settings)
         _judge_frozen(stage, settings, began)
         _say(f"tokens ready for {len(group)} trials", began)
     stage.close()
@@ -137,18 +175,23 @@ def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Pa
 
 def judge_trial(trial: Trial, stage: Stage, settings: Any) -> dict[str, Any]:
     """Take labels away, run the method with what is left, and judge it on what was taken."""
+    images, method = stage.train, trial.get("method", "cms")
+    judge = take_labels(images.labels, settings.training.seed)
+    return run_trial(_task(trial, stage, settings), method, settings, judge, images.n_classes, stage.device)
+
+
+def _task(trial: Trial, stage: Stage, settings: Any) -> Task:
+    """The images with the labels that are left, their tokens and views."""
     images, seed = stage.train, settings.training.seed
-    judge = take_labels(images.labels, seed)
-    is_chosen = "training.snapshot" in trial
+    labels, is_chosen = take_labels(images.labels, seed).labels, "training.snapshot" in trial
     task = Task(
         pixels=images.pixels,
-        labels=judge.labels,
-        validation=_set_aside(judge.labels, seed) if is_chosen else None,
+        labels=labels,
+        validation=_set_aside(labels, seed) if is_chosen else None,
         n_clusters=None if is_chosen else images.n_classes,
         tokens=stage.tokens(settings),
-        pool=stage.pool(settings),
     )
-    return run_trial(task, trial.get("method", "cms"), settings, judge, images.n_classes, stage.device)
+    return replace(task, pool=stage.pool(settings, task.training_data))
 
 
 def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:
@@ -189,35 +232,13 @@ def score(clusters: np.ndarray, judge: Taken) -> list[float]:
     return [round(100 * value, 1) for value in (found.all, found.known, found.novel)]
 
 
-def table(out: Path) -> str:
-    """All finished trials, the best first; trials that differ in their seed only are averaged."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for file in out.glob("trial_*.json"):
-        result = json.loads(file.read_text())
-        changes = {name: value for name, value in result["trial"].items() if name != "training.seed"}
-        found.setdefault(json.dumps(changes, sort_keys=True), []).append(result)
-    lines = []
-    for changes, several in found.items():
-        means = {key: np.mean([one[key] for one in several], axis=0) for key in ("tree", "shifted")}
-        shown = ", ".join(f"{name} {value}" for name, value in json.loads(changes).items())
-        cells = [" / ".join(f"{value:.1f}" for value in means[key]) for key in ("tree", "shifted")]
-        if "algorithm1" in several[0]:
-            shown += (
-                f" (Algorithm 1: {' / '.join(f'{v:.1f}' for v in np.mean([o['algorithm1'] for o in several], axis=0))})"
-            )
-        shifts = [one["n_shifts"] for one in several]
-        seconds = round(float(np.mean([one["seconds"] for one in several])))
-        lines.append(
-            (-means["shifted"][0], f"| {shown} | {len(several)} | {cells[0]} | {cells[1]} | {shifts} | {seconds} |")
-        )
-    head = ["| trial | seeds | tree | method's own clustering | shifts | s |", "|---" * 6 + "|"]
-    return "\n".join([*head, *(line for _, line in sorted(lines))])
-
-
 def _settings(trial: Trial, chosen: argparse.Namespace) -> Any:
     method = trial.get("method", "cms")
     changes = {name: value for name, value in trial.items() if name != "method"}
     base = {"input_size": chosen.input_size, "training.epochs": chosen.epochs, "training.views.pool": chosen.pool}
+    if chosen.rehearse:
+        base |= {"encoder": chosen.encoder, "training.batch_size": 64}
+        base |= {"head.width": 32, "head.dim": 16, "head.bottleneck": 8}
     return change_settings(load_recipe("default", method), method, base | changes, where=f"trial {trial}")
 
 
@@ -225,8 +246,11 @@ def _stage(chosen: argparse.Namespace, device: torch.device, shared: Path) -> St
     return Stage("cub", chosen.data, device=device, input_size=chosen.input_size, scratch=chosen.out, shared=shared)
 
 
-def _tokens_key(settings: Any) -> str:
-    return f"{settings.encoder} {settings.n_tail_blocks} {settings.training.views} {settings.training.seed}"
+def _tokens_key(trial: Trial, settings: Any) -> str:
+    """Trials with equal ones look at the same views of the same images."""
+    training, is_chosen = settings.training, "training.snapshot" in trial
+    drawn = f"{training.views} {training.seed} {training.epochs} {training.batch_size} {is_chosen}"
+    return f"{settings.encoder} {settings.n_tail_blocks} {drawn}"
 
 
 def _file(trial: Trial, chosen: argparse.Namespace) -> Path:
@@ -240,16 +264,18 @@ def _say(text: str, began: float) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--trials", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--input-size", type=int, default=224)
-    parser.add_argument("--pool", type=int, default=32)
+    parser.add_argument("--pool", type=int, default=16)
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--shared", type=Path, default=Path("/dev/shm"), help="where workers leave each other files")
     parser.add_argument("--device", default=None)
+    parser.add_argument("--uneven", action="store_true", help="allow a list that compares within a method only")
+    parser.add_argument("--rehearse", action="store_true", help="drawings and a tiny network on the CPU, one epoch")
     return parser.parse_args()
 
 

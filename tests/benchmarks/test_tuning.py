@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
+from shoal.errors import UsageError
 from shoal.methods.catalog import load_recipe
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # workers import it by this name
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def tuning():
-    yield load("tuning")
-    del sys.modules["tuning"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FOLDER))
+        for name in ("rehearsal", "tuning_table", "tuning"):
+            spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+            module = importlib.util.module_from_spec(spec)
+            patch.setitem(sys.modules, name, module)  # workers import it by this name
+            spec.loader.exec_module(module)
+        yield module
 
 
 def test_a_third_of_the_known_classes_and_a_fifth_of_the_others_lose_their_labels(tuning):
@@ -41,32 +41,68 @@ def test_a_third_of_the_known_classes_and_a_fifth_of_the_others_lose_their_label
 
 
 def test_a_trial_is_the_default_recipe_with_its_changes(tuning):
-    chosen = argparse.Namespace(input_size=224, epochs=40, pool=32)
+    chosen = argparse.Namespace(input_size=224, epochs=40, pool=32, rehearse=False)
     found = tuning._settings({"method": "gcd", "loss.temperature": 0.5, "training.seed": 10}, chosen)
     recipe = load_recipe("default", "gcd")
     assert (found.loss.temperature, found.training.seed, found.training.epochs) == (0.5, 10, 40)
     assert (found.training.lr, found.head) == (recipe.training.lr, recipe.head)
 
 
+@pytest.mark.parametrize(("name", "n_trials"), [("tail", 60), ("settings", 48)])
+def test_the_lists_have_as_many_configurations_of_either_method(tuning, name, n_trials):
+    listed = tuning.expand(yaml.safe_load((FOLDER / f"trials_{name}.yaml").read_text()))
+    tuning.check_even(listed)
+    assert len(listed) == len({json.dumps(trial) for trial in listed}) == n_trials
+    assert {trial["method"] for trial in listed} == {"cms", "gcd"}
+    if name == "tail":
+        assert {trial["n_tail_blocks"] for trial in listed} == {1, 3, 5, 6, 8}
+
+
+def test_a_list_that_favours_a_method_is_refused(tuning):
+    with pytest.raises(UsageError, match=r"unequal numbers of configurations \(cms 2, gcd 1\)"):
+        tuning.check_even(tuning.expand([{"method": "cms", "x": [1, 2]}, {"method": "gcd", "training.seed": [1, 2]}]))
+
+
+def judged(tuning, folder, **scores):
+    """Files of trials: the depth of a tail, and All of each seed."""
+    for name, values in scores.items():
+        for seed, value in enumerate(values):
+            three = [value, value, value]
+            trial = {"method": "cms", "n_tail_blocks": int(name.removeprefix("d")), "training.seed": seed}
+            result = {"trial": trial, "tree": three, "shifted": three, "seconds": 1.0}
+            (folder / f"trial_{name}_{seed}.json").write_text(json.dumps(result))
+    return tuning.table(folder)
+
+
+def test_the_shallower_tail_within_one_standard_error_is_chosen(tuning, tmp_path):
+    """58, 62, 58, 62 have mean 60 and standard error 2.31 / 2 = 1.15: 59.2 is within it, 58.5 is not."""
+    found = judged(tuning, tmp_path, d8=[58, 62, 58, 62], d5=[59.2] * 4, d3=[58.5] * 4, d1=[50] * 4)
+    assert "| cms | n_tail_blocks 8 | 4 | 60.0 ± 1.2 / " in found
+    assert "Chosen for cms: n_tail_blocks 5 (59.2; the shallower tail within 1.2 of 60.0; of 4)." in found
+
+
+def test_the_best_is_chosen_where_no_shallower_tail_is_near_or_one_seed_says_nothing_of_the_error(tuning, tmp_path):
+    found = judged(tuning, tmp_path, d8=[50.0], d5=[60.0], d3=[59.9])
+    assert "| cms | n_tail_blocks 5 | 1 | 60.0 / " in found
+    assert "Chosen for cms: n_tail_blocks 5 (60.0; the best mean; of 3)." in found
+
+
 @pytest.mark.slow
 def test_trials_are_judged_kept_and_not_run_again(tuning, tmp_path, monkeypatch, capsys):
     """Drawings in place of birds: 600 images of 200 classes."""
-    rehearsal = load("rehearsal")
-    rehearsal._drawings(tmp_path)
-    rehearsal._save_tiny_encoder(tmp_path)
-    small = {"encoder": str(tmp_path), "n_tail_blocks": 1}
-    small |= {"training.batch_size": 64, "head.width": 32, "head.dim": 16, "head.bottleneck": 8}
-    trials = [{"method": method, "training.seed": seed, **small} for method in ("cms", "gcd") for seed in (10, 11)]
+    trials = [{"method": method, "n_tail_blocks": [1, 8], "training.seed": [10, 11]} for method in ("cms", "gcd")]
     (tmp_path / "trials.yaml").write_text(json.dumps(trials))
-    command = f"tuning.py --data {tmp_path} --trials {tmp_path}/trials.yaml --out {tmp_path}/out --shared {tmp_path}"
-    command += " --epochs 1 --pool 2 --input-size 32 --workers 1 --minutes 20 --device cpu"
+    command = f"tuning.py --rehearse --trials {tmp_path}/trials.yaml --out {tmp_path}/out --shared {tmp_path}"
     monkeypatch.setattr(sys, "argv", command.split())
-    monkeypatch.syspath_prepend(str(FOLDER))
     n_threads = torch.get_num_threads()
     tuning.main()
     kept = {file: file.read_text() for file in (tmp_path / "out").glob("trial_*.json")}
-    assert len(kept) == 4
-    assert capsys.readouterr().out.count("| 2 |") == 2, "two rows, the mean of two seeds each"
+    assert len(kept) == 8
+    found = capsys.readouterr().out
+    assert found.count("| 2 |") == 4, "four rows, the mean of two seeds each"
+    assert "Chosen for cms: n_tail_blocks" in found
+    assert "Chosen for gcd: n_tail_blocks" in found
+    assert (tmp_path / "out" / "table.md").read_text() == found.removesuffix("\n")
     tuning.main()
     assert kept == {file: file.read_text() for file in (tmp_path / "out").glob("trial_*.json")}
     torch.set_num_threads(n_threads)
