@@ -8,9 +8,9 @@ trained on the whole collection with the labels that are left, and judged on the
 matching at the true K: accuracy on known and on novel categories, as in the benchmark, without one hidden label of it.
 The file of trials is a list of {method: cms, loss.temperature: 0.1, …}; what is not named is the default recipe's, and
 a list of values, {n_tail_blocks: [1, 3, 5]}, is a trial for each. Every method must have as many configurations as the
-others (but for --uneven), or the best of one would be the best of more draws. The last snapshot is judged. A trial that names
-training.snapshot sets a fifth of the labels left aside from the loss, as `shoal reproduce` does, so that 'best', chosen
-by these with K estimated, and 'last' can be compared.
+others (but for --uneven), or the best of one would be the best of more draws. The last snapshot is judged. A trial that
+names training.snapshot sets a fifth of the labels left aside from the loss, as `shoal reproduce` does, so that 'best',
+chosen by these with K estimated, and 'last' can be compared.
 
 A small network leaves a large GPU waiting for the next kernel, so --workers processes share it, and in --shared the
 decoded images and the trunk's tokens, as those of accuracy.py do. Finished trials are kept in --out and not run again.
