@@ -18,9 +18,8 @@ from shoal.methods.catalog import get_method
 from shoal.reproduce import runner as runner_module
 from shoal.reproduce import stage
 from shoal.reproduce.catalog import EXPERIMENTS, get_experiment
-from shoal.reproduce.reproduce import reproduce, reproduce_with
+from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, cells_of
-from shoal.training.trainer import Trainer
 
 TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure]
 FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_figure]
@@ -351,62 +350,3 @@ def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared
         assert images.n_skipped == alone.n_skipped == 1
         assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
         assert np.array_equal(images.truth, alone.truth)
-
-
-def counting_epochs(monkeypatch, stop_at=None):
-    """The epochs that are trained from now on; `stop_at` kills the program when that one begins."""
-    seen, original = [], Trainer.run_epoch
-
-    def run_epoch(self, epoch, progress=None):
-        if stop_at == len(seen):
-            raise KeyboardInterrupt
-        seen.append(epoch)
-        return original(self, epoch, progress)
-
-    monkeypatch.setattr(Trainer, "run_epoch", run_epoch)
-    return seen
-
-
-def scores(found):
-    return {(r["row"], r["column"]): r["ours"] for r in found.records}
-
-
-def test_a_training_serves_tables_of_later_calls_and_of_the_same_one(run, tmp_path, monkeypatch, stand_in):
-    seen = counting_epochs(monkeypatch)
-    how = {"device": torch.device("cpu"), "options": stand_in.options}
-    together = reproduce(["1", "4", "1"], {"cub": "nowhere"}, tmp_path / "one", **how)
-    assert [found.experiment.name for found in together] == ["1", "4"]
-    assert seen == [0, 1, 0, 1], "two epochs of GCD and two of CMS for both tables"
-    run("1", out=tmp_path / "two")
-    assert len(seen) == 8
-    later = run("4", out=tmp_path / "two")
-    assert len(seen) == 8, "Table 4 needs other cells, and no other training"
-    assert scores(later) == scores(together[1])
-
-
-def test_a_training_that_was_cut_off_goes_on_within(run, tmp_path, monkeypatch, stand_in):
-    options = replace(stand_in.options, changes={**stand_in.options.changes, "training.epochs": 3})
-    whole = run("15", out=tmp_path / "whole", options=options)
-    with monkeypatch.context() as patch:
-        counting_epochs(patch, stop_at=2)
-        with pytest.raises(KeyboardInterrupt):
-            run("15", out=tmp_path / "cut", options=options)
-    seen = counting_epochs(monkeypatch)
-    assert scores(run("15", out=tmp_path / "cut", options=options)) == scores(whole)
-    assert seen == [2]
-    records = [json.loads(file.read_text()) for file in tmp_path.glob("*/cells/*.json")]
-    assert records[0]["validation"] == records[1]["validation"]
-
-
-def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, stand_in):
-    run("15", out=tmp_path)
-    for file in (tmp_path / "cells").glob("*.json"):
-        file.unlink()
-
-    def darker(name, root, *, part="train", seed=0):
-        found = stand_in.read(name, root, part=part, seed=seed)
-        return replace(found, collection=replace(found.collection, images=found.collection.images // 2))
-
-    monkeypatch.setattr(stage, "read_benchmark", darker)
-    with pytest.raises(UsageError, match=r"made with other settings: data\.images"):
-        run("15", out=tmp_path)
