@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
-from shoal.distributed import mean_over_processes, shard, world_size
+from shoal.distributed import shard
 from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
@@ -28,6 +28,7 @@ from shoal.training.bank import Bank, collapse_statistics
 from shoal.training.data import TrainingData
 from shoal.training.draws import Draws
 from shoal.training.forward import Forward
+from shoal.training.gradients import add_over_processes, cut_to_length
 from shoal.training.identity import identify_encoder
 from shoal.training.objective import Batch, Objective
 from shoal.training.pool import pool_views
@@ -239,10 +240,8 @@ class Trainer:
     def _update(self) -> Tensor:
         """Take a step along the gradients, which are freed; their length."""
         gradients = [value.grad for value in self.parameters if value.grad is not None]
-        _add_over_processes(gradients)
-        length = _length(gradients)
-        if self.settings.max_gradient is not None:
-            torch._foreach_mul_(gradients, (self.settings.max_gradient / length).clamp_max(1))
+        add_over_processes(gradients)
+        length = cut_to_length(gradients, self.settings.max_gradient)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return length
@@ -268,17 +267,3 @@ def _batches(progress: Progress | None, before: int, total: int, size: int) -> P
     if progress is None:
         return None
     return lambda done, _: progress(before + math.ceil(done / size), total)
-
-
-def _length(gradients: list[Tensor]) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-    return length
-
-
-def _add_over_processes(gradients: list[Tensor]) -> None:
-    """Add up gradients over all processes, in place, in one message."""
-    if world_size() == 1:
-        return
-    flat = mean_over_processes(torch.cat([g.flatten() for g in gradients])) * world_size()
-    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
-        gradient.copy_(part.view_as(gradient))
