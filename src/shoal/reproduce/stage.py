@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.checksums import digest_names
+from shoal.checksums import digest_names, digest_rows
 from shoal.data.benchmarks import Part, read_benchmark
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
@@ -29,7 +29,6 @@ from shoal.reproduce.experiment import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
 from shoal.training.data import TrainingData
 from shoal.training.draws import Draws
-from shoal.training.identity import digest_rows
 from shoal.training.pool import ViewPool, pool_views
 from shoal.training.tokens import Kept, TokenCache, cache_tokens, resident
 from shoal.training.validation import Judge
