@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+TESTS := $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal
 
 .PHONY: demo test check format docs bench clean
 
@@ -16,14 +17,14 @@ demo: $(READY)
 	$(BIN)/shoal demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(TESTS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell
-	$(BIN)/python -m pytest -q
+	$(TESTS)
 
 format: $(READY)
 	$(BIN)/ruff format .
