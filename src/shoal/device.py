@@ -33,6 +33,12 @@ def autocast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Whether this is a CPU that multiplies bfloat16 tiles in hardware (AMX); on others float32 is as fast."""
+    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return device.type == "cpu" and bool(ask and ask())
+
+
 def check_seed(seed: int) -> None:
     """Refuse a seed that `seed_everything` would not take."""
     if not 0 <= seed < 1 << 32:

@@ -2,8 +2,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from shoal.clustering import copies
 from shoal.clustering import neighbors as module
-from shoal.clustering.neighbors import Neighbors, k_nearest, rounding_bound, similarities
+from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest, rounding_bound, similarities
+from shoal.clustering.ward.bounds import Precision
+from shoal.clustering.ward.points import Points
 from shoal.errors import UsageError
 
 
@@ -116,13 +119,13 @@ def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) 
 def test_later_copies_are_dropped_only_where_all_of_a_kind_are_equal(points: Tensor) -> None:
     """Row 3 is there five times, row 9 twice: with two copies allowed, three of row 3 go, the last ones."""
     bank = torch.cat([points[3:4], points, points[3:4].expand(3, -1), points[9:10]])  # copies of 3: 0, 4, 61, 62, 63
-    assert sorted(set(range(65)) - set(module._first_copies(bank, 2).tolist())) == [61, 62, 63]
+    assert sorted(set(range(65)) - set(copies.first_copies(bank, 2).tolist())) == [61, 62, 63]
 
 
 def test_different_rows_with_one_key_all_stay(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were every key the same by accident, nothing could be told apart by it, so nothing may be dropped."""
-    monkeypatch.setattr(module, "halving_sum", lambda terms: torch.zeros(len(terms), dtype=torch.float64))
-    assert module._first_copies(torch.cat([points, points]), 1).tolist() == list(range(120))
+    monkeypatch.setattr(copies, "halving_sum", lambda terms: torch.zeros(len(terms), dtype=torch.float64))
+    assert copies.first_copies(torch.cat([points, points]), 1).tolist() == list(range(120))
 
 
 def test_rows_of_any_length_are_ranked_by_inner_product() -> None:
@@ -153,6 +156,51 @@ def test_a_lower_matmul_precision_set_by_the_caller_changes_nothing(points: Tens
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Try bfloat16 first whatever the CPU and the size; returns what is tried: bits and rows of each product."""
+    tried: list[tuple[int, int]] = []
+
+    def rounded(rows: Tensor, precision: Precision) -> Points:
+        tried.append((precision.bits, len(rows)))
+        return _rounded(rows, precision)
+
+    monkeypatch.setattr(module, "MANY_PRODUCTS", 0)
+    monkeypatch.setattr(module, "multiplies_bfloat16", lambda device: True)
+    monkeypatch.setattr(module, "_rounded", rounded)
+    return tried
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1.0, 1e-3, 300.0])
+def test_bfloat16_proposes_and_changes_no_bit(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, scale: float
+) -> None:
+    """400 rows in 20 clumps: most queries are settled by the first product, some need the second, copies the third."""
+    generator = torch.Generator().manual_seed(5)
+    clumps = torch.randn(20, 64, generator=generator).repeat(20, 1)
+    bank = unit(clumps + 0.8 * torch.randn(400, 64, generator=generator)).to(dtype) * scale
+    bank[380:] = bank[0]
+    bank[300:330] = bank[299] + 1e-4 * scale * torch.randn(30, 64, generator=generator)
+    own = torch.arange(400)
+    expected = k_nearest(bank, bank, 8, exclude=own)
+    assert_same(expected, slow_k_nearest(bank, bank, 8, own))
+    tried = with_tiles(monkeypatch)
+    assert_same(k_nearest(bank, bank, 8, exclude=own, block_rows=90), expected)
+    by_query = tried[2:]  # after the bank in both formats
+    assert sum(n for bits, n in by_query if bits == 8) == 400
+    assert 0 < sum(n for bits, n in by_query if bits == 24) < 200
+
+
+def test_a_precision_that_settles_few_queries_is_not_tried_again(
+    points: Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = points[:1] + 1e-5 * points  # all so near that bfloat16 sees one row
+    tried = with_tiles(monkeypatch)
+    found = k_nearest(bank, bank, 3, block_rows=20)
+    assert [n for bits, n in tried[2:] if bits == 8] == [20]
+    assert_same(found, slow_k_nearest(bank, bank, 3))
 
 
 @pytest.mark.parametrize("k", [0, 60, 61])

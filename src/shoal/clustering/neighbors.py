@@ -2,14 +2,16 @@
 
 The similarity of two rows is *defined* as their inner product, products taken in float64 and added along a halving
 tree whose shape depends on D alone. Elementwise float64 operations round the same way everywhere, so this number does
-not depend on the block size, the number of threads or the device. A float32 matrix product does, in its last bits, so
-it is trusted only as far as its rounding bound goes:
+not depend on the block size, the number of threads or the device. A matrix product does, in its last bits, so it is
+trusted only as far as its rounding bound goes. With the query q rounded to p, the bank row b to r, and the product of p
+and r added up in any order (`ward/bounds.py`),
 
-    |product - similarity| <= eps = (γ_D(float32) + γ_D(float64)) · |query| · max |bank row|,   γ_D(u) = D·u / (1 - D·u)
+    |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ_D(float64)·|q|·|b|,   γ_D(u) = D·u / (1 - D·u)
 
-holds for any order of summation. A bank row whose product lies more than 2·eps below the k-th largest product therefore
-cannot be among the k nearest; the few that are not ruled out are compared by their similarities, ties to the lowest
-index. Rows with too many contenders (near duplicates) take the same step with a float64 product.
+A bank row whose product lies more than 2·eps below the k-th largest product therefore cannot be among the k nearest;
+the few that are not ruled out are compared by their similarities, ties to the lowest index. Products are bfloat16 where
+the CPU multiplies tiles of it, else float32; queries with too many contenders take the same step in the next precision,
+at last (near duplicates) in float64.
 
 Q queries, N bank rows, D columns, k neighbors, R rows of a block, M contenders.
 """
@@ -21,14 +23,24 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import as_count
+from shoal.clustering.copies import first_copies
 from shoal.clustering.sums import halving_sum
+from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, UNDERFLOW, Precision
+from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points
+from shoal.device import multiplies_bfloat16
 from shoal.errors import UsageError
 
-MARGIN = 8
-"""Contenders kept beyond k from the float32 product; more are looked for in float64."""
+MARGIN = {BFLOAT16: 16, FLOAT32: 8}
+"""Contenders kept beyond k from a product; a query with more is left to the next precision."""
+
+MANY_PRODUCTS = 1e9
+"""Multiply-adds from which rounding the rows to bfloat16 first pays."""
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of products."""
+
+TINY = torch.finfo(torch.float64).tiny
+"""More than underflow can take from a float64 product."""
 
 GROUP = 64
 """Products of which only the largest is looked at, unless it is among the largest of all groups."""
@@ -47,6 +59,16 @@ class Neighbors:
 
     indices: Tensor  # (Q, k) int64
     similarities: Tensor  # (Q, k) float64; of the queries' dtype with exact=False
+
+    @classmethod
+    def blank(cls, n_queries: int, k: int, device: torch.device) -> "Neighbors":
+        """Room for the lists of some queries."""
+        indices = torch.empty(n_queries, k, dtype=torch.int64, device=device)
+        return cls(indices, torch.empty_like(indices, dtype=torch.float64))
+
+    def put(self, rows: Tensor, lists: "Neighbors") -> None:
+        """Overwrite the lists of some queries."""
+        self.indices[rows], self.similarities[rows] = lists.indices, lists.similarities
 
     def first(self, k: int) -> "Neighbors":
         """The lists cut down to the k nearest."""
@@ -70,13 +92,15 @@ def k_nearest(
 
     `exclude` (Q,) names one bank row that each query must not be given (its own), -1 for none. Rows are expected to be
     finite and of length 1; other lengths are ranked by inner product. Cost: Q·N·D products and about Q·k·D additions in
-    float64; memory: one block. `exact=False` ranks by the raw product (for training: ties and last bits are the
-    device's, reduced matrix-product precision is used where torch is told to).
+    float64; memory: one block, and a copy of the bank where it is not float32 or is rounded to bfloat16. `exact=False`
+    ranks by the raw product (for training: ties and last bits are the device's, reduced matrix-product precision is
+    used where torch is told to).
     """
     _check(queries, bank, k, exclude)
+    k = int(k)  # numpy's numbers are numbers too
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
     step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
-    nearest = _exact_search(bank, k, min(step, len(queries))) if exact else _raw_search(bank, k)
+    nearest = _exact_search(bank, k, min(step, len(queries)), len(queries)) if exact else _raw_search(bank, k)
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
 
@@ -108,26 +132,55 @@ def _raw_search(bank: Tensor, k: int) -> Search:
     return nearest
 
 
-def _exact_search(bank: Tensor, k: int, block_rows: int) -> Search:
-    n, narrow, longest = len(bank), bank.float(), _lengths(bank).max()
-    width = min(k + MARGIN, n)
+def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Search:
+    n, longest = len(bank), _lengths(bank).max()
+    banks = {precision: _rounded(bank, precision) for precision in _precisions(bank, n_queries)}  # cheapest first
     # One block of memory for all products: fresh pages for each block cost a tenth of the time on the CPU.
     block = torch.full((block_rows, GROUP * -(-n // GROUP)), -torch.inf, device=bank.device)
 
-    def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
-        with _full_precision():
-            products = torch.mm(queries.float(), narrow.T, out=block[: len(queries), :n])
+    def propose(queries: Tensor, exclude: Tensor | None, precision: Precision) -> tuple[Neighbors, Tensor]:
+        """Neighbors by products of one precision, and which rows have more contenders than were kept."""
+        own, theirs = _rounded(queries, precision), banks[precision]
+        width = min(k + MARGIN[precision], n)
+        with MatmulPrecision(precision, len(queries) * bank.numel()):
+            products = torch.mm(own.points, theirs.points.T, out=block[: len(queries), :n])
         values, indices = _largest(_without(products, exclude), block[: len(queries)], width)  # (R, width) each
-        eps = _eps(_lengths(queries) * longest, queries.shape[1], torch.float32)  # (R,)
+        eps = _eps(own, theirs, _lengths(queries) * longest, precision)  # (R,)
         contends = values.double() >= (values[:, k - 1].double() - 2 * eps)[:, None]  # (R, width)
-        found = _decide(queries, bank, indices, contends, k)
-        if width < n and bool(contends[:, -1].any()):
-            rows = contends[:, -1].nonzero()[:, 0]
-            redone = _nearest_in_float64(queries[rows], bank, k, None if exclude is None else exclude[rows])
-            found.indices[rows], found.similarities[rows] = redone.indices, redone.similarities
+        return _decide(queries, bank, indices, contends, k), contends[:, -1] & (width < n)
+
+    def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
+        found, rows = Neighbors.blank(len(queries), k, queries.device), torch.arange(len(queries), device=bank.device)
+        for precision in tuple(banks):
+            own = None if exclude is None else exclude[rows]
+            part, is_open = propose(queries[rows], own, precision)
+            found.put(rows, part)
+            if precision is not FLOAT32 and 2 * int(is_open.sum()) > len(rows):
+                del banks[precision]  # so would the next blocks
+            rows = rows[is_open]
+            if not len(rows):
+                return found
+        own = None if exclude is None else exclude[rows]
+        found.put(rows, _nearest_in_float64(queries[rows], bank, k, own))
         return found
 
     return nearest
+
+
+def _precisions(bank: Tensor, n_queries: int) -> tuple[Precision, ...]:
+    """The formats of products to try, cheapest first, before float64."""
+    is_worth_it = n_queries * bank.numel() > MANY_PRODUCTS
+    return (BFLOAT16, FLOAT32) if is_worth_it and multiplies_bfloat16(bank.device) else (FLOAT32,)
+
+
+def _rounded(rows: Tensor, precision: Precision) -> Points:
+    """The rows in a format of products, half their squared lengths, and how far rounding moved each at most."""
+    if precision is FLOAT32 and rows.dtype == torch.float32:
+        half = _lengths(rows).square() / 2
+        return Points(rows, half, torch.zeros_like(half))
+    origin = torch.zeros(rows.shape[1], dtype=torch.float64, device=rows.device)
+    parts = [Points.of(part.double(), origin, precision) for part in torch.split(rows, ENCODE_ROWS[rows.device.type])]
+    return Points(*(torch.cat([getattr(part, name) for part in parts]) for name in Points.__slots__))
 
 
 def _largest(products: Tensor, padded: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -152,11 +205,20 @@ def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k:
     """Order the contenders of each row by similarity and keep k; columns below k always contend."""
     scores = torch.full(indices.shape, -torch.inf, dtype=torch.float64, device=queries.device)
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
-    rows = contends[:, k:].any(dim=1).nonzero()[:, 0]  # few: where the k-th and the next are nearly equal
-    if len(rows):
-        rest = similarities(queries[rows], bank, indices[rows, k:])
-        scores[rows, k:] = rest.masked_fill(~contends[rows, k:], -torch.inf)
+    row, column = contends[:, k:].nonzero(as_tuple=True)  # few: those as near as the k-th, as far as a product tells
+    column += k
+    scores[row, column] = _pair_similarities(queries, bank, row, indices[row, column])
     return _sorted(indices, scores, k)
+
+
+def _pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has them: (E,)."""
+    step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
+    out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
+    for start in range(0, len(row), step):
+        part = slice(start, start + step)
+        out[part] = halving_sum(bank[column[part]].double().mul_(queries[row[part]].double()))
+    return out
 
 
 def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
@@ -172,7 +234,7 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
     would otherwise contend with one another.
     """
-    kept = _first_copies(bank, k + 1)  # ascending, so ties still go to the lowest index
+    kept = first_copies(bank, k + 1)  # ascending, so ties still go to the lowest index
     if exclude is not None:
         place = torch.full((len(bank),), -1, device=bank.device)
         place[kept] = torch.arange(len(kept), device=bank.device)
@@ -184,45 +246,11 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     for start in range(0, len(queries), step):
         rows = queries[start : start + step]
         products = _products64(rows, bank, None if exclude is None else exclude[start : start + step])
-        eps = _eps(_lengths(rows) * longest, rows.shape[1], torch.float64)
+        eps = 2 * rounding_bound(rows.shape[1] + 2) * _lengths(rows) * longest + rows.shape[1] * TINY
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
         parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
     found = _stack(parts)
     return Neighbors(kept[found.indices], found.similarities)
-
-
-def _first_copies(bank: Tensor, n_copies: int) -> Tensor:
-    """The rows, ascending, that are among the first `n_copies` of their value."""
-    order, first = _grouped(_row_keys(bank))
-    place = torch.arange(len(order), device=order.device)
-    # Different rows may share a key, so a group is thinned only if each of its rows equals its first.
-    is_pure = torch.ones(len(order), dtype=torch.bool, device=order.device)
-    doubtful = (first != place).nonzero()[:, 0]
-    step = max(1, CHUNK_ELEMENTS[bank.device.type] // bank.shape[1])
-    for start in range(0, len(doubtful), step):
-        part = doubtful[start : start + step]
-        differs = (bank[order[part]] != bank[order[first[part]]]).any(dim=1)
-        is_pure[first[part[differs]]] = False
-    keep = torch.ones_like(is_pure)
-    keep[order[(place - first >= n_copies) & is_pure[first]]] = False
-    return keep.nonzero()[:, 0]
-
-
-def _row_keys(bank: Tensor) -> Tensor:
-    """A number per row, the same for equal rows and hardly ever for others."""
-    d = bank.shape[1]
-    weights = torch.rand(d, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(bank.device)
-    step = max(1, CHUNK_ELEMENTS[bank.device.type] // d)
-    blocks = [slice(start, start + step) for start in range(0, len(bank), step)]
-    return torch.cat([halving_sum(bank[rows].double() * weights) for rows in blocks])
-
-
-def _grouped(keys: Tensor) -> tuple[Tensor, Tensor]:
-    """An order that puts equal keys side by side, lowest row first, and where each one's group begins in it."""
-    order = keys.argsort(stable=True)
-    begins = torch.ones_like(order, dtype=torch.bool)
-    begins[1:] = keys[order][1:] != keys[order][:-1]
-    return order, begins.nonzero()[:, 0][begins.cumsum(0) - 1]
 
 
 def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:
@@ -234,11 +262,7 @@ def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> N
     indices = torch.full(shape, len(bank), device=row.device)  # padding sorts after every real row
     indices[row, position] = column
     scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=row.device)
-    step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
-    for start in range(0, len(row), step):
-        part = slice(start, start + step)
-        terms = queries[row[part]].double() * bank[column[part]].double()  # (step, D)
-        scores[row[part], position[part]] = halving_sum(terms)
+    scores[row, position] = _pair_similarities(queries, bank, row, column)
     return _sorted(indices, scores, k)
 
 
@@ -264,28 +288,17 @@ def _lengths(rows: Tensor) -> Tensor:
     return norms * (1 + rounding_bound(rows.shape[1] + 2, torch.float32))
 
 
-def _eps(scale: Tensor, n_columns: int, dtype: torch.dtype) -> Tensor:
-    """How far a product in `dtype` may lie from the similarity; `scale` is |query| · max |bank row|."""
-    # float64 rows are rounded to float32 first, which costs two more roundings a term; `tiny` covers underflow.
-    gamma = rounding_bound(n_columns + 2, dtype) + rounding_bound(n_columns)
-    return gamma * scale + n_columns * torch.finfo(dtype).tiny
+def _eps(own: Points, theirs: Points, scale: Tensor, precision: Precision) -> Tensor:
+    """(R,) how far a product may lie from the similarity; `scale` is |query| · max |bank row|."""
+    n_columns = own.points.shape[1]
+    length, longest = (2 * own.half).sqrt(), (2 * theirs.half.max()).sqrt()  # |p|, max |r|
+    moved = own.reach * (longest + theirs.reach.max()) + length * theirs.reach.max()
+    gamma = precision.gamma(n_columns) * length * longest + rounding_bound(n_columns) * scale
+    return (gamma + moved) * (1 + 1e-9) + n_columns * UNDERFLOW
 
 
 def _stack(parts: list[Neighbors]) -> Neighbors:
     return Neighbors(torch.cat([part.indices for part in parts]), torch.cat([part.similarities for part in parts]))
-
-
-class _full_precision:
-    """While inside, float32 matrix products are float32: a caller may have allowed TF32 or bfloat16 for training."""
-
-    def __enter__(self) -> None:
-        self.before = torch.get_float32_matmul_precision()
-        if self.before != "highest":
-            torch.set_float32_matmul_precision("highest")
-
-    def __exit__(self, *_: object) -> None:
-        if self.before != "highest":
-            torch.set_float32_matmul_precision(self.before)
 
 
 def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> None:

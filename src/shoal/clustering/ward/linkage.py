@@ -28,7 +28,7 @@ from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.vouched import ready_lists
 from shoal.clustering.ward.workers import Workers
-from shoal.device import choose_device, free_memory
+from shoal.device import choose_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError, UsageError
 
 N_LISTED = {"cpu": 16, "cuda": 15}
@@ -105,13 +105,7 @@ def precisions(device: torch.device) -> tuple[Precision, ...]:
         return (TENSOR_BFLOAT16, TENSOR_TFLOAT32, FLOAT64) if device.type == "cuda" else (TENSOR_BFLOAT16, FLOAT64)
     if device.type == "cuda":
         return (TENSOR_TFLOAT32, FLOAT64)
-    return (BFLOAT16, FLOAT32, FLOAT64) if _has_tiles() else (FLOAT32, FLOAT64)
-
-
-def _has_tiles() -> bool:
-    """Whether this CPU multiplies bfloat16 tiles in hardware (AMX); elsewhere float32 is faster."""
-    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return bool(ask and ask())
+    return (BFLOAT16, FLOAT32, FLOAT64) if multiplies_bfloat16(device) else (FLOAT32, FLOAT64)
 
 
 def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
