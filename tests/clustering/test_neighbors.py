@@ -2,9 +2,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from shoal.clustering import copies
 from shoal.clustering import neighbors as module
-from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest, rounding_bound, similarities
+from shoal.clustering import similarity
+from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
+from shoal.clustering.similarity import rounding_bound, similarities
 from shoal.clustering.ward.bounds import Precision
 from shoal.clustering.ward.points import Points
 from shoal.errors import UsageError
@@ -72,7 +73,7 @@ def test_neighbors_do_not_depend_on_the_block_size(points: Tensor, block_rows: i
 
 def test_neighbors_do_not_depend_on_threads_or_chunks(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = k_nearest(points, points, 5)
-    monkeypatch.setitem(module.CHUNK_ELEMENTS, "cpu", 100)
+    monkeypatch.setitem(similarity.CHUNK_ELEMENTS, "cpu", 100)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 1000)
     threads = torch.get_num_threads()
     try:
@@ -114,18 +115,6 @@ def test_crowds_of_near_duplicates_are_told_apart(points: Tensor, noise: float) 
     bank = torch.cat([points, points[:1] + shake])
     own = torch.arange(90)
     assert_same(k_nearest(bank, bank, 5, exclude=own, block_rows=11), slow_k_nearest(bank, bank, 5, own))
-
-
-def test_later_copies_are_dropped_only_where_all_of_a_kind_are_equal(points: Tensor) -> None:
-    """Row 3 is there five times, row 9 twice: with two copies allowed, three of row 3 go, the last ones."""
-    bank = torch.cat([points[3:4], points, points[3:4].expand(3, -1), points[9:10]])  # copies of 3: 0, 4, 61, 62, 63
-    assert sorted(set(range(65)) - set(copies.first_copies(bank, 2).tolist())) == [61, 62, 63]
-
-
-def test_different_rows_with_one_key_all_stay(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were every key the same by accident, nothing could be told apart by it, so nothing may be dropped."""
-    monkeypatch.setattr(copies, "halving_sum", lambda terms: torch.zeros(len(terms), dtype=torch.float64))
-    assert copies.first_copies(torch.cat([points, points]), 1).tolist() == list(range(120))
 
 
 def test_rows_of_any_length_are_ranked_by_inner_product() -> None:

@@ -38,3 +38,9 @@ def test_a_fingerprint_knows_every_entry_and_the_order() -> None:
     assert fingerprint(rows[:49]) != fingerprint(rows)
     same[3, 4] += 1e-15
     assert fingerprint(same) != fingerprint(rows)
+
+
+def test_places_count_the_equal_rows_before_each() -> None:
+    """Rows a b a a c b: of a there are none, one and two before, of b none and one."""
+    rows = torch.tensor([[1.0], [2.0], [1.0], [1.0], [3.0], [2.0]])
+    assert equal_rows(rows).places().tolist() == [0, 0, 1, 2, 0, 1]

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal.arrays import as_count, as_number
-from shoal.clustering.neighbors import Neighbors, k_nearest, similarities
+from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.similarity import similarities
 from shoal.clustering.sums import halving_sum
 from shoal.errors import UsageError
 

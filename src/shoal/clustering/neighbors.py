@@ -1,9 +1,7 @@
 """Exact cosine neighbors: blocked matrix products propose, a fixed-order float64 sum decides.
 
-The similarity of two rows is *defined* as their inner product, products taken in float64 and added along a halving
-tree whose shape depends on D alone. Elementwise float64 operations round the same way everywhere, so this number does
-not depend on the block size, the number of threads or the device. A matrix product does, in its last bits, so it is
-trusted only as far as its rounding bound goes. With the query q rounded to p, the bank row b to r, and the product of p
+The similarity of two rows (`similarity.py`) has the same bits everywhere. A matrix product has not, so it is trusted
+only as far as its rounding bound goes. With the query q rounded to p, the bank row b to r, and the product of p
 and r added up in any order (`ward/bounds.py`),
 
     |product - q·b| <= eps = γ·|p|·|r| + |q - p|·|b| + |p|·|b - r| + γ_D(float64)·|q|·|b|,   γ_D(u) = D·u / (1 - D·u)
@@ -23,9 +21,9 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import as_count
-from shoal.clustering.copies import first_copies
-from shoal.clustering.sums import halving_sum
+from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, UNDERFLOW, Precision
+from shoal.clustering.ward.duplicates import equal_rows
 from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points
 from shoal.device import multiplies_bfloat16
 from shoal.errors import UsageError
@@ -44,9 +42,6 @@ TINY = torch.finfo(torch.float64).tiny
 
 GROUP = 64
 """Products of which only the largest is looked at, unless it is among the largest of all groups."""
-
-CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
-"""Products added up at once; on the CPU few enough to stay in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,25 +98,6 @@ def k_nearest(
     nearest = _exact_search(bank, k, min(step, len(queries)), len(queries)) if exact else _raw_search(bank, k)
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
-
-
-@torch.no_grad()
-def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
-    """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device: (Q, M)."""
-    q, m = indices.shape
-    step = max(1, CHUNK_ELEMENTS[queries.device.type] // (m * queries.shape[1]))
-    out = torch.empty(q, m, dtype=torch.float64, device=queries.device)
-    for start in range(0, q, step):
-        rows = slice(start, start + step)
-        products = bank[indices[rows]].double()  # (R, M, D)
-        out[rows] = halving_sum(products.mul_(queries[rows, None].double()))
-    return out
-
-
-def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
-    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its additions."""
-    u = n_columns * torch.finfo(dtype).eps / 2
-    return u / (1 - u)
 
 
 def _raw_search(bank: Tensor, k: int) -> Search:
@@ -207,18 +183,8 @@ def _decide(queries: Tensor, bank: Tensor, indices: Tensor, contends: Tensor, k:
     scores[:, :k] = similarities(queries, bank, indices[:, :k])
     row, column = contends[:, k:].nonzero(as_tuple=True)  # few: those as near as the k-th, as far as a product tells
     column += k
-    scores[row, column] = _pair_similarities(queries, bank, row, indices[row, column])
+    scores[row, column] = pair_similarities(queries, bank, row, indices[row, column])
     return _sorted(indices, scores, k)
-
-
-def _pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has them: (E,)."""
-    step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
-    out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
-    for start in range(0, len(row), step):
-        part = slice(start, start + step)
-        out[part] = halving_sum(bank[column[part]].double().mul_(queries[row[part]].double()))
-    return out
 
 
 def _sorted(indices: Tensor, scores: Tensor, k: int) -> Neighbors:
@@ -234,7 +200,7 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
     would otherwise contend with one another.
     """
-    kept = first_copies(bank, k + 1)  # ascending, so ties still go to the lowest index
+    kept = (equal_rows(bank).places() <= k).nonzero()[:, 0]  # ascending, so ties still go to the lowest index
     if exclude is not None:
         place = torch.full((len(bank),), -1, device=bank.device)
         place[kept] = torch.arange(len(kept), device=bank.device)
@@ -262,7 +228,7 @@ def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> N
     indices = torch.full(shape, len(bank), device=row.device)  # padding sorts after every real row
     indices[row, position] = column
     scores = torch.full(shape, -torch.inf, dtype=torch.float64, device=row.device)
-    scores[row, position] = _pair_similarities(queries, bank, row, column)
+    scores[row, position] = pair_similarities(queries, bank, row, column)
     return _sorted(indices, scores, k)
 
 

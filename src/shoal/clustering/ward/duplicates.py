@@ -20,6 +20,16 @@ class Groups:
     first: Tensor
     member: Tensor
 
+    def places(self) -> Tensor:
+        """(N,) how many equal rows come before each row."""
+        order = torch.argsort(self.member, stable=True)
+        in_order, at = self.member[order], torch.arange(len(order), device=order.device)
+        is_first = torch.ones_like(at, dtype=torch.bool)
+        is_first[1:] = in_order[1:] != in_order[:-1]
+        places = torch.empty_like(order)
+        places[order] = at - at[is_first][is_first.cumsum(0) - 1]
+        return places
+
 
 def row_hashes(rows: Tensor) -> Tensor:
     """(N,) int64, equal for equal rows; -0.0 counts as 0.0."""

@@ -158,11 +158,9 @@ def _distinct(rows: Tensor, groups: Groups, scale: float, workers: Workers) -> t
 
 def _chains(groups: Groups, n: int) -> tuple[Merges, Tensor]:
     """Merge equal rows at height 0, in ascending order: the merges, and the node that holds each distinct row."""
-    member = groups.member.cpu()
-    order = torch.argsort(member, stable=True)
-    is_first = torch.ones(n, dtype=torch.bool)
-    is_first[1:] = member[order[1:]] != member[order[:-1]]
-    place = torch.arange(n) - torch.arange(n)[is_first][is_first.cumsum(0) - 1]  # 0, 1, 2, … within each group
+    order = torch.argsort(groups.member, stable=True).cpu()
+    place = groups.places().cpu()[order]
+    is_first = place == 0
     joins = (place > 0).nonzero()[:, 0]
     made = n + torch.arange(len(joins))
     held = order.clone()  # the node that holds the group up to and including each place
