@@ -113,6 +113,7 @@ def test_an_impossible_number_of_clusters_is_refused(n_clusters: int) -> None:
         ([[0, 3, 1, 2], [1, 2, 2, 3]], "before it is made"),
         ([[0, 1, 1, 2], [0, 2, 2, 3]], "used twice"),
         ([[0, 1, 2, 2], [2, 3, 1, 3]], "heights fall"),
+        ([[0, 1, 1, 2], [2, 3, 2, 4]], "not the number of leaves"),
     ],
 )
 def test_a_matrix_that_is_no_tree_is_refused(linkage_matrix: list[list[float]], message: str | None) -> None:

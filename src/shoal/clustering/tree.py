@@ -157,6 +157,9 @@ def _checked(linkage: ArrayLike) -> Floats:
         raise DataError("linkage: a node is used twice or before it is made; expected scipy's format")
     if (np.diff(found[:, 2]) < 0).any():
         raise DataError("linkage: heights fall; expected rows sorted by height")
+    sizes = np.concatenate([np.ones(n_merges + 1), found[:, 3]])  # of every node, if the counts are right
+    if (sizes[nodes].sum(axis=1) != found[:, 3]).any():
+        raise DataError("linkage: a count is not the number of leaves below its merge; expected scipy's format")
     found.flags.writeable = False
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Floats, as_embeddings, name_rows
+from shoal.arrays import Floats, as_count, as_embeddings, name_rows
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import (
     BFLOAT16,
@@ -40,6 +40,9 @@ BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 LARGEST = 1e150
 """Numbers beyond this have squares near the end of float64."""
 
+SMALLEST = 2.0**-970
+"""Squared heights below this, the largest entry being near 1, have lost bits to underflow."""
+
 
 def ward_linkage(
     X: Any,
@@ -69,6 +72,7 @@ def ward_linkage(
             call at a time but not always from the caller's thread. What it raises ends the work.
     """
     rows = _as_rows(X, device)
+    memory = None if memory is None else as_count(memory, name="memory", least=1)
     if len(rows) == 1:
         return np.zeros((0, 4))
     with Workers(rows.device) as workers:
@@ -78,13 +82,15 @@ def ward_linkage(
 def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", workers: Workers) -> Floats:
     n = len(rows)
     groups = equal_rows(rows)
-    scale = _scale(rows)
-    centroids, sizes = _distinct(rows, groups, scale, workers)
+    origin = _origin(rows)
+    scale = _scale(rows, origin)
+    centroids, sizes = _distinct(rows, groups, origin, scale, workers)
     chains, nodes = _chains(groups, n)
     merges = [chains]
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
+        ready = None if bool(origin.any()) else ready  # inner products are about another origin
         k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
         scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
         n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES[rows.device.type]))
@@ -95,6 +101,7 @@ def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", work
         while rounds.n_live > 1:
             merges.append(rounds.step())
             report.add(len(merges[-1].left))
+    _check_range(merges[1:], scale)
     report.finish()
     return _sorted_by_height(merges, n, scale)
 
@@ -134,26 +141,46 @@ def _checked_on_device(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _scale(rows: Tensor) -> float:
+def _origin(rows: Tensor) -> Tensor:
+    """(D,) float64: the first row's entry in columns far from zero, of one sign and within a factor of two, else 0.
+
+    Differences within such a column are exact (Sterbenz), so what is taken off changes no distance; left on, it would
+    take bits from every centroid: times, coordinates and the like.
+    """
+    low, high = rows.amin(0).double(), rows.amax(0).double()
+    is_far = ((low > 0) & (high <= 2 * low)) | ((high < 0) & (low >= 2 * high))
+    return torch.where(is_far, rows[0].double(), 0.0)
+
+
+def _scale(rows: Tensor, origin: Tensor) -> float:
     """A power of two that brings the largest entry between 1/2 and 1: exact, and no square can overflow after it."""
-    largest = float(torch.maximum(rows.amax(), -rows.amin()))
+    largest = float(torch.maximum(rows.amax(0).double() - origin, origin - rows.amin(0).double()).max())
     if largest > LARGEST:
         raise DataError(f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; divide X by a constant")
     return 2.0 ** -max(math.frexp(largest)[1], -1000) if largest else 1.0
 
 
-def _distinct(rows: Tensor, groups: Groups, scale: float, workers: Workers) -> tuple[Tensor, Tensor]:
-    """The distinct rows in float64, scaled, and how often each occurs."""
+def _distinct(rows: Tensor, groups: Groups, origin: Tensor, scale: float, workers: Workers) -> tuple[Tensor, Tensor]:
+    """The distinct rows in float64, about the origin and scaled, and how often each occurs."""
     centroids = torch.empty(len(groups.first), rows.shape[1], dtype=torch.float64, device=rows.device)
     step = ENCODE_ROWS[rows.device.type]
 
     def work(start: int) -> None:
         part = slice(start, start + step)
-        torch.mul(rows[groups.first[part]].double(), scale, out=centroids[part])
+        torch.mul(rows[groups.first[part]].double().sub_(origin), scale, out=centroids[part])
 
     workers.map(work, range(0, len(centroids), step))
     sizes = torch.bincount(groups.member, minlength=len(centroids)).double()
     return centroids, sizes
+
+
+def _check_range(merges: list[Merges], scale: float) -> None:
+    """Refuse distances of different rows that are lost because the largest was brought near 1."""
+    if scale < 2.0**-64 and merges and float(torch.cat([merge.distance for merge in merges]).min()) < SMALLEST:
+        raise DataError(
+            "X: found different rows less than 1e-146 of the largest entry apart, which float64 cannot square; "
+            "leave out the largest rows, or the columns that hold them"
+        )
 
 
 def _chains(groups: Groups, n: int) -> tuple[Merges, Tensor]:
@@ -167,7 +194,9 @@ def _chains(groups: Groups, n: int) -> tuple[Merges, Tensor]:
     held[joins] = made
     device = groups.member.device
     nodes = held[torch.cat([is_first[1:], torch.ones(1, dtype=torch.bool)]).nonzero()[:, 0]]
-    merges = Merges(held[joins - 1], order[joins], torch.zeros(len(joins), dtype=torch.float64), place[joins] + 1.0)
+    merges = Merges(
+        held[joins - 1], order[joins], torch.zeros(len(joins), dtype=torch.float64), (place[joins] + 1).double()
+    )
     return merges, nodes.to(device)
 
 

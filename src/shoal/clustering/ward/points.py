@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Precision
+from shoal.clustering.ward.lent import PRECISION
 from shoal.clustering.ward.workers import Scratch, Workers
 
 GROUP = 8
@@ -75,13 +76,12 @@ class MatmulPrecision:
         self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
 
     def __enter__(self) -> None:
-        self.before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(self.wanted)
+        PRECISION.borrow(self.wanted)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        torch.set_float32_matmul_precision(self.before)
+        PRECISION.give_back(self.wanted)
 
 
 def top(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:

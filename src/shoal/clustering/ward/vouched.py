@@ -3,13 +3,13 @@
 What a list leaves out cannot be checked without a scan, so a bare array of neighbors proves nothing. `vouch` is for the
 code that has just searched this very matrix exactly; it ties the lists to the matrix by fingerprints of both. Any other
 matrix, order of rows, or list changed on the way is noticed, and `ward_linkage` then scans as if it had been given
-nothing. What is trusted is one sentence: *no row outside a list has a larger inner product than the list's last.*
+nothing. What is trusted is one sentence: *these are the inner products of the listed rows, and no row outside a list
+has a larger one than the list's last.*
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,6 +41,10 @@ def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
     `similarities` are those products in float64, off by no more than summation in float64 may be; float32 says too
     little about what is outside and is refused.
     """
+    if not all(isinstance(part, Tensor) for part in (rows, indices, similarities)):
+        raise UsageError("vouch: expected torch tensors; torch.as_tensor makes them of arrays")
+    if rows.dtype not in (torch.float32, torch.float64):
+        raise UsageError(f"rows: found {rows.dtype}, expected the float32 or float64 that the tree is grown on")
     _check(indices, len(rows))
     if similarities.shape != indices.shape or similarities.dtype != torch.float64:
         found = f"{tuple(similarities.shape)} {similarities.dtype}"
@@ -53,20 +57,28 @@ def ready_lists(
 ) -> Lists | None:
     """Lists of the distinct rows from what the caller handed in, or None where it cannot be relied on."""
     if not isinstance(neighbors, Vouched):
-        is_array = isinstance(neighbors, Tensor | np.ndarray | list)
-        _check(torch.as_tensor(neighbors if is_array else neighbors.indices), len(rows))
+        _check(_as_indices(neighbors), len(rows))
         return None
     if not neighbors.is_of(rows):
         return None
     first = groups.first
     index = groups.member[neighbors.indices.to(first.device)[first]]  # (M, k)
-    similarity = neighbors.similarities.to(first.device)[first] * scale**2
+    similarity = neighbors.similarities.to(first.device)[first] * scale * scale
     half = torch.linalg.vector_norm(centroids, dim=1).square() / 2  # (M,)
     slack = 2 * (centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())  # two products and the norms, each off by γ
     gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared distances
     low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == _arange(index), torch.inf)
     last = (2 * (half + half.min() - similarity[:, -1] - slack)).clamp(min=0)
     return Lists(index, low, weight(sizes, sizes.min()) * last)
+
+
+def _as_indices(neighbors: Any) -> Tensor:
+    """Row numbers out of an array, or of lists of neighbors with `indices`."""
+    found = neighbors if isinstance(neighbors, Tensor) else getattr(neighbors, "indices", neighbors)
+    try:
+        return torch.as_tensor(found)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"neighbors: found {type(neighbors).__name__}, expected (N, k) row numbers") from error
 
 
 def _arange(index: Tensor) -> Tensor:

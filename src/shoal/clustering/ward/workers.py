@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from shoal.clustering.ward.lent import THREADS
+
 MIN_ROWS = 64
 """Rows that a worker is given at least, where a row is much work."""
 
@@ -26,24 +28,26 @@ class Workers:
     """A context: as many workers as torch has threads; the number is given back at the end."""
 
     def __init__(self, device: torch.device) -> None:
-        self.n_threads = torch.get_num_threads()
-        self.n = self.n_threads if device.type == "cpu" else 1
-        self._pool = ThreadPoolExecutor(self.n) if self.n > 1 else None
+        self._borrows = device.type == "cpu"
         self._inference = torch.inference_mode()
+        self._pool: ThreadPoolExecutor | None = None
+        self.n = 1
 
     def __enter__(self) -> "Workers":
+        if self._borrows:
+            self.n = THREADS.borrow(1)
+            self._pool = ThreadPoolExecutor(self.n) if self.n > 1 else None
         self._inference.__enter__()
-        if self._pool is not None:
-            torch.set_num_threads(1)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._inference.__exit__(kind, error, trace)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(self.n_threads)
-        self._inference.__exit__(kind, error, trace)
+        if self._borrows:
+            THREADS.give_back(1)
 
     def share(self, n_rows: int, at_most: int, at_least: int = MIN_ROWS) -> int:
         """Rows of a chunk, so that every worker has one where there are enough rows."""

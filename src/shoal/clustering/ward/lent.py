@@ -1,0 +1,66 @@
+"""Settings of the whole process that several trees may change at once: the first borrows, the last gives back.
+
+torch keeps the number of its threads and the precision of float32 products once for all threads. Were each tree to set
+and restore them, one would restore what another had set, and products that must be full float32 could be rounded to
+bfloat16 by a neighbor's setting. So what all users together can live with is in force: the strictest of their wishes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+import torch
+
+Value = TypeVar("Value", bound=Hashable)
+
+
+class Lent(Generic[Value]):
+    """One such setting; `strictness` lists the values that can be wished for, the one that suits everybody first."""
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], None], strictness: tuple[Value, ...]) -> None:
+        self._read, self._write, self._strictness = read, write, strictness
+        self._lock, self._users, self._before = Lock(), Counter[Value](), None
+
+    def borrow(self, wanted: Value) -> Any:
+        """Put a wish in force, as far as others allow; returns the value from before all wishes."""
+        with self._lock:
+            if not self._users.total():
+                self._before = self._read()
+            self._users[wanted] += 1
+            self._write(self._strictest())
+            return self._before
+
+    def give_back(self, wanted: Value) -> None:
+        """Take a wish back."""
+        with self._lock:
+            self._users[wanted] -= 1
+            self._write(self._strictest() if self._users.total() else self._before)
+
+    def _strictest(self) -> Value:
+        return next(value for value in self._strictness if self._users[value])
+
+
+def _read_precision() -> Any:
+    """torch's precision of float32 products: one name, or where the caller has set backends apart, one for each."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return tuple(backend.fp32_precision for backend in _backends())
+
+
+def _write_precision(precision: Any) -> None:
+    if isinstance(precision, tuple):
+        for backend, value in zip(_backends(), precision, strict=True):
+            backend.fp32_precision = value
+        return
+    torch.set_float32_matmul_precision(precision)
+
+
+def _backends() -> tuple[Any, ...]:
+    known: Any = torch.backends
+    return known.mkldnn.matmul, known.cuda.matmul
+
+
+THREADS = Lent(torch.get_num_threads, torch.set_num_threads, (1,))
+PRECISION = Lent(_read_precision, _write_precision, ("highest", "high", "medium"))

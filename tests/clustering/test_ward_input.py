@@ -1,0 +1,70 @@
+"""Numbers far from zero or of a wide range, and arguments that are none."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.cluster.hierarchy import linkage
+
+from shoal.clustering.tree import Tree
+from shoal.clustering.ward import ward_linkage
+from shoal.clustering.ward.vouched import vouch
+from shoal.errors import DataError, UsageError
+
+
+def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
+    np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9)
+    for n_clusters in range(1, min(len(ours), 40)):
+        np.testing.assert_array_equal(Tree(ours).cut(n_clusters), Tree(theirs).cut(n_clusters))
+
+
+def test_an_offset_changes_nothing() -> None:
+    """Times, coordinates: whole numbers far from zero, whose differences are exact."""
+    rows = np.random.default_rng(0).integers(-500_000, 500_000, size=(300, 2)).astype(np.float64)  # no ties
+    for offset in (1e9, -(2.0**52)):
+        assert_same_tree(ward_linkage(rows + offset), linkage(rows, "ward"))
+    far = np.column_stack([rows[:, 0] + 1.8e9, rows[:, 1]])
+    assert_same_tree(ward_linkage(far), linkage(rows, "ward"))
+
+
+def test_five_points_far_from_zero_are_told_apart() -> None:
+    """5, 0, 1, 1 and -3: the pair at 1 takes 0, then -3, at last 5; centroids rounded at 2^52 would take 5 first."""
+    rows = 2.0**52 + np.array([[5.0], [0], [1], [1], [-3]])
+    assert_same_tree(ward_linkage(rows), linkage(rows - 2.0**52, "ward"))
+
+
+def test_ready_lists_of_rows_far_from_zero_do_no_harm() -> None:
+    rows = torch.as_tensor(np.random.default_rng(0).integers(-50, 50, size=(3000, 3)) + 1e6)
+    products = rows @ rows.T
+    products.fill_diagonal_(-torch.inf)
+    best = products.topk(8, 1)
+    found = ward_linkage(rows, neighbors=vouch(rows, best.indices, best.values))
+    np.testing.assert_array_equal(found, ward_linkage(rows))
+
+
+def test_a_range_that_squares_cannot_hold_is_refused() -> None:
+    with pytest.raises(DataError, match="less than 1e-146 of the largest entry apart"):
+        ward_linkage(2.0 ** np.arange(-300, 300)[:, None])
+    rows = 2.0 ** np.arange(-200, 200)[:, None]
+    assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
+
+
+def test_counts_do_not_depend_on_torchs_default_type() -> None:
+    before = torch.get_default_dtype()
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        assert ward_linkage(np.repeat(np.eye(2), 1001, 0))[-1, 3] == 2002
+    finally:
+        torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("memory", [1e9, "1GB", True])
+@pytest.mark.parametrize("n", [1, 30])
+def test_memory_that_is_no_whole_number_is_refused(memory: object, n: int) -> None:
+    with pytest.raises(UsageError, match=r"memory: found .*, expected a whole number"):
+        ward_linkage(np.random.default_rng(0).normal(size=(30, 4))[:n], memory=memory)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("neighbors", ["x", {"a": 1}, object()])
+def test_neighbors_that_are_no_numbers_are_refused(neighbors: object) -> None:
+    with pytest.raises(UsageError, match=r"neighbors: found \w+, expected \(N, k\) row numbers"):
+        ward_linkage(np.random.default_rng(0).normal(size=(30, 4)), neighbors=neighbors)
