@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
+from torch import Tensor
 
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
+from shoal.clustering.ward.lists import Decision
+from shoal.clustering.ward.rounds import FEW
+from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.ward.vouched import vouch
 from shoal.errors import DataError, UsageError
 
@@ -68,3 +72,28 @@ def test_memory_that_is_no_whole_number_is_refused(memory: object, n: int) -> No
 def test_neighbors_that_are_no_numbers_are_refused(neighbors: object) -> None:
     with pytest.raises(UsageError, match=r"neighbors: found \w+, expected \(N, k\) row numbers"):
         ward_linkage(np.random.default_rng(0).normal(size=(30, 4)), neighbors=neighbors)
+
+
+@pytest.mark.parametrize("n", [400, 3000])
+def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products say nothing about the others' distances to it, its distance from the center does."""
+    rows = np.random.default_rng(0).normal(size=(n, 16))
+    rows[0] = 1e8
+    exhausted: list[int] = []
+    exhaust = Scanner._exhaust
+
+    def count(self: Scanner, rows: Tensor, decision: Decision, n_rounds: int) -> None:
+        exhausted.append(int((~decision.is_certain).sum()))
+        exhaust(self, rows, decision, n_rounds)
+
+    monkeypatch.setattr(Scanner, "_exhaust", count)
+    monkeypatch.setitem(FEW, "cpu", 100)
+    assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
+    assert sum(exhausted) <= 2
+
+
+def test_a_tight_core_in_a_wide_halo_is_told_apart() -> None:
+    """Most rows within 1e-5 of each other, the others as far as usual: the middle length says nothing about those."""
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([1 + 1e-5 * rng.normal(size=(400, 8)), rng.normal(size=(200, 8))])
+    assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))

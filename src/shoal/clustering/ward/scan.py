@@ -17,7 +17,7 @@ from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.lists import Decision, Lists, settle
-from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points, top
+from shoal.clustering.ward.points import ENCODE_ROWS, Crowd, MatmulPrecision, Points, middle, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
@@ -65,7 +65,7 @@ class Scanner:
         self.width = WIDTH[device.type]
         self.memory = memory
         self.scratch = Scratch(device)
-        self.center = geometry.centroids.mean(0)
+        self.center = middle(geometry.centroids)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
         self.is_uniform = bool((geometry.sizes == geometry.sizes[0]).all())  # until the first merge
         self.points = Points.blank(geometry.centroids, precisions[0])
@@ -190,10 +190,9 @@ class Scanner:
         low = torch.where(torch.isinf(height), torch.inf, low)
         if proposal.index.shape[1] <= self.k:
             return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
-        most = weight(s, sizes[self.is_live].max())
-        error = self._error(half, proposal.half[self.is_live].max(), precision)
-        outside = lower(least[:, -1:], most, error, reach + proposal.reach[self.is_live].max())
-        outside = torch.where(torch.isinf(height[:, -1:]), torch.inf, outside)[:, 0]
+        live = self.is_live
+        crowd = Crowd.of(sizes[live], proposal.half[live], proposal.reach[live])
+        outside = crowd.low(height[:, -1], sizes[rows], proposal.own, precision)
         return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0] < outside
 
     def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:

@@ -16,7 +16,7 @@ from torch import Tensor
 from shoal.clustering.ward.bounds import FLOAT32, FLOAT64, Margins, Precision, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import LAST, Decision
-from shoal.clustering.ward.points import MatmulPrecision, Points
+from shoal.clustering.ward.points import Crowd, MatmulPrecision, Points, middle
 from shoal.clustering.ward.workers import Workers
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
@@ -46,7 +46,7 @@ class Table:
 
     def __init__(self, geometry: Geometry, margins: Margins, workers: Workers) -> None:
         self.geometry, self.margins, self.workers = geometry, margins, workers
-        self.center = geometry.centroids.mean(0)
+        self.center = middle(geometry.centroids)
         self.dead = torch.zeros_like(geometry.sizes, dtype=torch.float32)
         self.points: dict[Precision, Points] = {}
         self.heights = torch.empty(0, 0)
@@ -64,7 +64,7 @@ class Table:
         with MatmulPrecision(self.precision or FLOAT64):
             self.workers.map(renew_rows, torch.split(kept, self.workers.share(len(kept), FILL_ROWS[kept.device.type])))
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
-        self._measure_most()
+        self._measure_crowd()
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
@@ -118,8 +118,7 @@ class Table:
         first = heights.min(1).indices
         second = heights.scatter_(1, first[:, None], torch.inf).amin(1).double()
         distance = self.geometry.distances(rows, first)
-        size, half, reach = self.most
-        low = self._low(rows, second, size, half, reach, self.precision)
+        low = self.crowd.low(second, self.geometry.sizes[rows], self.points[self.precision].take(rows), self.precision)
         return Decision(first, distance, self.margins.certain(distance, low, self.geometry.sizes[rows], 0))
 
     def _compare(self, rows: Tensor, decision: Decision, precision: Precision) -> Decision:
@@ -152,7 +151,7 @@ class Table:
         self.heights = torch.empty(n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device)
         with MatmulPrecision(precision or FLOAT64):
             self.workers.map(self._fill_rows, self._starts())
-        self._measure_most()
+        self._measure_crowd()
 
     def _fill_rows(self, start: int) -> None:
         """Compute some rows from the diagonal on, and with them their columns."""
@@ -200,14 +199,13 @@ class Table:
         low = lower(least, weight(self.geometry.sizes[rows].view(shape), sizes), error, own_reach + reach)
         return torch.where(torch.isinf(heights), torch.inf, low)
 
-    def _measure_most(self) -> None:
-        """The largest size, half and reach of the living, which serve for everyone but the first of a row."""
+    def _measure_crowd(self) -> None:
+        """What bounds everyone but the first of a row."""
         if self.precision is None:
             return
-        alive, points = self.dead == 0, self.points[self.precision]
-        measures = (self.geometry.sizes, points.half, points.reach)
-        size, half, reach = (torch.where(alive, measure, 0.0).max() for measure in measures)
-        self.most = size, half, reach
+        live = (self.dead == 0).nonzero()[:, 0]
+        points = self.points[self.precision]
+        self.crowd = Crowd.of(self.geometry.sizes[live], points.half[live], points.reach[live])
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:
