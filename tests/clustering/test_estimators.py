@@ -117,11 +117,11 @@ def test_predict_does_not_depend_on_the_company(clouds: tuple[np.ndarray, np.nda
 
 
 def test_a_vote_that_ties_goes_to_the_nearest() -> None:
-    """Four rows at 0, 10 | 60, 70 degrees, k = 4: two against two; 20 degrees is nearer to the first pair."""
+    """Four rows at 0, 10 | 60, 70 degrees, k = 2: at 32 one against one, and 10 is nearer than 60; at 38 it is not."""
     rows = on_circle(0, 10, 60, 70)
-    model = MeanShiftClustering(n_clusters=2, n_neighbors=3, outlier_share=0.0).fit(rows, [0, 0, 1, 1])
-    model.set_params(n_neighbors=4)
-    assert model.predict(on_circle(20, 50)).tolist() == [0, 1]
+    model = MeanShiftClustering(n_clusters=2, n_neighbors=2, outlier_share=0.0).fit(rows, [0, 0, 1, 1])
+    model.threshold_ = 2.0  # nobody is too far
+    assert model.predict(on_circle(32, 38)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5])
@@ -251,7 +251,7 @@ def test_bad_input_is_refused(clouds: tuple[np.ndarray, np.ndarray], names: np.n
         MeanShiftClustering(n_clusters=91).fit(rows, names)
     with pytest.raises(DataError, match=r"expected \(90,\)"):
         MeanShiftClustering().fit(rows, names[:5])
-    with pytest.raises(DataError, match="only class 0 is labeled"):
+    with pytest.raises(DataError, match="only one class is labeled"):
         MeanShiftClustering().fit(rows, np.where(group == 1, 0, -1))
     with pytest.raises(UsageError, match="did you mean 'paper'"):
         MeanShiftClustering(rule="papr").fit(rows, names)
@@ -287,15 +287,23 @@ def test_a_parameter_of_a_wrong_type_is_refused_by_name(
         MeanShiftClustering(**given).fit(clouds[0], names)
 
 
-@pytest.mark.parametrize(
-    "changed", [{"n_neighbors": 8.0}, {"n_neighbors": "8"}, {"n_neighbors": None}, {"n_neighbors": 0}, {"device": []}]
-)
-def test_a_parameter_set_wrongly_after_fitting_is_refused_by_predict(
-    clouds: tuple[np.ndarray, np.ndarray], changed: dict
+def test_what_is_set_after_fitting_waits_for_the_next_fit_and_a_device_that_is_none_is_refused(
+    clouds: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    model = MeanShiftClustering(n_clusters=4).fit(clouds[0]).set_params(**changed)
-    with pytest.raises(UsageError, match=f"{next(iter(changed))}: found"):
-        model.predict(clouds[0])
+    """The threshold belongs to the k that was fitted: with another one every row would be near, or far."""
+    model = MeanShiftClustering(n_clusters=4).fit(clouds[0])
+    before = model.predict(clouds[0]).tolist()
+    assert model.set_params(n_neighbors=60).predict(clouds[0]).tolist() == before
+    with pytest.raises(UsageError, match="device: found"):
+        model.set_params(device=[]).predict(clouds[0])
+
+
+def test_the_rule_that_decided_is_told(clouds: tuple[np.ndarray, np.ndarray]) -> None:
+    few = np.where(np.isin(np.arange(90), [0, 1, 2, 15, 16, 17, 35, 36, 37]), clouds[1], -1)  # three of each of three
+    model = MeanShiftClustering(rule="precision").fit(clouds[0], few)
+    assert model.rule_ == "median"
+    assert MeanShiftClustering(rule="paper").fit(clouds[0], few).rule_ == "paper"
+    assert MeanShiftClustering(n_clusters=4).fit(clouds[0]).rule_ is None
 
 
 def test_numbers_of_numpy_are_numbers(clouds: tuple[np.ndarray, np.ndarray], names: np.ndarray) -> None:

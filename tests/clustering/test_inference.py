@@ -269,7 +269,7 @@ def test_bad_arguments_are_refused() -> None:
         infer_inductive(rows, rows[:, :9], labels, 6)
     with pytest.raises(DataError, match="label validation images"):
         infer_inductive(rows, rows, np.full(180, -1), 6)
-    with pytest.raises(DataError, match="only class 2 is labeled"):
+    with pytest.raises(DataError, match="only one class is labeled"):
         infer(rows, np.where(labels == 2, 2, -1))
     with pytest.raises(DataError, match="at least 2 row"):
         infer(rows[:1], labels[:1], 1)

@@ -31,6 +31,14 @@ def test_clouds_are_found_and_known_ones_keep_their_number(clouds: tuple[Tensor,
     assert (novel == novel[:, :1]).all()
 
 
+def test_where_everything_is_labeled_the_labels_stand(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
+    points, _, truth = clouds
+    found = run(points, truth, 5)
+    assert torch.equal(found.labels, truth)
+    means = torch.stack([points[truth == label].double().mean(0) for label in range(5)])
+    assert torch.allclose(found.centers, means)
+
+
 def slow_kmeans(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[list[int], Tensor]:
     """Lloyd's steps from given centers, point by point, until no point changes its cluster."""
     rows, assigned = points.double(), []

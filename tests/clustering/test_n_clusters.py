@@ -289,7 +289,7 @@ def test_classes_that_share_their_only_point_are_still_that_many_clusters() -> N
     ("labels", "message"),
     [
         (np.full(120, -1), "all are -1"),
-        (np.where(np.arange(120) < 9, 5, -1), "only class 5 is labeled"),
+        (np.where(np.arange(120) < 9, 5, -1), "only one class is labeled"),
         (np.zeros(119, dtype=int), r"expected \(120,\)"),
         (np.full(120, -2), "below -1"),
     ],

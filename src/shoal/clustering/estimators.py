@@ -50,6 +50,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             class is left out. A known class that no cluster matches keeps its place and has no members.
         n_clusters_: number of clusters, given or estimated.
         curve_: what labeled rows say about each number of clusters (`Curve`); None where it was given.
+        rule_: which rule decided it, another than `rule` where labels are few; None where it was given.
         shifts_: (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
         n_shifts_: after how many shifts the result was taken.
         tree_: the `Tree` that was cut.
@@ -117,11 +118,10 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         from each other, and gets -1. No category is ever added or changed.
         """
         check_is_fitted(self)
-        n_neighbors = as_count(self.n_neighbors, name="n_neighbors", least=1)  # set_params may have changed it
         rows = self._rows(X, reset=False)
         fitted = torch.from_numpy(self._points).to(choose_device(self.device))
         points = unit_points(rows, device=fitted.device, min_rows=1).to(fitted.dtype)
-        lists = k_nearest(points, fitted, min(n_neighbors, len(fitted)))
+        lists = k_nearest(points, fitted, min(self._n_neighbors, len(fitted)))
         return np.where(outlier_scores(lists) > self.threshold_, UNLABELED, vote(lists, self.labels_))
 
     def _rows(self, X: ArrayLike, **how: Any) -> Floats:
@@ -155,7 +155,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.shifts_ = np.array(found.accuracies)
         self.n_shifts_ = found.n_shifts
         self.tree_ = found.tree
-        k = min(self.n_neighbors, len(points) - 1)  # the radius kernels take fewer rows too
+        self.rule_ = found.estimate.rule if found.estimate else None
+        self._n_neighbors = int(self.n_neighbors)  # what `threshold_` belongs to, whatever is set later
+        k = min(self._n_neighbors, len(points) - 1)  # the radius kernels take fewer rows too
         lists = k_nearest(points, points, k, exclude=torch.arange(len(points), device=points.device))
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)

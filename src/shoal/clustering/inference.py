@@ -92,8 +92,9 @@ def infer(
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
 
     Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without any label K must be
-    given, and a fixed number of shifts is made. Cost per iterate: one neighbor search, one tree that starts from its
-    lists, one shift.
+    given, and a fixed number of shifts is made. Where different rows are exactly as similar (binary or quantized
+    embeddings), the lower row decides, so there the order of the rows may show. Cost per iterate: one neighbor search,
+    one tree that starts from its lists, one shift.
     """
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
@@ -224,7 +225,12 @@ def _run(
         first = list(islice(pairs, settings.estimate_shifts + 1))
         answer, judge = first[-1]
         estimate = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
-        n_clusters = check_n_clusters(estimate.n_clusters, known, answer[0].n_leaves)
+        n_clusters = estimate.n_clusters
+        if n_clusters > answer[0].n_leaves:
+            raise DataError(
+                f"n_clusters: estimated {n_clusters} on the validation images for {answer[0].n_leaves} images; "
+                "give the number of clusters"
+            )
         pairs = chain(first, pairs)
     accuracies: list[float] = []
     best: tuple[int, Iterate] | None = None

@@ -130,7 +130,7 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
 def _blocks(points: Tensor, n_clusters: int) -> list[slice]:
     """Rows of `points` that are worked on together: a float64 number per cluster or column fits in a block."""
     step = max(1, BLOCK_BYTES[points.device.type] // (8 * max(n_clusters, points.shape[1])))
-    return [slice(start, start + step) for start in range(0, len(points), step)]
+    return [slice(start, start + step) for start in range(0, max(len(points), 1), step)]  # nobody: an empty one
 
 
 def _fill_empty(assigned: Tensor, distances: Tensor, labels: Tensor, n_clusters: int) -> Tensor:

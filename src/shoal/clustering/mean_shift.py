@@ -128,7 +128,7 @@ def random_neighbors(
         raise UsageError(f"random_neighbors: found k={k} with {others} other rows, expected 1 <= k <= {others}")
     # Drawn on the CPU, so that every device is given the same neighbors; in blocks that depend on the bank alone.
     step = max(1, DRAWN_AT_ONCE // others)
-    sizes = [min(step, len(points) - start) for start in range(0, len(points), step)]
+    sizes = [min(step, len(points) - start) for start in range(0, max(len(points), 1), step)]
     drawn = torch.cat([torch.rand(size, others, generator=generator).topk(k, dim=1).indices for size in sizes])
     drawn = drawn.to(bank.device)  # (N, k)
     if exclude is not None:

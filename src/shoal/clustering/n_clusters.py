@@ -188,7 +188,7 @@ def _known_classes(labels: Ints) -> Ints:
         raise DataError("labels: all are -1, so nothing says how many clusters there are; label images or give K")
     if len(classes) == 1:
         raise DataError(
-            f"labels: only class {classes[0]} is labeled, and one class never asks for a second cluster; "
+            "labels: only one class is labeled, and one class never asks for a second cluster; "
             "label images of another class or give the number of clusters"
         )
     return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))

@@ -86,10 +86,10 @@ def k_nearest(
     """Find the k rows of `bank` (N, D) with the largest inner product with each row of `queries` (Q, D).
 
     `exclude` (Q,) names one bank row that each query must not be given (its own), -1 for none. Rows are expected to be
-    finite and of length 1; other lengths are ranked by inner product. Cost: Q·N·D products and about Q·k·D additions in
-    float64; memory: one block, and a copy of the bank where it is not float32 or is rounded to bfloat16. `exact=False`
-    ranks by the raw product (for training: ties and last bits are the device's, reduced matrix-product precision is
-    used where torch is told to).
+    finite and of length 1; other lengths, up to 1e18, are ranked by inner product. Cost: Q·N·D products and about Q·k·D
+    additions in float64; memory: one block, and a copy of the bank where it is not float32 or is rounded to bfloat16.
+    `exact=False` ranks by the raw product (for training: ties and last bits are the device's, reduced matrix-product
+    precision is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
     k = int(k)  # numpy's numbers are numbers too
