@@ -26,6 +26,14 @@ def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:
     assert clustered.stderr.splitlines()[0] == "60 embeddings of 16 numbers, 18 labeled in 3 categories, 42 unlabeled"
 
 
+def test_the_first_sentence_counts_the_files_that_are_no_images(photos, tiny_encoder: Path, tmp_path: Path) -> None:
+    (photos.folder / "empty.jpg").write_bytes(b"")
+    run = invoke("embed", photos.folder, "--encoder", tiny_encoder, "--out", tmp_path / "x.npz")
+    assert run.exit_code == 0, run.stderr
+    assert run.stderr.splitlines()[0] == "60 images, none labeled, 60 unlabeled, 1 unreadable"
+    assert run.stderr.count("60 images") == 1
+
+
 def test_mistakes_are_one_line_and_come_before_the_work(photos, tmp_path: Path) -> None:
     (tmp_path / "there.npz").write_bytes(b"")
     for out, word in (("x.txt", "expected .npz, .npy, .parquet"), ("there.npz", "give --force")):

@@ -1,5 +1,6 @@
 """`shoal.discover`: three lines of Python."""
 
+import logging
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
@@ -7,10 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
 import shoal
 from shoal.cli.discover import discover as command
+from shoal.cli.main import app
 from shoal.discovery.face import default_folder
+from shoal.discovery.outputs import answer
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import DataError, UsageError
 from shoal.report.figures.curves import training_curves
@@ -31,6 +35,36 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     assert str(again.assignments) == str(run.assignments)
     rows, _ = again.assigner(device="cpu").assign(photos.folder)
     assert len(rows) == 60
+
+
+def test_the_log_and_the_shell_say_the_same_and_each_thing_once(photos, tmp_path: Path, monkeypatch, caplog) -> None:
+    """What was found, what is strange about it, and the answer; the shell has the answer on stdout instead."""
+    (photos.folder / "empty.jpg").write_bytes(b"")
+    photos.labels.write_text(f"{photos.labels.read_text().rstrip()}\ngone.png,red\n")
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.INFO, logger="shoal"):
+        run = shoal.discover("photos", "labels.csv", config=photos.config, train=False, device="cpu")
+    told = [record.message for record in caplog.records if record.name == "shoal"]
+    assert told[:2] == [
+        "60 images, 18 labeled in 3 categories, 42 unlabeled, 1 unreadable",
+        "read as a folder and the labels of labels.csv (columns 'path' and 'label')",
+    ]
+    assert told[-1] == f"{answer(run)}; written to runs/photos"
+    notes = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(notes) == 1
+    assert notes[0].startswith("note: 1 row(s) name images that are not there (labels.csv, line 20: gone.png")
+    assert len(set(told)) == len(told)
+    words = ["photos", "--labels", "labels.csv", "--config", str(photos.config), "--no-train", "--device", "cpu"]
+    shell = CliRunner().invoke(app, ["discover", *words, "--out", str(run.path), "--force"])
+    assert [line for line in shell.stderr.splitlines() if not line.endswith(" …")][:-1] == told[:-1]
+    assert shell.stdout.splitlines()[0] == answer(run)
+
+
+def test_what_is_strange_about_the_images_is_said_before_they_are_refused(photos, tmp_path: Path, caplog) -> None:
+    photos.labels.write_text("path,label\ngone.png,red\n" + photos.labels.read_text().splitlines()[1])
+    with caplog.at_level(logging.INFO, logger="shoal"), pytest.raises(DataError, match="at least 2 categories"):
+        shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")
+    assert any("1 row(s) name images that are not there" in record.message for record in caplog.records)
 
 
 def test_images_in_memory_with_a_label_each_are_fine_too(photos, tmp_path: Path) -> None:

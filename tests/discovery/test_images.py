@@ -53,8 +53,8 @@ def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path:
     assert score.accuracy.all > 0.9, score.in_words()
     assert [category.category for category in run.categories[:3]] == ["blue", "green", "red"]
     assert [category.is_novel for category in run.categories] == [False] * 3 + [True] * 2
-    assert heard[0].startswith("first answer, without training: 3 known categories found, 2 likely new")
-    assert heard[1] == "11 images set aside for validation, 3 labels kept from training"
+    assert heard[2].startswith("first answer, without training: 3 known categories found, 2 likely new")
+    assert heard[3] == "11 images set aside for validation, 3 labels kept from training"
     held = {file.name for file in run.path.iterdir()}
     assert {"config.yaml", "provenance.json", "metrics.jsonl", "model.safetensors", "embeddings.npy"} <= held
     assert {"shifted.npy", "frozen.npy", "tree.npy", "estimate.json", "shifts.json", "thumbnails.zip"} <= held

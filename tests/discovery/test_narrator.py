@@ -20,6 +20,14 @@ def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_note_is_a_warning(caplog) -> None:
+    with caplog.at_level(logging.INFO, logger="shoal"):
+        Narrator().say("note: 1 of 2 images was 100 % black")
+    assert [(record.levelname, record.message) for record in caplog.records] == [
+        ("WARNING", "note: 1 of 2 images was 100 % black")
+    ]
+
+
 def test_what_is_said_and_done_reaches_the_given_callables() -> None:
     heard = []
 

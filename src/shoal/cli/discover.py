@@ -87,18 +87,15 @@ def _look(
 def _run(
     collection: "Collection", out: Path, settings: "DiscoverySettings", how: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Say what was found, discover, and print the answer; of several processes one speaks."""
+    """Discover, and print the answer; of several processes one speaks."""
     from shoal.discovery.face import discover_and_report
     from shoal.discovery.facts import collect_facts
-    from shoal.discovery.readable import glance
     from shoal.distributed import is_main
 
     command = shlex.join(["shoal", *sys.argv[1:]])
     if not is_main():
         discover_and_report(collection, out, settings, **how, command=command)
         return
-    readable, n_unreadable = glance(collection, settings)
-    say(readable.describe(n_unreadable=n_unreadable))
     run = discover_and_report(collection, out, settings, **how, command=command, narrator=narrator())
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)

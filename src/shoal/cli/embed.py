@@ -31,7 +31,6 @@ def embed(
 
     check_target(out, force=force)
     collection = read_collection(images, labels, path_column=path_column, label_column=label_column)
-    say(collection.describe())
     found = embed_collection(collection, encoder, input_size=input_size, device=device, narrator=narrator())
     write_embeddings(found, out)
     for image in found.skipped:

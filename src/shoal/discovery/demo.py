@@ -62,7 +62,6 @@ def run_demo(
     collection, truth = digits(settings.seed)
     names = dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True))
     collection, later = _split(collection)
-    narrator.say(collection.describe())
     made = discover_images(collection, out, settings, device=device, force=True, command=command, narrator=narrator)
     run = DiscoveredRun(made.path)  # its report comes last, with the score in it
     with narrator.bar(f"assigning {len(later)} digits that came later"):

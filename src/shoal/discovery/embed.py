@@ -17,6 +17,7 @@ from shoal.data.pixels import Skipped, load_pixels
 from shoal.device import choose_device
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.narrator import Narrator
+from shoal.discovery.readable import tell_found
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import check_directions, embed
 from shoal.errors import UsageError, missing_package
@@ -53,6 +54,7 @@ def embed_collection(
 ) -> Embedded:
     """Embed a collection with an encoder as it comes; images that cannot be read are left out and listed."""
     narrator = narrator or Narrator()
+    tell_found(collection, pixel_size, narrator)
     network = load_encoder(encoder, input_size=input_size).to(choose_device(device))
     with narrator.bar("decoding images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)

@@ -11,6 +11,7 @@ from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
+from shoal.discovery.outputs import answer
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
@@ -63,7 +64,8 @@ def discover(
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
         resume: go on with an interrupted run; a finished one is returned as it is.
         force: overwrite a run that is there.
-        narrator: who is told what happens; the logger `shoal` if not given, at level INFO.
+        narrator: who is told what was found and what happens; the logger `shoal` if not given, at level INFO, notes at
+            level WARNING.
         tensorboard: write each epoch's metrics for TensorBoard into the run folder.
         settings: `n_clusters`, `method`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config`, `protocol` and the
             other arguments of `shoal.discovery.settings.choose_settings`.
@@ -77,7 +79,11 @@ def discover(
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
     how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
-    return discover_and_report(collection, place, chosen, narrator=narrator, **how)
+    narrator = narrator or Narrator()
+    run = discover_and_report(collection, place, chosen, narrator=narrator, **how)
+    if is_main():
+        narrator.say(f"{answer(run)}; written to {run.path}")
+    return run
 
 
 def discover_and_report(

@@ -17,7 +17,7 @@ from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answ
 from shoal.discovery.folder import fingerprint, take_folder
 from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.readable import Readable, decode, read_into
+from shoal.discovery.readable import Readable, decode, read_into, tell_found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.trained import answer_trained, check_tensorboard, help_train
@@ -57,11 +57,12 @@ def discover_images(
     if tensorboard:
         check_tensorboard(settings)  # said now, not after decoding and embedding
     place = choose_device(device)
+    told = tell_found(collection, settings.pixel_size, narrator) if is_main() else []
     check_collection(collection, settings)
     with processes(place, timeout_s=MAX_WAIT_S):
         seed_everything(settings.seed)
         if is_main():
-            run = _discover(collection, out, settings, place, resume, force, command, narrator, tensorboard)
+            run = _discover(collection, out, settings, place, resume, force, command, narrator, tensorboard, told)
         else:
             run = _help(collection, Run(Path(out)), settings, place, resume)
         barrier()
@@ -78,6 +79,7 @@ def _discover(
     command: str,
     narrator: Narrator,
     tensorboard: bool,
+    told: list[str],
 ) -> Run:
     began, chosen = time.perf_counter(), settings.of_method
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
@@ -98,7 +100,8 @@ def _discover(
         narrator.say(f"note: nothing to resume in {run.path}, so a new run is started")
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about, made_from=made_from)
     narrator = narrator.heard_by(run.log)
-    run.log(collection.describe())
+    for line in told:
+        run.log(line)
     images, frozen = _look(collection, run, encoder, settings, narrator)
     answer = answer_first(frozen, images, run, settings, narrator)
     other: Answer | None = None

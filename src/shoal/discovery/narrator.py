@@ -13,6 +13,13 @@ Listener = Callable[[str], None]
 
 log = logging.getLogger("shoal")
 
+NOTE = "note: "
+"""How a line begins that asks for attention."""
+
+
+def _write_log(text: str) -> None:
+    log.log(logging.WARNING if text.startswith(NOTE) else logging.INFO, "%s", text)
+
 
 @contextmanager
 def _show_nothing(what: str) -> Iterator[Progress]:
@@ -24,11 +31,11 @@ def _show_nothing(what: str) -> Iterator[Progress]:
 class Narrator:
     """Takes lines for a person, and makes a progress callback for something long that has a name.
 
-    The default logs lines at level INFO and details at level DEBUG to the logger `shoal`, and draws nothing:
-    `logging.basicConfig(level="INFO")` shows them in Python.
+    The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the logger `shoal`, and
+    draws nothing: `logging.basicConfig(level="INFO")` shows them in Python.
     """
 
-    say: Listener = log.info
+    say: Listener = _write_log
     bar: Callable[[str], AbstractContextManager[Progress]] = _show_nothing
     detail: Listener = log.debug
     """Takes what only someone who asks wants to hear, such as a line per epoch."""

@@ -41,7 +41,7 @@ def check_discovery(
     if is_here:
         _load(settings)
     check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
-    readable, n_unreadable = glance(collection, settings)
+    readable, n_unreadable = glance(collection, settings.pixel_size)
     if n_unreadable:
         _check_rest(collection, readable, n_unreadable, settings)
     return {

@@ -22,15 +22,24 @@ class Readable:
     pixels: Pixels
 
 
-def glance(collection: Collection, settings: DiscoverySettings) -> tuple[Collection, int]:
+def glance(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
     """The images whose first bytes are those of one, and how many others there are; decoding may find more of these.
 
     Where there is none, all of them are given back.
     """
-    broken = {image.name for image in check_headers(collection, settings.pixel_size)}
+    broken = {image.name for image in check_headers(collection, pixel_size)}
     if not broken or len(broken) == len(collection):
         return collection, len(broken)
     return collection.subset(np.array([name not in broken for name in collection.names])), len(broken)
+
+
+def tell_found(collection: Collection, pixel_size: int, narrator: Narrator) -> list[str]:
+    """Say how many images there are, how they were read, and what is strange about them; returns the lines."""
+    readable, n_unreadable = glance(collection, pixel_size)
+    lines = readable.describe(n_unreadable=n_unreadable).splitlines()
+    for line in lines:
+        narrator.say(line)
+    return lines
 
 
 def decode(collection: Collection, settings: DiscoverySettings, narrator: Narrator | None = None) -> Readable:
