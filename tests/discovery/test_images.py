@@ -21,6 +21,7 @@ from shoal.discovery.narrator import Narrator
 from shoal.discovery.outputs import answer
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.stability import range_in_words
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError
@@ -267,7 +268,7 @@ def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings
     run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
     repeats = run.json("estimate")["stability"]["n_clusters"]
     assert len(repeats) == 3
-    assert answer(run).endswith(f"; {min(repeats)} to {max(repeats)} categories over 3 random parts of the images")
+    assert answer(run).endswith(f"; {range_in_words(run.n_clusters, repeats)}")
 
 
 def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:

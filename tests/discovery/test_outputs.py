@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from shoal.clustering.categories import describe_members
+from shoal.discovery.facts import collect_facts
 from shoal.discovery.outputs import Found, answer, assignment_rows, category_rows
+from shoal.discovery.settings import DiscoverySettings
 from shoal.runs import Run
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 10, 20, 90, 100, 180], dtype=torch.float64))
@@ -39,6 +41,35 @@ def test_a_run_says_the_same_when_it_is_read_again(found: Found, tmp_path: Path)
     assert answer(run) == found.in_words()
     run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
     assert answer(run) == f"{found.in_words()}; 3 to 6 categories over 3 random parts of the images"
+
+
+@pytest.mark.parametrize(
+    ("repeats", "words"),
+    [
+        ([2, 1, 3], "1 to 3 categories over 3 random parts of the images: fewer than the 4 on all of them, so that"),
+        ([1], "1 category over 1 random part of the images: fewer than the 4 on all of them"),
+        ([5, 5], "5 categories over 2 random parts of the images: more than the 4 on all of them"),
+    ],
+)
+def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_sentence(
+    found: Found, tmp_path: Path, repeats: list[int], words: str
+) -> None:
+    """Also as a fact for a script; with the number inside, or as an end of the range, there is nothing to doubt."""
+    run = Run.create(tmp_path / "run")
+    run.start(DiscoverySettings(), seed=0, device="cpu", command="")
+    run.write_assignments(assignment_rows(found))
+    run.write_categories(category_rows(found))
+    estimate = {"n_clusters": 4, "rule": "median", "is_given": False, "stability": {"n_clusters": repeats}}
+    run.write_json("estimate", estimate)
+    assert answer(run).startswith(f"{found.in_words()}; {words}")
+    doubt = collect_facts(run)["estimate"]["doubt"]
+    side = "fewer" if max(repeats) < 4 else "more"
+    assert doubt.startswith("the number of categories rests on few labels, 2 labeled images")
+    assert f"random parts of the images gave {side} than the 4 on all of them" in doubt
+    for inside in ([4], [2, 4], [4, 9], [3, 9]):
+        run.write_json("estimate", estimate | {"stability": {"n_clusters": inside}})
+        assert answer(run).endswith("of the images")
+        assert "random parts" not in collect_facts(run)["estimate"]["doubt"]
 
 
 def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Found) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from shoal.discovery.outputs import answer
+from shoal.discovery.stability import doubt_range
 from shoal.discovery.validation import doubt_labels
 from shoal.report.summary import numbers_near_best
 from shoal.runs import ANSWERS, UNSURE_BELOW, Run
@@ -42,12 +43,20 @@ def _estimate(run: Run) -> dict[str, Any] | None:
     if not run.has("estimate.json"):
         return None
     found, labels = run.json("estimate"), [row.label_given for row in run.assignments if row.label_given]
-    near = numbers_near_best(found)
+    near, repeats = numbers_near_best(found), (found.get("stability") or {}).get("n_clusters")
     return {
         "is_given": found["is_given"],
         "rule": found["rule"],
-        "doubt": None if found["is_given"] else doubt_labels(len(labels), len(set(labels))),
+        "doubt": None if found["is_given"] else _doubt(found["n_clusters"], labels, repeats),
         "near_best": [min(near), max(near)] if near else None,
-        "stability": (found.get("stability") or {}).get("n_clusters"),
+        "stability": repeats,
         "file": str(run.path / "estimate.json"),
     }
+
+
+def _doubt(n_clusters: int, labels: list[str], repeats: list[int] | None) -> str | None:
+    """Why not to trust an estimate: few labels, or repetitions that gave other numbers."""
+    outside = doubt_range(n_clusters, repeats or ())
+    found = outside and f"random parts of the images gave {outside}"
+    said = [one for one in (doubt_labels(len(labels), len(set(labels))), found) if one]
+    return "; ".join(said) or None

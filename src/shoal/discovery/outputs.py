@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.categories import NONE, Membership
+from shoal.discovery.stability import range_in_words
 from shoal.report.words import count
 from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
 
@@ -48,11 +49,9 @@ def answer(run: Run) -> str:
     """The answer of a finished run in words, as `Found.in_words` gives it, and how stable K was if that was asked."""
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
     words = _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
-    stability = run.json("estimate").get("stability") if run.has("estimate.json") else None
-    if not stability:
-        return words
-    repeats = stability["n_clusters"]
-    return f"{words}; {min(repeats)} to {max(repeats)} categories over {len(repeats)} random parts of the images"
+    estimate = run.json("estimate") if run.has("estimate.json") else {}
+    repeats = (estimate.get("stability") or {}).get("n_clusters")
+    return f"{words}; {range_in_words(estimate['n_clusters'], repeats)}" if repeats else words
 
 
 def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
