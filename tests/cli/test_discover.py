@@ -199,7 +199,7 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
         (["--input-size", 4], 2, ["input size: found 4, expected at least 8"]),
         (["--labels", "nowhere.csv"], 3, ["nowhere.csv: no such file"]),
         (["--config", "nowhere.yaml"], 2, ["nowhere.yaml: no such file"]),
-        (["--unlabeled", "."], 2, ["give `labeled` and `unlabeled` together"]),
+        (["--unlabeled", "."], 2, ["give `labeled` and `unlabeled` together, and neither images nor `labels` beside"]),
         (["--stability", -1], 2, ["stability"]),
         (["--stability", 3, "--n-clusters", 5], 2, ["stability: found 3 with n_clusters 5", "leave one of them out"]),
         (["--epochs", 5, "--no-train"], 2, ["epochs: found 5, but nothing is to be trained"]),

@@ -48,13 +48,14 @@ def test_it_says_how_many_labels_disagree_and_what_to_do_in_label_studio(run: Pa
     assert "1 image came with another label than the category found: the category was taken\n" in taken.stderr
 
 
-def test_mistakes_are_one_line(run: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line(run: Path, photos, tmp_path: Path) -> None:
     for arguments, code, word in (
         ([run, "--to", "csvv", "--out", tmp_path / "out"], 2, "did you mean 'csv'"),
         ([run, "--to", "csv", "--out", tmp_path / "out", "--given-labels", "x"], 2, "expected keep or predicted"),
         ([run, "--to", "csv", "--out", run], 2, "holds files already"),
         ([tmp_path, "--to", "csv", "--out", tmp_path / "out"], 3, "no run here"),
         ([run, "--to", "hf", "--out", tmp_path / "out", "--images", tmp_path / "gone"], 3, "is not there"),
+        ([run, "--to", "hf", "--out", photos.folder / "sorted"], 2, "would find every image twice"),
     ):
         found = invoke("export", *arguments)
         assert (found.exit_code, found.stdout) == (code, ""), found.stderr

@@ -42,6 +42,8 @@ class Collection:
     """How the images and labels were found, in words."""
     notes: tuple[str, ...] = ()
     """Counted warnings, a sentence each: what was ignored, doubled or not found."""
+    folders: tuple[str, ...] = ()
+    """The folders below `root` in which every image is one of the collection; none where images were listed."""
 
     def __post_init__(self) -> None:
         n_images, labels = len(self.names), as_labels(self.labels, len(self.names), name="labels").copy()

@@ -61,9 +61,8 @@ def make_answer(name: str, discovery: Discovery, collection: Collection, setting
 def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
     """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares."""
     other = Run.create(run.path / answer.name, force=True)
-    about = {name: value for name, value in run.provenance.items() if name in ("root", "encoder", "fingerprint")}
-    told = replace(settings, train=answer.name == TRAINED)
-    origin = run.provenance
+    told, origin = replace(settings, train=answer.name == TRAINED), run.provenance
+    about = {name: origin[name] for name in ("root", "folders", "encoder", "fingerprint") if name in origin}
     other.start(told, seed=settings.seed, device=origin["device"], command=origin["command"], **about)
     answer.write(other, settings)
     if answer.name == TRAINED:

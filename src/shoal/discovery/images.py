@@ -94,7 +94,8 @@ def _discover(
             told_by_main(False, place)
         return run
     before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
-    about = {"root": str(collection.root or ""), "encoder": chosen.encoder, "fingerprint": found}
+    where = {"root": str(collection.root or ""), "folders": list(collection.folders)}
+    about = {**where, "encoder": chosen.encoder, "fingerprint": found}
     made_from = before.get("made_from")
     if resume and not before:
         narrator.say(f"note: nothing to resume in {run.path}, so a new run is started")

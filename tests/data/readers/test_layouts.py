@@ -139,6 +139,9 @@ def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None
         "sorted/dog/b.png": "dog",
     }
     assert found.source(0) == tmp_path / "photos" / "pile" / "cat" / "c.png"
+    assert found.folders == ("sorted", "pile")
+    assert read_collection(tmp_path / "photos").folders == (".",)
+    assert read_collection([str(tmp_path / "photos/pile/d.png")]).folders == ()
 
 
 def test_where_one_root_holds_the_other_images_count_once(make_images: Make, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -211,6 +212,31 @@ def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
     run.write_json("provenance", {**run.provenance, "root": ""})
     with pytest.raises(UsageError, match="was not made from image files"):
         export_run(run, "imagefolder", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["imagefolder", "hf", "fiftyone"])
+def test_images_are_not_exported_among_those_that_the_next_discovery_reads(run: Run, tmp_path: Path, name: str) -> None:
+    before = sorted((tmp_path / "photos").rglob("*"))
+    run.write_json("provenance", {**run.provenance, "folders": ["."]})
+    (tmp_path / "link").symlink_to(tmp_path / "photos")
+    for out in (tmp_path / "photos" / "sorted", tmp_path / "photos" / "x" / "deep", tmp_path / "link" / "sorted"):
+        with pytest.raises(UsageError, match="would find every image twice; choose a folder beside it"):
+            export_run(run, name, out)
+    export_run(run, "csv", tmp_path / "photos" / "tables")  # holds no images
+    shutil.rmtree(tmp_path / "photos" / "tables")
+    assert sorted((tmp_path / "photos").rglob("*")) == before
+    export_run(run, name, tmp_path / "photos-sorted")
+
+
+def test_beside_two_folders_and_where_images_were_listed_one_by_one_there_is_room_for_an_export(
+    run: Run, tmp_path: Path
+) -> None:
+    run.write_json("provenance", {**run.provenance, "folders": ["x", "y"]})
+    with pytest.raises(UsageError, match="would find every image twice"):
+        export_run(run, "imagefolder", tmp_path / "photos" / "y" / "sorted")
+    export_run(run, "imagefolder", tmp_path / "photos" / "sorted")
+    run.write_json("provenance", {**run.provenance, "folders": []})
+    export_run(run, "imagefolder", tmp_path / "photos" / "y" / "sorted")
 
 
 ODD = ["export.csv", "..", "é" * 200, "hot/cold", "Hot/cold", ".export.tmp", "dot. ", "EXPORT.csv"]

@@ -86,7 +86,7 @@ def read_collection(
     )
     if labeled is not None or unlabeled is not None:
         if source is not None or labels is not None or labeled is None or unlabeled is None:
-            raise UsageError("give `labeled` and `unlabeled` together, and neither `source` nor `labels` beside them")
+            raise UsageError("give `labeled` and `unlabeled` together, and neither images nor `labels` beside them")
         return _read_two_roots(check_folder(labeled), check_folder(unlabeled), options)
     if isinstance(source, str | os.PathLike):
         return _read_location(Path(source), labels, options)
@@ -212,7 +212,8 @@ def _read_two_roots(labeled: Path, unlabeled: Path, options: _Options) -> Collec
             found[name if prefix == "." else f"{prefix}/{name}"] = _folder_label(name) if has_labels else None
         notes += [f"{folder.name}: {note}" for note in listing.notes]
     layout = f"two folders: {labeled.name} with a folder per category, {unlabeled.name} without labels"
-    return _build(root, sorted(found), found, layout, tuple(notes), options)
+    folders = tuple(folder.relative_to(root).as_posix() for folder in (labeled, unlabeled))
+    return _build(root, sorted(found), found, layout, tuple(notes), options, folders)
 
 
 def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
@@ -225,7 +226,7 @@ def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
     found = read_paths(table.columns[paths], _names_of(cells, options), table.folder, table.place)
     return _build(
-        found.root, sorted(found.labels), found.labels, f"the images listed in {table.where}", found.notes, options
+        found.root, sorted(found.labels), found.labels, f"the images listed in {table.where}", found.notes, options, ()
     )
 
 
@@ -242,7 +243,7 @@ def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
     given = _names_of(cells, options)
     if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
         found = read_paths(source, given, None, lambda i: f"path {i}")
-        return _build(found.root, sorted(found.labels), found.labels, "a list of paths", found.notes, options)
+        return _build(found.root, sorted(found.labels), found.labels, "a list of paths", found.notes, options, ())
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)
     names = tuple(f"image-{i:06d}" for i in range(len(given)))
@@ -256,9 +257,11 @@ def _build(
     layout: str,
     notes: tuple[str, ...],
     options: _Options,
+    folders: tuple[str, ...] = (".",),
 ) -> Collection:
     encoded, classes = encode([labels.get(name) for name in names], options.classes)
-    return Collection(tuple(names), encoded, classes, root=root, layout=layout, notes=notes + similar_classes(classes))
+    about: dict[str, Any] = {"root": root, "folders": folders, "layout": layout}
+    return Collection(tuple(names), encoded, classes, **about, notes=notes + similar_classes(classes))
 
 
 def _label_table(labels: Any) -> Table:

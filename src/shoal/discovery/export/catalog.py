@@ -3,7 +3,7 @@
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -89,6 +89,8 @@ def export_run(
     root = _root(run, images) if chosen.shows_images or images is not None else _origin(run)
     if target.is_dir() and {entry.name for entry in target.iterdir()} - {DRAFT}:
         raise UsageError(f"{target}: holds files already; choose an empty or new folder")
+    if chosen.shows_images and root is not None:
+        _refuse_among_images(target, root, run.provenance.get("folders") or ())
     rows, categories = settle(run, given_labels)
     job = Job(run=run, rows=rows, categories=categories, root=root, out=target, linking=linking)
     with _draft(target) as draft:
@@ -105,6 +107,16 @@ def _refuse_unused(name: str, images: Path | str | None, linking: Linking, given
         raise UsageError(f"images: {name} does not say where images are; leave out --images")
     if given_labels == "predicted" and chosen.keeps_both:
         raise UsageError(f"given labels: {name} holds labels and categories; leave out --given-labels")
+
+
+def _refuse_among_images(target: Path, root: Path, folders: Sequence[str]) -> None:
+    """Refuse to put images where the next discovery would find them beside those they were made from."""
+    for place in (root / folder for folder in folders):
+        if target.resolve().is_relative_to(place.resolve()):
+            raise UsageError(
+                f"{target}: lies in {place}, where the next `shoal discover` would find every image twice; choose a "
+                "folder beside it"
+            )
 
 
 @contextlib.contextmanager
