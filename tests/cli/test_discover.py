@@ -338,6 +338,18 @@ def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
     assert Run.open(tmp_path / "run").is_finished
 
 
+def test_a_full_cache_leaves_no_run_so_that_the_same_command_works_when_there_is_room(
+    given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 0))
+        refused(discover(*given, "--no-train"), 1, "60 images need 46.1 kB, but 0.0 kB are free; make room, or set")
+    assert not (tmp_path / "run").exists()
+    assert discover(*given, "--no-train").exit_code == 0
+
+
 def test_a_hub_encoder_without_a_network_says_where_to_get_it(given, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))

@@ -26,7 +26,7 @@ from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError
+from shoal.errors import ShoalError, UsageError
 from shoal.methods.catalog import DEFAULT_METHOD
 from shoal.methods.method import Representation
 from shoal.runs import Run
@@ -119,13 +119,14 @@ def _discover(
 def _look(
     collection: Collection, run: Run, encoder: Encoder, settings: DiscoverySettings, narrator: Narrator
 ) -> tuple[Readable, Representation]:
-    """Decode and embed; images on which that cannot work leave no run behind."""
+    """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
     try:
         images = read_into(run, collection, settings, narrator)
         tie_to_images(run, images, encoder)
         return images, embed_frozen(images, run, encoder, narrator)
-    except DataError:
-        if not run.has("frozen.npy"):
+    except ShoalError as error:
+        # A run that must not be resumed with other images may still be with its own.
+        if not run.has("frozen.npy") and not isinstance(error, UsageError):
             run.abandon()
         raise
 

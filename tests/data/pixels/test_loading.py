@@ -200,9 +200,14 @@ def test_a_cache_that_cannot_be_written_is_explained(make_images: Make, tmp_path
 def test_a_cache_that_cannot_fit_is_refused_before_any_work(
     make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 0))
-    with pytest.raises(ShoalError, match=r"1 images need 0\.0 GB, 0\.0 GB are free; make room"):
-        load_pixels(read_collection(make_images(["a.png"])), SIZE, cache=cache)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 300_000))
+    collection = read_collection(make_images(["a.png", "b.png"]))
+    with pytest.raises(
+        ShoalError, match=r"2 images need 1\.5 MB, but 300\.0 kB are free; make room, or set SHOAL_CACHE"
+    ):
+        load_pixels(collection, 500, cache=cache)
+    with pytest.raises(ShoalError, match=r"1 image needs 1\.2 GB, but 300\.0 kB are free"):
+        load_pixels(collection.subset([0]), 20_000, cache=cache)
 
 
 def test_sizes_that_make_no_sense_are_refused(make_images: Make) -> None:

@@ -149,8 +149,8 @@ def make_room(folder: Path, index: Index, n_new: int, size: int) -> None:
     need = n_new * row_bytes(size)
     if need > free:
         raise ShoalError(
-            f"pixel cache {folder}: {n_new:,} images need {need / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; "
-            "make room, choose a smaller size, or set SHOAL_CACHE to a folder with room"
+            f"pixel cache {folder}: {n_new:,} image{'s need' if n_new > 1 else ' needs'} {_amount(need)}, but "
+            f"{_amount(free)} are free; make room, or set SHOAL_CACHE to a folder with room"
         )
 
 
@@ -177,6 +177,12 @@ def explained(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise explain(folder, error) from error
+
+
+def _amount(n_bytes: int) -> str:
+    """Bytes as a person reads them: '46.1 kB', '9.8 MB', '12.3 GB'."""
+    unit, name = next(((unit, name) for unit, name in ((1e9, "GB"), (1e6, "MB")) if n_bytes >= unit), (1e3, "kB"))
+    return f"{n_bytes / unit:,.1f} {name}"
 
 
 def _lock(descriptor: int) -> None:
