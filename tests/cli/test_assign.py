@@ -51,6 +51,7 @@ def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
         (["nowhere", "IMAGES"], 3, "no run here"),
         (["RUN", "IMAGES", "--outlier-share", "2"], 2, "outlier_share: found 2"),
         (["RUN", "IMAGES", "--device", "tpu"], 2, "tpu"),
+        (["RUN", "IMAGES", "--every", "5"], 2, "every: found 5, but no folder is watched; give --watch too"),
     ],
     ids=str,
 )

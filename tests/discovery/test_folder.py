@@ -1,5 +1,6 @@
 """The folder of a run: a new one, an interrupted one taken up again, a finished one left alone."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from shoal.discovery.folder import fingerprint
 from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -39,6 +40,18 @@ def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_pat
     assert run_on(photos, run.path, replace(settings, train=False), force=True).is_finished
     with pytest.raises(UsageError, match="holds a finished run; give --force"):
         run_on(photos, run.path, settings)
+
+
+def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_room(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(settings, train=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 100, 0))
+        with pytest.raises(ShoalError, match=r"60 images need 46\.1 kB, but 0\.0 kB are free; make room, or set"):
+            run_on(photos, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+    assert run_on(photos, tmp_path / "run", settings).is_finished
 
 
 def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tmp_path: Path) -> None:

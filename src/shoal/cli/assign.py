@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from shoal.discovery.assign import Assigner
     from shoal.runs import Assignment
 
+EVERY_S = 2.0
+"""Seconds between two looks at a watched folder."""
+
 
 def assign(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
@@ -28,7 +31,9 @@ def assign(
     watch: Annotated[
         bool, typer.Option("--watch", help="Stay, and assign images as they arrive in the folder.")
     ] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks at a watched folder.", min=0.05)] = 2.0,
+    every: Annotated[
+        float | None, typer.Option(help="Seconds between two looks at a watched folder; 2 if absent.", min=0.05)
+    ] = None,
     device: Device = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     json: Json = False,
@@ -46,9 +51,11 @@ def assign(
 
     if out is not None and out.exists() and not force and not watch:
         raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
+    if every is not None and not watch:
+        raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
     assigner = Assigner(Run.open(run), outlier_share=outlier_share, device=device)
     if watch:
-        _watch(assigner, images, out, every=every, as_json=json, force=force)
+        _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
         return
     rows, skipped = assigner.assign(images)
     _tell_skipped(skipped)

@@ -81,7 +81,10 @@ def _look(
     if not found["encoder_is_here"]:
         say(f"note: the encoder {found['encoder']} is not here, and would be downloaded")
     result(found["counted"], found, as_json=as_json)
-    say(f"nothing was written; without --dry-run it goes to {out}")
+    if found["is_finished"]:
+        say(f"{out} is finished, there is nothing left to do; without --dry-run its answer is shown again")
+    else:
+        say(f"nothing was written; without --dry-run it goes to {out}")
 
 
 def _run(

@@ -40,7 +40,7 @@ def check_discovery(
     )
     if is_here:
         _load(settings)
-    check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
+    run = check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
     readable, n_unreadable = glance(collection, settings.pixel_size)
     if n_unreadable:
         _check_rest(collection, readable, n_unreadable, settings)
@@ -54,6 +54,7 @@ def check_discovery(
         "class_sizes": readable.class_sizes.tolist(),
         "notes": list(collection.notes),
         "out": str(out),
+        "is_finished": resume and run.is_finished,
         "method": settings.method,
         "encoder": encoder,
         "encoder_is_here": is_here,

@@ -51,8 +51,10 @@ class DiscoverySettings:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
         if not 0 <= self.hidden_share < 1:
             raise UsageError(f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none")
-        if self.stability < 0 or self.pixel_size < 8:
-            raise UsageError("stability and pixel_size: expected at least 0 and 8")
+        if self.stability < 0:
+            raise UsageError(f"stability: found {self.stability}, expected at least 0, which is no repetition")
+        if self.pixel_size < 8:
+            raise UsageError(f"pixel_size: found {self.pixel_size}, expected at least 8")
         if self.stability and self.n_clusters is not None:
             raise UsageError(
                 f"stability: found {self.stability} with n_clusters {self.n_clusters}, but a number that is given is "
@@ -137,7 +139,8 @@ def choose_settings(
 
 def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Path | str | None) -> None:
     """Refuse what was said about training where nothing is to be trained."""
-    said = [f"{name}: found {value!r}" for name, value in given.items() if value not in (None, False)]
+    found = {name: value for name, value in given.items() if value not in (None, False)}
+    said = [f"{name}: asked for" if value is True else f"{name}: found {value!r}" for name, value in found.items()]
     if result.is_trained or not said:
         return
     if not get_method(result.method).trains:
