@@ -20,6 +20,9 @@ def test_npy_rows_keep_their_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.x, X)
     assert found.names == ("row-000000", "row-000001", "row-000002")
     assert found.describe() == "3 embeddings of 4 numbers, none labeled, 3 unlabeled"
+    np.savez(tmp_path / "x.npz", X=X, y=np.array(["dog", "-1", "-1"]))
+    one = read_embeddings(tmp_path / "x.npz")
+    assert one.describe() == "3 embeddings of 4 numbers, 1 labeled in 1 category, 2 unlabeled"
 
 
 def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:

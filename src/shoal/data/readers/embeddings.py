@@ -42,7 +42,8 @@ class Embeddings:
     def describe(self) -> str:
         """Say in words what was found: the counts, then one line per counted warning."""
         n_labeled = int((self.labels != UNLABELED).sum())
-        labeled = f"{n_labeled:,} labeled in {len(self.classes):,} categories" if n_labeled else "none labeled"
+        categories = f"{len(self.classes):,} categor{'y' if len(self.classes) == 1 else 'ies'}"
+        labeled = f"{n_labeled:,} labeled in {categories}" if n_labeled else "none labeled"
         count = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
         return "\n".join(
             [f"{count}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {note}" for note in self.notes)]
