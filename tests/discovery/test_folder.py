@@ -54,6 +54,29 @@ def test_a_full_cache_leaves_no_run_so_that_the_same_call_works_when_there_is_ro
     assert run_on(photos, tmp_path / "run", settings).is_finished
 
 
+def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_still_be_resumed(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object) -> None:
+        raise UsageError("cannot be written; choose another place")
+
+    settings = replace(settings, train=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "embed_frozen", refuse)
+        with pytest.raises(UsageError, match="choose another place"):
+            run_on(photos, tmp_path / "run", settings)
+    assert not (tmp_path / "run").exists()
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "embed_frozen", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_on(photos, tmp_path / "run", settings)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "tie_to_images", refuse)
+        with pytest.raises(UsageError, match="choose another place"):
+            run_on(photos, tmp_path / "run", settings, resume=True)
+    assert run_on(photos, tmp_path / "run", settings, resume=True).is_finished
+
+
 def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tmp_path: Path) -> None:
     settings = replace(settings, train=False)
     before = {file.name: file.read_bytes() for file in run_on(photos, tmp_path / "run", settings).path.iterdir()}

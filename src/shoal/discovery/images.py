@@ -120,13 +120,14 @@ def _look(
     collection: Collection, run: Run, encoder: Encoder, settings: DiscoverySettings, narrator: Narrator
 ) -> tuple[Readable, Representation]:
     """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
+    is_resumed = run.provenance.get("made_from") is not None
     try:
         images = read_into(run, collection, settings, narrator)
         tie_to_images(run, images, encoder)
         return images, embed_frozen(images, run, encoder, narrator)
     except ShoalError as error:
         # A run that must not be resumed with other images may still be with its own.
-        if not run.has("frozen.npy") and not isinstance(error, UsageError):
+        if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
             run.abandon()
         raise
 
