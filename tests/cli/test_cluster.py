@@ -135,10 +135,23 @@ def parts(run: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in run.iterdir() if file.stem not in ("accuracy", "provenance")}
 
 
-@pytest.mark.parametrize("flags", [["--n-clusters", "61"], ["--alpha", "2"], ["--rule", "papr"]])
-def test_a_dry_run_refuses_what_the_run_would(file: Path, flags: list[str]) -> None:
-    run = cluster(file, "--dry-run", *flags)
+@pytest.mark.parametrize(
+    "flags", [["--n-clusters", "61"], ["--alpha", "2"], ["--rule", "papr"], ["--n-neighbors", "60"]]
+)
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_what_cannot_end_is_refused_before_anything_is_written(
+    file: Path, tmp_path: Path, flags: list[str], is_dry: bool
+) -> None:
+    run = cluster(file, "--out", tmp_path / "run", *flags, *(["--dry-run"] if is_dry else []))
     assert (run.exit_code, run.stderr.count("error:")) == (2, 1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_neither_labels_nor_a_number_is_refused_before_anything_is_written(points, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", points[0])
+    run = cluster(tmp_path / "x.npy", "--out", tmp_path / "run")
+    assert (run.exit_code, "found none and no labels" in run.stderr) == (2, True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def cluster(
     An npz holds X (N, D) and, where known, y (labels) and paths. Unlabeled is -1, an empty or missing label, NaN,
     'unlabeled' or 'unknown'.
     """
-    from shoal.clustering.inference import InferenceSettings, check_n_clusters
+    from shoal.clustering.inference import InferenceSettings, check_task
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
@@ -52,8 +52,7 @@ def cluster(
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, **chosen))
-    if n_clusters is not None:
-        check_n_clusters(n_clusters, given.labels, len(given.x))
+    check_task(given.labels, n_clusters, settings.inference)
     if dry_run:
         return
     run = cluster_embeddings(

@@ -19,7 +19,7 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints, as_count, as_embeddings, as_labels, name_rows
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
-from shoal.clustering.n_clusters import NClustersEstimate, check_rule, estimate_n_clusters
+from shoal.clustering.n_clusters import NClustersEstimate, check_rule, estimate_n_clusters, known_classes
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.tree import Tree
@@ -99,10 +99,9 @@ def infer(
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
     known = as_labels(labels, len(points), name="labels")
-    if n_clusters is not None:
-        check_n_clusters(n_clusters, known, len(points))
+    check_task(known, n_clusters, settings)
     iterates = _iterates(points, settings, attention, generator)
-    if (known == UNLABELED).all():
+    if n_clusters is not None and (known == UNLABELED).all():
         return _without_labels(iterates, n_clusters, min(settings.unlabeled_shifts, settings.max_shifts))
     return _run(((own, own) for own in iterates), known, n_clusters, settings)
 
@@ -134,6 +133,7 @@ def infer_inductive(
     known = as_labels(validation_labels, len(judged), name="validation_labels")
     if (known == UNLABELED).all():
         raise DataError("validation_labels: all are -1, so nothing says when to stop; label validation images")
+    _check_neighbors(min(len(points), len(judged)), settings)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, min(len(points), len(judged)))
     both = zip(
@@ -182,10 +182,6 @@ def _iterates(
     """The tree and the embeddings after 0, 1, 2 … shifts; a shift is made only when its iterate is asked for."""
     moves = settings.shift
     own = torch.arange(len(points), device=points.device)
-    if moves.kernel == "knn" and moves.n_neighbors >= len(points):
-        raise UsageError(
-            f"n_neighbors: found {moves.n_neighbors} with {len(points)} images, expected fewer than images; lower it"
-        )
     while True:
         lists = _lists(points, own, moves)
         listed = lists.first(MAX_WARD_LIST)
@@ -250,6 +246,27 @@ def stops(accuracies: list[float]) -> bool:
     return len(accuracies) > 2 and accuracies[-3] >= max(accuracies[-2:])
 
 
+def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:
+    """Refuse, before any work, labels (N,) and settings that `infer` could not end with."""
+    _check_neighbors(len(known), settings)
+    if n_clusters is not None:
+        check_n_clusters(n_clusters, known, len(known))
+    elif (known == UNLABELED).all():
+        raise UsageError(
+            "n_clusters: found none and no labels; give the number of clusters, or labels of some images to estimate it"
+        )
+    else:
+        known_classes(known)
+
+
+def _check_neighbors(n_rows: int, settings: InferenceSettings) -> None:
+    moves = settings.shift
+    if moves.kernel == "knn" and moves.n_neighbors >= n_rows:
+        raise UsageError(
+            f"n_neighbors: found {moves.n_neighbors} with {n_rows} images, expected fewer than images; lower it"
+        )
+
+
 def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
     """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
     as_count(n_clusters, name="n_clusters")
@@ -264,11 +281,7 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
     return int(n_clusters)
 
 
-def _without_labels(iterates: Iterator[Iterate], n_clusters: int | None, n_shifts: int) -> Inference:
-    if n_clusters is None:
-        raise UsageError(
-            "n_clusters: found none and no labels; give the number of clusters, or labels of some images to estimate it"
-        )
+def _without_labels(iterates: Iterator[Iterate], n_clusters: int, n_shifts: int) -> Inference:
     for _ in range(n_shifts):
         next(iterates)
     tree, points = next(iterates)

@@ -108,7 +108,7 @@ def choose(curve: Curve, rule: str) -> tuple[int, str]:
 
 def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = None) -> Curve:
     """Sweep every cut from `max_clusters` down to the number of known classes; the arguments are those above."""
-    known = _known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
+    known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
     n_classes = int(known.max()) + 1
     limit = min(tree.n_leaves, max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)) if max_clusters is None else max_clusters
     if not n_classes <= as_count(limit, name="max_clusters") <= tree.n_leaves:
@@ -181,7 +181,7 @@ class _Fits:
         return float(np.sqrt(self.products[np.arange(len(self.best)), self.best]).mean())
 
 
-def _known_classes(labels: Ints) -> Ints:
+def known_classes(labels: Ints) -> Ints:
     """Renumber the classes that occur 0 … C-1."""
     classes = np.unique(labels[labels != UNLABELED])
     if len(classes) == 0:

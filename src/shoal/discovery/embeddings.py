@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Ints, as_labels
-from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
+from shoal.clustering.inference import Inference, InferenceSettings, check_task, infer, unit_points
 from shoal.device import choose_device
 from shoal.discovery.narrator import Narrator
 from shoal.discovery.writing import name_categories, write_found
@@ -52,6 +52,7 @@ def cluster_embeddings(
     place = choose_device(device)
     points = unit_points(given.x, device=place)
     labels = as_labels(given.labels, len(points), name="labels")
+    check_task(labels, settings.n_clusters, settings.inference)
     run = Run.create(out, force=force)
     run.start(
         settings, seed=0, device=str(place), command=command, n_images=len(points), n_labeled=int((labels >= 0).sum())

@@ -36,6 +36,17 @@ def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
     assert read_embeddings(tmp_path / "y.npz").classes == ("3", "7")
 
 
+def test_parquet_with_numbered_columns_is_read_as_csv_is(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"filename": ["b", "a"], "embedding_10": [3.0, 6.0], "embedding_2": [1, 4], "label": ["x", None]}
+    )
+    frame.to_parquet(tmp_path / "x.parquet")
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    found = read_embeddings(tmp_path / "x.parquet")
+    assert found.x.tolist() == read_embeddings(tmp_path / "x.csv").x.tolist() == [[4, 6], [1, 3]]
+    assert (list(found.names), found.labels.tolist()) == (["a", "b"], [-1, 0])
+
+
 @pytest.mark.parametrize("name", ["path", "uuid", "file_name"])
 @pytest.mark.parametrize("vector", ["emb", "embedding", "vector"])
 def test_parquet_with_a_list_column_is_read(tmp_path: Path, name: str, vector: str) -> None:

@@ -61,9 +61,9 @@ def read_embeddings(
     """Read embeddings, with names and labels where the file has them; rows are sorted by name.
 
     Accepted are npy (N, D); npz with X and optionally y and paths; parquet with a list column (emb, embedding or
-    vector) beside path, uuid, …; csv with columns embedding_0, embedding_1, … beside filename. Without names, rows
-    are named by their number and keep their order. Unlabeled are empty cells, None, NaN, NA, -1 and `unlabeled_names`.
-    Rows of zeros, which have no direction, are refused.
+    vector) beside path, uuid, …; parquet or csv with columns embedding_0, embedding_1, … beside filename. Without
+    names, rows are named by their number and keep their order. Unlabeled are empty cells, None, NaN, NA, -1 and
+    `unlabeled_names`. Rows of zeros, which have no direction, are refused.
     """
     path = Path(file)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".csv": _read_csv}
@@ -140,14 +140,18 @@ def _read_parquet(path: Path, path_column: str | None, label_column: str | None)
     columns = read_parquet_columns(path)
     table = Table(str(path), path.parent, columns, range(0))
     vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
-    if vector is None:
+    numbered = _numbered_columns(columns)
+    if vector is None and not numbered:
         raise DataError(
-            f"{path}: found columns {sorted(columns)}, expected a list column {' or '.join(VECTOR_COLUMNS)}"
+            f"{path}: found columns {sorted(columns)}, expected a list column {' or '.join(VECTOR_COLUMNS)}, "
+            "or embedding_0, embedding_1, …"
         )
     names = find_column(table, NAME_COLUMNS, path_column, "path")
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
     return _Raw(
-        _stack_lists(columns[vector], f"{path}: column {vector}"),
+        _stack_lists(columns[vector], f"{path}: column {vector}")
+        if vector is not None
+        else _stack_columns([columns[name].to_pylist() for name in numbered], path),
         None if names is None else columns[names].to_pylist(),
         None if labels is None else columns[labels].to_pylist(),
     )
@@ -155,20 +159,31 @@ def _read_parquet(path: Path, path_column: str | None, label_column: str | None)
 
 def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
     table = read_table(path)
-    numbered = {int(match[1]): name for name in table.columns if (match := NUMBERED_COLUMN.fullmatch(name))}
+    numbered = _numbered_columns(table.columns)
     if not numbered:
         raise DataError(f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them")
-    try:
-        x = np.array([table.columns[numbered[i]] for i in sorted(numbered)], dtype=np.float64).T
-    except ValueError as error:
-        raise DataError(f"{path}: a cell of the embedding columns is not a number ({error})") from error
+    x = _stack_columns([table.columns[name] for name in numbered], path)
     names = find_column(table, NAME_COLUMNS, path_column, "path")
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
     return _Raw(
-        np.ascontiguousarray(x),
+        x,
         None if names is None else table.columns[names],
         None if labels is None else table.columns[labels],
     )
+
+
+def _numbered_columns(columns: Iterable[str]) -> list[str]:
+    """The names embedding_0, embedding_1, … among those of columns, by their numbers."""
+    numbered = {int(match[1]): name for name in columns if (match := NUMBERED_COLUMN.fullmatch(name))}
+    return [numbered[i] for i in sorted(numbered)]
+
+
+def _stack_columns(columns: list[Any], path: Path) -> Any:
+    """Columns of N cells as (N, D)."""
+    try:
+        return np.ascontiguousarray(np.array(columns, dtype=np.float64).T)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: a cell of the embedding columns is not a number ({error})") from error
 
 
 def _stack_lists(column: Any, where: str) -> Any:
