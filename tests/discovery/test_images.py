@@ -109,6 +109,17 @@ def test_a_run_that_starts_over_without_training_leaves_no_other_answer(photos, 
     assert tables(run) == tables(alone)
 
 
+def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(photos, settings, tmp_path: Path) -> None:
+    settings = replace(settings, train=False)
+    run = run_on(photos, tmp_path / "run", settings)
+    before = tables(run)
+    for file in sorted(photos.folder.iterdir()):
+        file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(DataError, match="can be decoded"):
+        run_on(photos, run.path, settings, force=True)
+    assert tables(Run.open(run.path)) == before
+
+
 def test_the_comparison_is_made_by_labels_and_written_down(known_colours, settings, tmp_path: Path) -> None:
     run = run_on(known_colours, tmp_path / "run", settings)
     found = run.json("choice")

@@ -47,6 +47,16 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
     )
     run.write_json("estimate", {"n_clusters": 4, "rule": "", "is_given": False, "stability": {"n_clusters": [4, 5, 4]}})
     assert how_sure(Snapshot(run)).endswith("was estimated. Repeated 3 times, the estimate was 4 to 5.")
+    run.write_json("estimate", {"n_clusters": 9, "is_given": False, "stability": {"n_clusters": [4, 5]}})
+    assert how_sure(Snapshot(run)).endswith(
+        "Repeated 2 times, the estimate was 4 to 5, with 9 outside of that: it is unsteady."
+    )
+    alone = {"n_clusters": [2, 3], "accuracy": [0.5, 0.9]}
+    run.write_json("estimate", {"n_clusters": 4, "is_given": False, "curve": alone, "stability": None})
+    assert how_sure(Snapshot(run)).endswith(
+        "Of 2 numbers tried, the number 3 fits the labeled images within a point of the best. "
+        "The estimate is not among them, because it also weighs unlabeled images: be wary of it."
+    )
     run.write_json("estimate", {"n_clusters": 4, "is_given": True})
     assert how_sure(Snapshot(run)) == "The number of categories, 4, was given."
 

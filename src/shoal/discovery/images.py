@@ -14,10 +14,10 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
-from shoal.discovery.folder import fingerprint, take_folder
+from shoal.discovery.folder import check_folder, fingerprint, take_folder
 from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.readable import Readable, decode, read_into, tell_found
+from shoal.discovery.readable import Readable, check_readable, decode, read_into, tell_found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.trained import answer_trained, check_tensorboard, help_train
@@ -86,6 +86,9 @@ def _discover(
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(place)
     found = fingerprint(collection)
+    if force and Run(Path(out)).is_finished:  # images that cannot be read must not cost a run that is there
+        check_folder(out, settings, found, resume=resume, force=force)
+        check_readable(decode(collection, settings, narrator), settings)
     run = take_folder(out, settings, found, resume=resume, force=force)
     if run.is_finished:
         narrator.say(f"{run.path} is finished, there is nothing left to do")

@@ -56,13 +56,21 @@ def read_into(run: Run, collection: Collection, settings: DiscoverySettings, nar
     if collection.root is not None:
         for gone in bound_cache(collection.root, settings.pixel_size):
             narrator.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
+    check_readable(images, settings)
     skipped = images.pixels.skipped
     if skipped:
-        try:
-            check_collection(images.collection, settings)
-        except ShoalError as error:
-            first = skipped[0]
-            raise DataError(f"{error} ({len(skipped):,} unreadable, such as {first.name}: {first.reason})") from error
         run.write_skipped(Skip(path=image.name, reason=image.reason) for image in skipped)
         narrator.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
     return images
+
+
+def check_readable(images: Readable, settings: DiscoverySettings) -> None:
+    """Refuse a collection of which too few images could be decoded."""
+    skipped = images.pixels.skipped
+    if not skipped:
+        return
+    try:
+        check_collection(images.collection, settings)
+    except ShoalError as error:
+        first = skipped[0]
+        raise DataError(f"{error} ({len(skipped):,} unreadable, such as {first.name}: {first.reason})") from error

@@ -84,13 +84,20 @@ def _spread(estimate: dict[str, Any]) -> str:
     said = []
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
-        said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}.")
+        said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}{_outside(estimate, repeats)}.")
     if near := numbers_near_best(estimate):
         n_tried = len(estimate["curve"]["n_clusters"])
-        said.append(f"Of {n_tried} numbers tried, {span(near)} fit the labeled images within a point of the best.")
-        if not min(near) <= estimate.get("n_clusters", near[0]) <= max(near):
-            said.append("The estimate lies outside that range, because it also weighs unlabeled images: be wary of it.")
+        which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
+        said.append(f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best.")
+        if _outside(estimate, near):
+            said.append("The estimate is not among them, because it also weighs unlabeled images: be wary of it.")
     return " ".join(said)
+
+
+def _outside(estimate: dict[str, Any], numbers: list[int]) -> str:
+    """Words where the estimate lies outside the range of some numbers."""
+    k = estimate.get("n_clusters", numbers[0])
+    return "" if min(numbers) <= k <= max(numbers) else f", with {k:,} outside of that: it is unsteady"
 
 
 def _found(n_known: int, n_novel: int) -> str:
