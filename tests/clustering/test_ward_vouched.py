@@ -1,5 +1,7 @@
 """Handed-in neighbor lists: used when vouched for, never able to change the tree unless someone vouches falsely."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -30,14 +32,15 @@ def exact_lists(rows: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]
 def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each tree's start had to scan."""
     counts: list[int] = []
-    start = Rounds.start
+    scan = Rounds._scan
     monkeypatch.setitem(FEW, "cpu", 0)  # few clusters are put in a table and need no scan
 
-    def counting(self: Rounds, *args: object) -> None:
-        start(self, *args)
-        counts.append(self.n_scans)
+    def counting(self: Rounds, rows: torch.Tensor, report: Callable[[int], None]) -> None:
+        if self.n_rounds == 0:
+            counts.append(len(rows))
+        scan(self, rows, report)
 
-    monkeypatch.setattr(Rounds, "start", counting)
+    monkeypatch.setattr(Rounds, "_scan", counting)
     return counts
 
 

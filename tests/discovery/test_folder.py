@@ -6,30 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from photo_runs import run_on, stop
 from shoal.data.demo import digits
 from shoal.data.readers import read_collection
 from shoal.discovery import images as module
 from shoal.discovery.folder import fingerprint
-from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import ShoalError, UsageError
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def settings(photos) -> DiscoverySettings:
-    return choose_settings(config=photos.config)
-
-
-def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
-
-
-def stop(*_args: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_an_unfinished_run_is_taken_up_only_when_asked(photos, settings, tmp_path: Path) -> None:

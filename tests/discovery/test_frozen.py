@@ -7,28 +7,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from shoal.data.readers import read_collection
+from photo_runs import run_on, stop
 from shoal.discovery import images as module
-from shoal.discovery.images import discover_images
 from shoal.discovery.narrator import Narrator
-from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def settings(photos) -> DiscoverySettings:
-    return choose_settings(config=photos.config)
-
-
-def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
-
-
-def stop(*_args: object) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from photo_runs import run_on
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
@@ -32,15 +33,6 @@ from shoal.methods.method import Task
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture
-def settings(photos) -> DiscoverySettings:
-    return choose_settings(config=photos.config)
-
-
-def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
-    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
 
 
 def tables(run: Run) -> tuple[bytes, bytes]:

@@ -24,7 +24,8 @@ from shoal.arrays import as_count
 from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, UNDERFLOW, Precision
 from shoal.clustering.ward.duplicates import equal_rows
-from shoal.clustering.ward.points import ENCODE_ROWS, MatmulPrecision, Points
+from shoal.clustering.ward.lent import MatmulPrecision
+from shoal.clustering.ward.points import ENCODE_ROWS, Points
 from shoal.device import multiplies_bfloat16
 from shoal.errors import UsageError
 

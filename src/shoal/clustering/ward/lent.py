@@ -8,9 +8,15 @@ bfloat16 by a neighbor's setting. So what all users together can live with is in
 from collections import Counter
 from collections.abc import Callable, Hashable
 from threading import Lock
+from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
+
+from shoal.clustering.ward.bounds import Precision
+
+FEW_PRODUCTS = 3e8
+"""Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""
 
 Value = TypeVar("Value", bound=Hashable)
 
@@ -64,3 +70,21 @@ def _backends() -> tuple[Any, ...]:
 
 THREADS = Lent(torch.get_num_threads, torch.set_num_threads, (1,))
 PRECISION = Lent(_read_precision, _write_precision, ("highest", "high", "medium"))
+
+
+class MatmulPrecision:
+    """While inside, float32 products may round their inputs to fewer bits, or may not, whatever the caller allows.
+
+    Points of a reduced precision fit it exactly, so nothing is lost; products of full float32 must stay that.
+    """
+
+    def __init__(self, precision: Precision, n_products: float = torch.inf) -> None:
+        self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
+
+    def __enter__(self) -> None:
+        PRECISION.borrow(self.wanted)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        PRECISION.give_back(self.wanted)

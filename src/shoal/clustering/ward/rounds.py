@@ -55,7 +55,7 @@ class Rounds:
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
         self.table: Table | None = None
         self.nodes, self.next_node = nodes, next_node
-        self.n_live, self.n_rounds, self.n_scans = len(nodes), 0, 0
+        self.n_live, self.n_rounds = len(nodes), 0
         slots = torch.arange(len(nodes), device=nodes.device)
         self.parent = slots.clone()
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
@@ -174,7 +174,6 @@ class Rounds:
             self.decision.put(part, decision)
             report(len(part))
 
-        self.n_scans += len(rows)
         self.scanner.scan(rows, self.n_rounds, accept)
 
     def _tell(self, fresh: Tensor) -> None:

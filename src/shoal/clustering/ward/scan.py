@@ -15,9 +15,11 @@ from torch import Tensor
 
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
+from shoal.clustering.ward.crowd import Crowd
 from shoal.clustering.ward.exact import Geometry, move_to_front
+from shoal.clustering.ward.lent import MatmulPrecision
 from shoal.clustering.ward.lists import Decision, Lists, settle
-from shoal.clustering.ward.points import ENCODE_ROWS, Crowd, MatmulPrecision, Points, middle, top
+from shoal.clustering.ward.points import ENCODE_ROWS, Points, middle, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import FLOAT32, FLOAT64, Margins, Precision, lower, product_error, weight
+from shoal.clustering.ward.crowd import Crowd
 from shoal.clustering.ward.exact import Geometry
+from shoal.clustering.ward.lent import MatmulPrecision
 from shoal.clustering.ward.lists import LAST, Decision
-from shoal.clustering.ward.points import Crowd, MatmulPrecision, Points, middle
+from shoal.clustering.ward.points import Points, middle
 from shoal.clustering.ward.workers import Workers
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
@@ -126,8 +128,8 @@ class Table:
         everyone = slice(0, len(self.dead))
         is_tabled = precision is self.precision
         heights = self.heights[rows] + self.dead if is_tabled else self._heights(rows, everyone, precision)
-        points, sizes = self.points[precision], self.geometry.sizes
-        low = self._low(rows, heights.double(), sizes, points.half, points.reach, precision)  # (R, M)
+        sizes = self.geometry.sizes
+        low = self._low(rows, heights.double(), precision)  # (R, M)
         is_rival = ~self.margins.certain(decision.distance[:, None], low, sizes[rows, None], 0)
         is_done = (is_rival.sum(1) <= MANY) | (precision is FLOAT64)
         row, other = (is_rival & is_done[:, None]).nonzero(as_tuple=True)
@@ -187,16 +189,13 @@ class Table:
         ratio = sizes[rows, None].to(dtype) * (1 / sizes[columns]).to(dtype)
         return found.div_(ratio.add_(1)).mul_(4 * sizes[rows, None].to(dtype))
 
-    def _low(
-        self, rows: Tensor, heights: Tensor, sizes: Tensor, half: Tensor, reach: Tensor, precision: Precision
-    ) -> Tensor:
-        """Lows of computed heights, (R,) or (R, M), with clusters of such size, half and reach."""
-        points = self.points[precision]
-        shape = (len(rows),) + (1,) * (heights.ndim - 1)
-        own_half, own_reach = points.half[rows].view(shape), points.reach[rows].view(shape)
-        error = product_error(own_half, half, self.geometry.centroids.shape[1], precision)
+    def _low(self, rows: Tensor, heights: Tensor, precision: Precision) -> Tensor:
+        """Lows of computed heights (R, M)."""
+        points, sizes = self.points[precision], self.geometry.sizes
+        own_half, own_reach = points.half[rows, None], points.reach[rows, None]
+        error = product_error(own_half, points.half, self.geometry.centroids.shape[1], precision)
         least = heights * (1 - 16 * precision.unit)
-        low = lower(least, weight(self.geometry.sizes[rows].view(shape), sizes), error, own_reach + reach)
+        low = lower(least, weight(sizes[rows, None], sizes), error, own_reach + points.reach)
         return torch.where(torch.isinf(heights), torch.inf, low)
 
     def _measure_crowd(self) -> None:

@@ -1,0 +1,58 @@
+"""What all live clusters have in common, which bounds those that a row has not looked at one by one.
+
+M clusters, R rows.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward.bounds import Precision, lower, product_error, weight
+from shoal.clustering.ward.points import Points
+
+FAR = 64
+"""Half squared lengths beyond this multiple of the middle one are far: eight times as long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """What all live clusters have in common, to bound those that a row has not looked at one by one.
+
+    The error of a product grows with the points' lengths, so one point far beyond the others would spoil the bound for
+    everybody. So there is a second bound, of those that are not far by their products, of the far by their distance
+    from the center alone; both hold, and the higher one counts.
+    """
+
+    size: Tensor
+    """The largest size of all."""
+    least_size: Tensor
+    half: Tensor
+    """The largest half squared length of all."""
+    near_half: Tensor
+    """The largest of those that are not far."""
+    far_half: Tensor
+    """The smallest of the far; inf where there are none."""
+    reach: Tensor
+    """The most that rounding moved any."""
+
+    @classmethod
+    def of(cls, sizes: Tensor, half: Tensor, reach: Tensor) -> "Crowd":
+        """Measure live clusters, (M,) each."""
+        is_far = half > FAR * half.median()
+        near, far = torch.where(is_far, 0.0, half).max(), torch.where(is_far, half, torch.inf).min()
+        return cls(sizes.max(), sizes.min(), half.max(), near, far, reach.max())
+
+    def low(self, heights: Tensor, sizes: Tensor, own: Points, precision: Precision) -> Tensor:
+        """The low for everyone whose computed height is not below `heights`; (R,) each."""
+        least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
+        most = weight(sizes, self.size)
+
+        def by_products(half: Tensor) -> Tensor:
+            error = product_error(own.half, half, own.points.shape[1], precision)
+            return lower(least, most, error, own.reach + self.reach)
+
+        gap = (2 * self.far_half).sqrt() * (1 - 1e-9) - (2 * own.half).sqrt() * (1 + 1e-9) - own.reach - self.reach
+        far = weight(sizes, self.least_size) * gap.clamp(min=0).square() * (1 - 1e-9)
+        low = torch.maximum(by_products(self.half), torch.minimum(by_products(self.near_half), far))
+        return torch.where(torch.isinf(heights), torch.inf, low)

@@ -1,0 +1,8 @@
+import pytest
+
+from shoal.discovery.settings import DiscoverySettings, choose_settings
+
+
+@pytest.fixture
+def settings(photos) -> DiscoverySettings:
+    return choose_settings(config=photos.config)

@@ -1,0 +1,16 @@
+"""Discoveries on the generated photos, and how to interrupt one."""
+
+from pathlib import Path
+
+from shoal.data.readers import read_collection
+from shoal.discovery.images import discover_images
+from shoal.discovery.settings import DiscoverySettings
+from shoal.runs import Run
+
+
+def run_on(photos, out: Path, settings: DiscoverySettings, **options) -> Run:
+    return discover_images(read_collection(photos.folder, photos.labels), out, settings, device="cpu", **options)
+
+
+def stop(*_args: object) -> None:
+    raise KeyboardInterrupt
