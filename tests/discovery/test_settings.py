@@ -25,9 +25,9 @@ def test_single_values_win_over_a_recipe_and_none_leaves_a_value() -> None:
 
 
 def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
-    assert choose_settings().cms.n_tail_blocks == 5
+    assert choose_settings().cms.n_tail_blocks == 1
     assert choose_settings(encoder="dino-vitb16").cms.n_tail_blocks is None
-    assert choose_settings(encoder="efficientnet-lite2").cms.n_tail_blocks == 5
+    assert choose_settings(encoder="efficientnet-lite2").cms.n_tail_blocks == 1
 
 
 def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:

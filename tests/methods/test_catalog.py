@@ -59,7 +59,7 @@ def test_the_recipes_of_gcd_hold_its_published_values(encoder):
 def test_the_default_recipe_of_gcd_trains_as_that_of_cms_does():
     ours, theirs = load_recipe(method="cms"), load_recipe(method="gcd")
     assert replace(ours.training, lr=theirs.training.lr) == theirs.training
-    assert ours.n_tail_blocks == theirs.n_tail_blocks == 5
+    assert ours.n_tail_blocks == theirs.n_tail_blocks == 1
 
 
 @pytest.mark.parametrize(

