@@ -48,7 +48,7 @@ def test_a_trial_is_the_default_recipe_with_its_changes(tuning):
     assert (found.training.lr, found.head) == (recipe.training.lr, recipe.head)
 
 
-@pytest.mark.parametrize(("name", "n_trials"), [("tail", 24), ("tail_lr", 24), ("settings", 48)])
+@pytest.mark.parametrize(("name", "n_trials"), [("tail", 24), ("tail_lr", 24), ("settings", 48), ("final", 24)])
 def test_the_lists_have_as_many_configurations_of_either_method(tuning, name, n_trials):
     listed = tuning.expand(yaml.safe_load((FOLDER / f"trials_{name}.yaml").read_text()))
     tuning.check_even(listed)

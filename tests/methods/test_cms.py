@@ -27,7 +27,7 @@ def tiny(monkeypatch, tiny_encoder):
 
 
 SETTINGS = CmsSettings(
-    head=HeadSettings(width=32, dim=12, bottleneck=8),
+    head=HeadSettings(kind="bottleneck", width=32, dim=12, bottleneck=8),
     training=TrainSettings(epochs=3, batch_size=16, lr=0.005, max_gradient=10.0),
     loss=LossSettings(temperature=0.1, denominator="reference", detach_norm=True),
     inference=InferenceSettings(shift=ShiftSettings(n_neighbors=4)),
@@ -74,7 +74,7 @@ def test_without_labels_the_method_runs_with_a_given_number(task):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"head": HeadSettings(kind="bottleneck", width=32, dim=12, bottleneck=8)},
+        {"head": HeadSettings(kind="paper", width=32, dim=12)},
         {"inference": InferenceSettings(shift=ShiftSettings(n_neighbors=4, aggregation="attention"))},
         {"inference": InferenceSettings(shift=ShiftSettings(n_neighbors=4, retrieval="random"))},
         {"inference": InferenceSettings(shift=ShiftSettings(kernel="gaussian"))},
@@ -83,7 +83,7 @@ def test_without_labels_the_method_runs_with_a_given_number(task):
             "training": TrainSettings(epochs=2, batch_size=16, lr=0.01, bank="views"),
         },
     ],
-    ids=["bottleneck", "attention", "random", "gaussian", "reference"],
+    ids=["head", "attention", "random", "gaussian", "reference"],
 )
 def test_every_variant_of_the_paper_and_of_its_code_runs_and_repeats(task, changes):
     settings = replace(SETTINGS, **changes)

@@ -21,7 +21,7 @@ from shoal.training.tokens import cache_tokens
 CPU = torch.device("cpu")
 gcd = get_method("gcd").run
 SETTINGS = GcdSettings(
-    head=HeadSettings(width=32, dim=12, bottleneck=8),
+    head=HeadSettings(width=32, dim=12),
     training=TrainSettings(epochs=2, batch_size=16, lr=0.01),
     n_init=3,
 )
