@@ -12,8 +12,8 @@ def halving_sum(terms: Tensor) -> Tensor:
     width = terms.shape[-1]
     while width > 1:
         half = width // 2
-        terms[..., :half] += terms[..., half : 2 * half]
+        terms[..., :half].add_(terms[..., half : 2 * half])  # += on a slice would also copy it onto itself
         if width % 2:
-            terms[..., 0] += terms[..., width - 1]
+            terms[..., 0].add_(terms[..., width - 1])
         width = half
     return terms[..., 0]

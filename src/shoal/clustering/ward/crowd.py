@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Precision, lower, product_error, weight
-from shoal.clustering.ward.points import Points
+from shoal.clustering.ward.points import N_MIDDLE
 
 FAR = 64
 """Half squared lengths beyond this multiple of the middle one are far: eight times as long."""
@@ -37,22 +37,29 @@ class Crowd:
     """The most that rounding moved any."""
 
     @classmethod
-    def of(cls, sizes: Tensor, half: Tensor, reach: Tensor) -> "Crowd":
-        """Measure live clusters, (M,) each."""
-        is_far = half > FAR * half.median()
-        near, far = torch.where(is_far, 0.0, half).max(), torch.where(is_far, half, torch.inf).min()
-        return cls(sizes.max(), sizes.min(), half.max(), near, far, reach.max())
+    def of(cls, sizes: Tensor, half: Tensor, reach: Tensor, is_live: Tensor) -> "Crowd":
+        """Measure the live of some clusters, (M,) each; few operations, and a GPU is not waited for.
 
-    def low(self, heights: Tensor, sizes: Tensor, own: Points, precision: Precision) -> Tensor:
+        Any threshold of what is far gives true bounds, so the middle of some half squared lengths does.
+        """
+        is_far = half > FAR * half[:: max(1, len(half) // N_MIDDLE)].median(0).values
+        near, far = half.masked_fill(is_far, 0.0), half.masked_fill(~is_far, torch.inf)
+        measures = torch.stack([sizes, -sizes, half, near, -far, reach])  # (6, M)
+        size, least, most, near, far, reach = measures.masked_fill_(~is_live, -torch.inf).amax(1)
+        return cls(size, -least, most, near, -far, reach)
+
+    def low(
+        self, heights: Tensor, sizes: Tensor, own_half: Tensor, own_reach: Tensor, n_columns: int, precision: Precision
+    ) -> Tensor:
         """The low for everyone whose computed height is not below `heights`; (R,) each."""
         least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
         most = weight(sizes, self.size)
 
         def by_products(half: Tensor) -> Tensor:
-            error = product_error(own.half, half, own.points.shape[1], precision)
-            return lower(least, most, error, own.reach + self.reach)
+            return lower(least, most, product_error(own_half, half, n_columns, precision), reach)
 
-        gap = (2 * self.far_half).sqrt() * (1 - 1e-9) - (2 * own.half).sqrt() * (1 + 1e-9) - own.reach - self.reach
+        reach = own_reach + self.reach
+        gap = (2 * self.far_half).sqrt() * (1 - 1e-9) - (2 * own_half).sqrt() * (1 + 1e-9) - reach
         far = weight(sizes, self.least_size) * gap.clamp(min=0).square() * (1 - 1e-9)
         low = torch.maximum(by_products(self.half), torch.minimum(by_products(self.near_half), far))
         return torch.where(torch.isinf(heights), torch.inf, low)

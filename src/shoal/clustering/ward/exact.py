@@ -49,9 +49,10 @@ class Geometry:
         for start in range(0, len(kept), self._step):
             left, right = kept[start : start + self._step], gone[start : start + self._step]
             a, b = self.sizes[left, None], self.sizes[right, None]
-            union = self._gather("left", left).mul_(a).add_(self._gather("right", right).mul_(b)).div_(a + b)
+            total = a + b
+            union = self._gather("left", left).mul_(a).add_(self._gather("right", right).mul_(b)).div_(total)
             self.centroids.index_copy_(0, left, union)
-            self.sizes[left] += self.sizes[right]
+            self.sizes.index_copy_(0, left, total[:, 0])
 
     def keep(self, slots: Tensor, workers: Workers) -> None:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""

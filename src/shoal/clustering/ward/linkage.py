@@ -82,15 +82,17 @@ def ward_linkage(
 def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", workers: Workers) -> Floats:
     n = len(rows)
     groups = equal_rows(rows)
-    origin = _origin(rows)
-    scale = _scale(rows, origin)
+    low, high = rows.amin(0).double(), rows.amax(0).double()
+    origin = _origin(rows[0], low, high)
+    scale = _scale(low - origin, high - origin)
     centroids, sizes = _distinct(rows, groups, origin, scale, workers)
     chains, nodes = _chains(groups, n)
     merges = [chains]
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
         ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
-        ready = None if bool(origin.any()) else ready  # inner products are about another origin
+        if ready is not None and bool(origin.any()):
+            ready = None  # inner products are about another origin
         k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
         scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
         n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES[rows.device.type]))
@@ -141,20 +143,19 @@ def _checked_on_device(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _origin(rows: Tensor) -> Tensor:
-    """(D,) float64: the first row's entry in columns far from zero, of one sign and within a factor of two, else 0.
+def _origin(row: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """(D,) float64: a row's entry in columns far from zero, of one sign and within a factor of two, else 0.
 
     Differences within such a column are exact (Sterbenz), so what is taken off changes no distance; left on, it would
     take bits from every centroid: times, coordinates and the like.
     """
-    low, high = rows.amin(0).double(), rows.amax(0).double()
     is_far = ((low > 0) & (high <= 2 * low)) | ((high < 0) & (low >= 2 * high))
-    return torch.where(is_far, rows[0].double(), 0.0)
+    return torch.where(is_far, row.double(), 0.0)
 
 
-def _scale(rows: Tensor, origin: Tensor) -> float:
+def _scale(low: Tensor, high: Tensor) -> float:
     """A power of two that brings the largest entry between 1/2 and 1: exact, and no square can overflow after it."""
-    largest = float(torch.maximum(rows.amax(0).double() - origin, origin - rows.amin(0).double()).max())
+    largest = float(torch.maximum(high, -low).max())
     if largest > LARGEST:
         raise DataError(f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; divide X by a constant")
     return 2.0 ** -max(math.frexp(largest)[1], -1000) if largest else 1.0
@@ -214,16 +215,19 @@ def _block(rows: Tensor, memory: int | None, workers: Workers) -> int:
 
 def _sorted_by_height(merges: list[Merges], n: int, scale: float) -> Floats:
     """scipy's matrix: by height, and among equals in the order made, so that children come first."""
+    device = merges[-1].distance.device
     left, right, distance, size = (
-        torch.cat([getattr(merge, name).cpu() for merge in merges]).numpy()
+        torch.cat([getattr(merge, name).to(device) for merge in merges])
         for name in ("left", "right", "distance", "size")
     )
-    order = np.argsort(distance, kind="stable")
-    node = np.arange(2 * n - 1)
-    node[n + order] = np.arange(n, 2 * n - 1)
+    order = torch.argsort(distance, stable=True)
+    node = torch.arange(2 * n - 1, device=device)
+    node[n + order] = torch.arange(n, 2 * n - 1, device=device)
     a, b = node[left[order]], node[right[order]]
-    height = np.sqrt(distance[order]) / scale
-    return np.column_stack([np.minimum(a, b), np.maximum(a, b), height, size[order]]).astype(np.float64)
+    columns = (torch.minimum(a, b), torch.maximum(a, b), distance[order], size[order])
+    linkage: Floats = torch.stack([column.double() for column in columns], 1).cpu().numpy()
+    linkage[:, 2] = np.sqrt(linkage[:, 2]) / scale  # numpy's, since torch's is not always the nearest float64
+    return linkage
 
 
 class _Progress:

@@ -131,8 +131,8 @@ class Rounds:
 
     def _renew(self, pairs: Pairs, stale: Tensor) -> Tensor:
         """Find the nearest of merged and stale clusters from their lists; returns those to be scanned."""
-        live = self.geometry.sizes[self.is_live]
-        span = (live.min(), live.max())
+        sizes = self.geometry.sizes
+        span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())  # the dead are part of larger ones
         patience = self.n_live / SCAN_COLUMNS
 
         def renew_merged(part: Pairs) -> Tensor:

@@ -192,9 +192,9 @@ class Scanner:
         low = torch.where(torch.isinf(height), torch.inf, low)
         if proposal.index.shape[1] <= self.k:
             return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
-        live = self.is_live
-        crowd = Crowd.of(sizes[live], proposal.half[live], proposal.reach[live])
-        outside = crowd.low(height[:, -1], sizes[rows], proposal.own, precision)
+        crowd = Crowd.of(sizes, proposal.half, proposal.reach, self.is_live)
+        n_columns = self.geometry.centroids.shape[1]
+        outside = crowd.low(height[:, -1], sizes[rows], proposal.own.half, proposal.own.reach, n_columns, precision)
         return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0] < outside
 
     def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:

@@ -88,40 +88,44 @@ class Table:
         decision = self._decided(rows)
         if self.precision is None:
             return decision
-        n_unsure = int((~decision.is_certain).sum())
-        if self.precision is FLOAT32 and n_unsure > max(MANY, UNSURE_SHARE * len(rows)):
+        unsure = (~decision.is_certain).nonzero()[:, 0]
+        if self.precision is FLOAT32 and len(unsure) > max(MANY, UNSURE_SHARE * len(rows)):
             self._fill(FLOAT64)
             decision = self._decided(rows)
-        for precision in (self.precision, FLOAT64):
             unsure = (~decision.is_certain).nonzero()[:, 0]
+        for precision in (self.precision, FLOAT64):
             if not len(unsure):
                 break
             self._add_points(precision)
             for part in torch.split(unsure, FIND_ROWS[rows.device.type]):
                 decision.put(part, self._compare(rows[part], decision.take(part), precision))
+            unsure = unsure[~decision.is_certain[unsure]]
         return decision
 
     def _decided(self, rows: Tensor) -> Decision:
-        find = self._nearest if self.precision is not None else self._first
         step = self.workers.share(len(rows), FIND_ROWS[rows.device.type], SHARED_ROWS)
-        parts = self.workers.map(find, torch.split(rows, step))
-        return Decision(*(torch.cat([getattr(part, name) for part in parts]) for name in Decision.__slots__))
+        found = self.workers.map(self._first, torch.split(rows, step))
+        nearest, distance, second = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
+        if self.precision is None:
+            return Decision(nearest, distance, torch.ones_like(rows, dtype=torch.bool))
+        sizes, points, n_columns = (
+            self.geometry.sizes[rows],
+            self.points[self.precision],
+            self.geometry.centroids.shape[1],
+        )
+        low = self.crowd.low(second, sizes, points.half[rows], points.reach[rows], n_columns, self.precision)
+        return Decision(nearest, distance, self.margins.certain(distance, low, sizes, 0))
 
-    def _first(self, rows: Tensor) -> Decision:
+    def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The first entry of each row, its D, and the second entry (as good as nobody in a table of D itself)."""
         heights = self.heights.index_select(0, rows).add_(self.dead)
-        distance = heights.amin(1)
-        slots = torch.arange(len(self.dead), device=rows.device)
-        nearest = torch.where(heights == distance[:, None], slots, LAST).amin(1)
-        return Decision(nearest, distance, torch.ones_like(rows, dtype=torch.bool))
-
-    def _nearest(self, rows: Tensor) -> Decision:
-        assert self.precision is not None
-        heights = self.heights.index_select(0, rows).add_(self.dead)
+        if self.precision is None:
+            distance = heights.amin(1)
+            slots = torch.arange(len(self.dead), device=rows.device)
+            return torch.where(heights == distance[:, None], slots, LAST).amin(1), distance, distance
         first = heights.min(1).indices
         second = heights.scatter_(1, first[:, None], torch.inf).amin(1).double()
-        distance = self.geometry.distances(rows, first)
-        low = self.crowd.low(second, self.geometry.sizes[rows], self.points[self.precision].take(rows), self.precision)
-        return Decision(first, distance, self.margins.certain(distance, low, self.geometry.sizes[rows], 0))
+        return first, self.geometry.distances(rows, first), second
 
     def _compare(self, rows: Tensor, decision: Decision, precision: Precision) -> Decision:
         """Measure every cluster whose height does not put it beyond the one decided on, unless there are many."""
@@ -167,8 +171,9 @@ class Table:
         """Copy the rows of merged clusters into the columns of some rows."""
         stop = min(start + FILL_ROWS[kept.device.type], len(self.dead))
         columns = self.heights[:, start:stop].index_select(0, kept).T.contiguous()  # (C, R)
-        own = kept[(kept >= start) & (kept < stop)]  # these rows are new, and are written what they hold:
-        columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
+        if self.workers.n > 1:
+            own = kept[(kept >= start) & (kept < stop)]  # these rows are new, and are written what they hold:
+            columns[own - start] = self.heights[own][:, kept]  # another worker may be reading them
         self.heights[start:stop].index_copy_(1, kept, columns)
 
     def _heights(self, rows: Tensor, columns: slice, precision: Precision | None) -> Tensor:
@@ -202,9 +207,8 @@ class Table:
         """What bounds everyone but the first of a row."""
         if self.precision is None:
             return
-        live = (self.dead == 0).nonzero()[:, 0]
         points = self.points[self.precision]
-        self.crowd = Crowd.of(self.geometry.sizes[live], points.half[live], points.reach[live])
+        self.crowd = Crowd.of(self.geometry.sizes, points.half, points.reach, self.dead == 0)
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:
