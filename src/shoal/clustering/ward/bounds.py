@@ -20,7 +20,7 @@ one per level of the halving tree, a few for the weight; the additive TINY cover
 
 **Merges.** Ward is reducible: if A and B are mutually nearest, δ(A+B, C) >= min(δ(A,C), δ(B,C)), so a low for both is a
 low for their union. Rounded arithmetic costs a factor 1 - 4η a round and moves a centroid by at most κ, hence the
-square root of δ by sqrt(2·size)·κ; `certain` gives both away for every round so far, whenever the low was found.
+square root of δ by sqrt(2·size)·κ; `bar` gives both away for every round so far, whenever the low was found.
 """
 
 from dataclasses import dataclass
@@ -115,11 +115,15 @@ class Margins:
         """The low of a directly computed distance."""
         return (distance * (1 - 2 * self.eta) - TINY).clamp(min=0)
 
+    def bar(self, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
+        """What is not above the computed D of anything that `low` speaks for; inf where that is nobody."""
+        root = low.sqrt() * (1 - 4 * self.eta * (n_rounds + 2))
+        root = (root - sizes.sqrt() * ((n_rounds + 1) * self.kappa * sqrt(2.0))).clamp(min=0)
+        return root.square() * (1 - 4 * self.eta) - TINY
+
     def certain(self, best: Tensor, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
         """Whether `best`, a computed D, is smaller than the computed D of everything that `low` speaks for."""
-        root = low.sqrt() * (1 - 4 * self.eta * (n_rounds + 2))
-        root = (root - (n_rounds + 1) * self.kappa * sqrt(2.0) * sizes.sqrt()).clamp(min=0)
-        return (best < root.square() * (1 - 4 * self.eta) - TINY) | torch.isinf(low)
+        return (best < self.bar(low, sizes, n_rounds)) | torch.isinf(low)
 
 
 def merged_low(x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:

@@ -20,6 +20,9 @@ from shoal.clustering.ward.exact import Geometry
 
 LAST = torch.iinfo(torch.int64).max
 
+MOST = torch.finfo(torch.float64).max
+"""Stands for no distance yet: above any other, and still below the bar of nobody, which is inf."""
+
 PASSES = 4
 """Entries measured one at a time, smallest low first, before all that are left are measured at once."""
 
@@ -72,26 +75,27 @@ def settle(
     """
     sizes = geometry.sizes[rows]
     values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
-    best = torch.full_like(lists.outside, torch.inf)
-    low = lists.low.clone()  # inf: void, or measured
+    best = torch.full_like(lists.outside, MOST)
+    bar = margins.bar(lists.low, sizes[:, None], n_rounds)  # inf: void, or measured
+    outside = margins.bar(lists.outside, sizes, n_rounds)
     at = torch.arange(len(rows), device=rows.device)  # rows still open
     for _ in range(PASSES):
-        ahead, lead = low[at].min(1)
+        ahead, lead = bar[at].min(1)
         distance = geometry.distances(rows[at], lists.index[at, lead]).masked_fill_(torch.isinf(ahead), torch.inf)
-        values[at, lead], low[at, lead] = distance, torch.inf
+        values[at, lead], bar[at, lead] = distance, torch.inf
         best[at] = torch.minimum(best[at], distance)
-        at = at[~margins.certain(best[at], low[at].amin(1), sizes[at], n_rounds)]
+        at = at[bar[at].amin(1) <= best[at]]
         if not len(at):
             break
-    rival = ~margins.certain(best[at, None], low[at], sizes[at, None], n_rounds)
-    given_up = ~margins.certain(best[at], lists.outside[at], sizes[at], n_rounds) & (rival.sum(1) > patience)
+    rival = bar[at] <= best[at, None]
+    given_up = (outside[at] <= best[at]) & (rival.sum(1) > patience)
     row, column = (rival & ~given_up[:, None]).nonzero(as_tuple=True)
     row = at[row]
     values[row, column] = geometry.distances(rows[row], lists.index[row, column])
     best = values.amin(1)
     nearest = lists.index.masked_fill(values != best[:, None], LAST).amin(1)
     lists.low = torch.where(torch.isfinite(values), margins.low(values), lists.low)
-    is_certain = margins.certain(best, lists.outside, sizes, n_rounds)
+    is_certain = best.clamp(max=MOST) < outside
     is_certain[at[given_up]] = False
     return Decision(nearest, best, is_certain)
 
