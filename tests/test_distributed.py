@@ -1,5 +1,9 @@
 """One process and two gloo processes, started the way torchrun starts them."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -57,3 +61,26 @@ def test_shards_cover_every_row_once(n_rows: int, n_processes: int, monkeypatch:
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         covered += list(range(n_rows))[distributed.shard(n_rows)]
     assert covered == list(range(n_rows))
+
+
+NCCL = """
+import sys, torch, torch.distributed as dist
+from shoal import distributed as d
+dist.init_process_group("nccl", init_method=sys.argv[1], rank=0, world_size=1)
+with d.processes(torch.device("cuda")):
+    rows = torch.arange(14.0, device="cuda").reshape(7, 2)
+    sent = [rows.to(kind) for kind in (torch.float16, torch.int64, torch.bool)]
+    same = [torch.equal(d.gather_rows(each), each) for each in sent]
+    d.barrier()
+    print(all(same), d.mean_over_processes(rows).sum().item(), d.told_by_main(True, torch.device("cuda")))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.gpu
+def test_nccl_carries_every_kind_of_message_that_is_sent(tmp_path: Path) -> None:
+    """One process is a group too; more would need more GPUs."""
+    found = subprocess.run(
+        [sys.executable, "-c", NCCL, f"file://{tmp_path}/meet"], capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout.split() == ["True", "91.0", "True"], found.stderr
