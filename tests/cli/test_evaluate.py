@@ -107,6 +107,14 @@ def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(run:
     assert "Known – / " in found.stdout
 
 
+def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(run: Run, tmp_path: Path) -> None:
+    table = write_truth(tmp_path / "truth.csv", TRUTH | {"x": "cat", "y": "dog"})
+    found = evaluate(run, table)
+    assert found.stdout.startswith("All 60.0 / Known 100.0 / Novel 50.0")
+    note = "note: 2 row(s) name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
+    assert found.stderr.splitlines()[0] == note
+
+
 @pytest.mark.parametrize(
     ("truth", "code", "word"),
     [

@@ -31,8 +31,9 @@ def evaluate(
 
     opened = Run.open(run)
     names = [row.path for row in opened.assignments]
-    score = score_run(opened, read_names(truth, names, path_column=path_column, label_column=label_column))
-    for note in score.notes:
+    given = read_names(truth, names, path_column=path_column, label_column=label_column)
+    score = score_run(opened, given.classes)
+    for note in given.notes + score.notes:
         say(f"note: {note}")
     result(score.in_words(), score_to_dict(score), as_json=json)
     say(f"written to {opened.path / 'accuracy.json'}; next: shoal report {run}")

@@ -93,6 +93,8 @@ def k_nearest(
     precision is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
+    if exclude is not None and (exact or exclude.device.type == "cpu"):  # a step of training does not wait for the GPU
+        _check_range(exclude, len(bank))
     k = int(k)  # numpy's numbers are numbers too
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
     step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
@@ -283,3 +285,12 @@ def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Non
     others = len(bank) - (exclude is not None and bool((exclude >= 0).any()))
     if not 1 <= k <= others:
         raise UsageError(f"k_nearest: found k={k} with {others} other rows, expected 1 <= k <= {others}; lower k")
+
+
+def _check_range(exclude: Tensor, n_rows: int) -> None:
+    wrong = ((exclude < -1) | (exclude >= n_rows)).nonzero()[:, 0]
+    if len(wrong):
+        raise UsageError(
+            f"k_nearest: found exclude[{int(wrong[0])}] = {int(exclude[wrong[0]])} with {n_rows} bank rows, "
+            f"expected 0 to {n_rows - 1}, or -1 for none"
+        )

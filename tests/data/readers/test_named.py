@@ -18,26 +18,28 @@ def write(file: Path, text: str) -> Path:
 
 def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", "path,label\n./a/1.jpg,cat\na\\2.jpg,dog\nelsewhere.jpg,owl\n")
-    assert read_names(table, NAMES) == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
+    found = read_names(table, NAMES)
+    assert found.classes == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
+    assert found.notes == ("1 row(s) name images that are not there (t.csv, line 4: elsewhere.jpg)",)
 
 
 @pytest.mark.parametrize("cell", ["", "nan", "-1", "unlabeled", "Unknown"])
 def test_unlabeled_cells_name_nothing(tmp_path: Path, cell: str) -> None:
     table = write(tmp_path / "t.csv", f"path,label\na/1.jpg,cat\na/2.jpg,{cell}\n")
-    assert read_names(table, NAMES) == {"a/1.jpg": "cat"}
+    assert read_names(table, NAMES).classes == {"a/1.jpg": "cat"}
 
 
 def test_class_names_are_untouched(tmp_path: Path) -> None:
     table = write(tmp_path / "t.tsv", "path\tlabel\na/1.jpg\tÆrfugl / hunn, 2\n")
-    assert read_names(table, NAMES) == {"a/1.jpg": "Ærfugl / hunn, 2"}
+    assert read_names(table, NAMES).classes == {"a/1.jpg": "Ærfugl / hunn, 2"}
 
 
 def test_without_a_column_of_paths_rows_are_in_the_order_of_the_names(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", "label\ncat\n-1\ndog\n")
     np.save(tmp_path / "t.npy", np.array(["cat", "-1", "dog"]))
     for file in (table, tmp_path / "t.npy"):
-        assert read_names(file, NAMES, as_filed=True) == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
-        assert read_names(file, ("row-0", "row-1", "row-2")) == {"row-0": "cat", "row-2": "dog"}
+        assert read_names(file, NAMES, as_filed=True).classes == {"a/1.jpg": "cat", "b/3.jpg": "dog"}
+        assert read_names(file, ("row-0", "row-1", "row-2")).classes == {"row-0": "cat", "row-2": "dog"}
     with pytest.raises(DataError, match=r"no column of paths .* and 3 rows for 2 names"):
         read_names(table, NAMES[:2], as_filed=True)
     with pytest.raises(DataError, match=r"t.npy: found shape \(3,\), expected \(2,\)"):
@@ -67,7 +69,7 @@ def test_two_classes_for_one_name_are_refused_with_both_places(tmp_path: Path) -
     with pytest.raises(DataError, match=r"line 2.*line 3|line 3.*line 2"):
         read_names(table, NAMES)
     same = write(tmp_path / "same.csv", "path,label\na/1.jpg,cat\na/1.jpg,cat\n")
-    assert read_names(same, NAMES) == {"a/1.jpg": "cat"}
+    assert read_names(same, NAMES).classes == {"a/1.jpg": "cat"}
 
 
 def test_a_table_that_spells_every_name_otherwise_shows_one_of_each(tmp_path: Path) -> None:
@@ -82,9 +84,10 @@ def test_a_table_that_spells_every_name_otherwise_shows_one_of_each(tmp_path: Pa
 def test_embeddings_take_the_labels_of_a_table_instead_of_their_own(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.eye(3), y=np.array(["old", "", ""]), paths=np.array(NAMES))
     given = read_embeddings(tmp_path / "x.npz")
-    table = write(tmp_path / "t.csv", "path,label\nb/3.jpg,dog\na/2.jpg,cat\n")
+    table = write(tmp_path / "t.csv", "path,label\nb/3.jpg,dog\na/2.jpg,cat\nc/4.jpg,cat\n")
     found = label_embeddings(given, table)
     assert found.classes == ("cat", "dog")
     assert found.labels.tolist() == [-1, 0, 1]
     assert found.names == given.names
     assert found.x is given.x
+    assert "note: 1 row(s) name images that are not there" in found.describe()

@@ -84,7 +84,7 @@ def labels_of_rows(
             refuse_second_label(name, labels[name], places[name], label, table.place(row))
         if labels.get(name) is None:
             labels[name], places[name] = label, table.place(row)
-    return RowLabels(labels, places, _row_notes(absent, doubled))
+    return RowLabels(labels, places, row_notes(absent, doubled))
 
 
 def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: Path, path_column: str) -> None:
@@ -156,7 +156,8 @@ def refuse_second_label(name: str, first: str | None, first_place: str, second: 
         )
 
 
-def _row_notes(absent: list[str], doubled: list[str]) -> tuple[str, ...]:
+def row_notes(absent: Sequence[str], doubled: Sequence[str] = ()) -> tuple[str, ...]:
+    """Count rows of a table that name nothing, or the same again; each is its place and path."""
     notes = []
     if absent:
         notes.append(f"{len(absent):,} row(s) name images that are not there ({_some(absent)})")
@@ -165,7 +166,7 @@ def _row_notes(absent: list[str], doubled: list[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _some(items: list[str]) -> str:
+def _some(items: Sequence[str]) -> str:
     return "; ".join(items[:MAX_NAMED]) + ("; …" if len(items) > MAX_NAMED else "")
 
 

@@ -2,14 +2,23 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings, load_array, one_per_row
-from shoal.data.readers.labels import class_name, encode, refuse_second_label
+from shoal.data.readers.labels import class_name, encode, refuse_second_label, row_notes, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, Table, find_column, read_table, require_column
 from shoal.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class NamedClasses:
+    """The classes of things by name, of those that have one."""
+
+    classes: dict[str, str]
+    notes: tuple[str, ...] = ()
+    """What about the file may be a mistake, a sentence each."""
 
 
 def read_names(
@@ -20,8 +29,10 @@ def read_names(
     label_column: str | None = None,
     unlabeled_names: Iterable[str] = UNLABELED_NAMES,
     as_filed: bool = False,
-) -> dict[str, str]:
+) -> NamedClasses:
     """Read the class of each name from a table (csv, tsv, jsonl, parquet) or array (npy); names without are left out.
+
+    Rows with a path that is none of the names are counted in a note.
 
     An array, and a table without a column of paths, has one row per name, in their order. That must be the order that
     their file had, which only numbered names keep when they are sorted; `as_filed` says that it is.
@@ -31,17 +42,20 @@ def read_names(
     if Path(file).suffix.lower() == ".npy" and Path(file).is_file():
         _check_order(has_order, names, str(file))
         cells = one_per_row(load_array(Path(file)), len(names), str(file))
-        return _classes(names, [class_name(cell, unlabeled) for cell in cells])
+        return NamedClasses(_classes(names, [class_name(cell, unlabeled) for cell in cells]))
     table = read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
     labels = [class_name(cell, unlabeled) for cell in cells]
     column = find_column(table, NAME_COLUMNS, path_column, "path")
     if column is None:
         _check_order(has_order, names, table.where)
-        return _in_order(table, names, labels)
+        return NamedClasses(_in_order(table, names, labels))
     wanted, found, places = set(names), dict[str, str](), dict[str, str]()
+    absent = []
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
         name = _spelled(str(raw), wanted)
+        if name is None:
+            absent.append(f"{table.place(row)}: {raw}")
         if name is None or label is None:
             continue
         refuse_second_label(name, found.get(name), places.get(name, ""), label, table.place(row))
@@ -51,7 +65,7 @@ def read_names(
             f"{table.where}: labels none of the {len(wanted):,} names; the first here is {next(iter(names))!r}, in the "
             f"table {str(table.columns[column][0]) if len(table) else 'nothing'!r}; spell them alike"
         )
-    return found
+    return NamedClasses(found, row_notes(absent))
 
 
 def label_embeddings(
@@ -67,8 +81,8 @@ def label_embeddings(
     """
     names = [given.names[i] for i in given.rows.argsort()]
     found = read_names(file, names, path_column=path_column, label_column=label_column, as_filed=True)
-    labels, classes = encode([found.get(name) for name in given.names])
-    return replace(given, labels=labels, classes=classes)
+    labels, classes = encode([found.classes.get(name) for name in given.names])
+    return replace(given, labels=labels, classes=classes, notes=found.notes + similar_classes(classes))
 
 
 def _check_order(has_order: bool, names: Sequence[str], where: str) -> None:
