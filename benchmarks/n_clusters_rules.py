@@ -13,14 +13,14 @@ benchmarks of the field do, or `--per-class` images of each; `--share` keeps tha
 validation set would. `--vary` draws between half and all of the classes and at most 40 images of each instead, and
 `--half` keeps every other class (of the digits every other image), so that rules can be chosen on one half and compared
 on the other. `--shifts t` estimates on the tree after t mean-shift steps. The row "default" is what
-`estimate_n_clusters` answers and names the rules that decided; the others are the rules as they are, whether labels
-suffice for them or not. The last table is the mean over all data and numbers of known classes.
+`estimate_n_clusters` answers, "mean" a rule that was tried and not kept; the others are the rules as they are, whether
+labels suffice for them or not. ± behind an error is its standard error over the seeds; the last tables hold means over
+the numbers of known classes, and over all data.
 """
 
 import argparse
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from clustering import header, make_clusters, write
 from shoal.clustering.inference import unit_points
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import mean_shift
-from shoal.clustering.n_clusters import RULES, Curve, accuracy_curve, choose
+from shoal.clustering.n_clusters import NEEDS, RULES, Curve, accuracy_curve, choose
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
@@ -82,25 +82,36 @@ def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generato
     return np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == c))[:MOST_IMAGES] for c in classes]))
 
 
-def estimates_of(curve: Curve, decided: Counter[str]) -> dict[str, int]:
-    """K by every rule that has something to say, and by default; counts who decided the latter."""
+def mean(curve: Curve) -> float:
+    """The geometric mean of gap, plateau and precision, of those for which labels suffice: tried, and not kept."""
+    parts = [rule for rule in ("gap", "plateau", "precision") if rule not in NEEDS or NEEDS[rule][0](curve)]
+    return float(np.exp(np.mean([np.log(RULES[rule](curve)) for rule in parts])))
+
+
+def default(curve: Curve) -> float:
+    """What `estimate_n_clusters` answers."""
+    return choose(curve, "balance")[0]
+
+
+COMPARED: dict[str, Callable[[Curve], float]] = {**RULES, "mean": mean, "default": default}
+
+
+def estimates_of(curve: Curve) -> dict[str, int]:
+    """K by every rule that has something to say."""
     silent = {"balance", "precision"} if np.isnan(curve.fit).any() else set()
-    by_default, rule = choose(curve, "balance")
-    decided[rule] += 1
-    return {**{rule: choice(curve) for rule, choice in RULES.items() if rule not in silent}, "default": by_default}
+    return {rule: round(choice(curve)) for rule, choice in COMPARED.items() if rule not in silent}
 
 
 def compare(
     data: Data, n_known: float, n_shifts: int, n_labels: int, trees: dict[object, Tree], args: argparse.Namespace
-) -> tuple[list[str], dict[str, float]]:
+) -> tuple[list[str], dict[str, np.ndarray]]:
     """A table row per rule: the estimates, their error against the truth, and the true accuracy of the cut.
 
-    Returns the table and the mean errors. Trees are kept: they depend on the seed alone, or not even on that.
+    Returns the table and the errors of each seed. Trees are kept: they depend on the seed alone, or not even on that.
     """
     name, rows, y, _ = data
     found: dict[str, list[int]] = {}
     accuracy: dict[str, list[float]] = {"truth": []}
-    decided: Counter[str] = Counter()
     truths, best = [], []
     for seed in range(args.seeds):
         rng = np.random.default_rng(seed)
@@ -120,7 +131,7 @@ def compare(
         truths.append(len(classes))
         best.append(curve.accuracy.max())
         hidden = labels < 0
-        for rule, chosen in estimates_of(curve, decided).items():
+        for rule, chosen in estimates_of(curve).items():
             found.setdefault(rule, []).append(chosen)
             accuracy.setdefault(rule, []).append(matched_accuracy(truth[hidden], tree.cut(chosen)[hidden]))
         accuracy["truth"].append(matched_accuracy(truth[hidden], tree.cut(len(classes))[hidden]))
@@ -133,27 +144,42 @@ def compare(
     for rule, estimates in found.items():
         scores = accuracy[rule]
         off = np.array(estimates) / np.array(truths) - 1
-        errors[rule] = float(np.abs(off).mean())
-        if rule == "default":
-            rule += f": {', '.join(decided)}"
+        errors[rule] = np.abs(off)
         lines.append(
-            f"| {rule} | {np.mean(estimates):.1f} ± {np.std(estimates):.1f} | {np.abs(off).mean():.1%} "
-            f"| {off.mean():+.1%} | {np.mean(scores):.3f} |"
+            f"| {rule} | {np.mean(estimates):.1f} ± {np.std(estimates):.1f} "
+            f"| {in_percent(*mean_error([errors[rule]]))} | {off.mean():+.1%} | {np.mean(scores):.3f} |"
         )
     return lines, errors
 
 
-def summarize(errors: list[tuple[int, dict[str, float]]]) -> list[str]:
-    """Mean errors over all data, a column per number of labels."""
-    counts = sorted({n_labels for n_labels, _ in errors})
-    columns = [f"{n} per class" if n else "a share" for n in counts]
-    lines = [f"| mean error with labels | {' | '.join(columns)} |", f"|---{'|---' * len(counts)}|"]
-    for rule in [*RULES, "default"]:
-        cells = []
-        for n in counts:
-            parts = [of_rule.get(rule) for n_labels, of_rule in errors if n_labels == n]
-            cells.append("–" if None in parts else f"{np.mean(parts):.1%}")
-        lines.append(f"| {rule} | {' | '.join(cells)} |")
+def mean_error(errors: list[np.ndarray]) -> tuple[float, float]:
+    """The mean error and its standard error over the seeds, which all cases share: (seeds,) each."""
+    of_seed = np.mean(errors, axis=0)  # (seeds,)
+    return float(of_seed.mean()), float(of_seed.std(ddof=1) / np.sqrt(len(of_seed))) if len(of_seed) > 1 else np.nan
+
+
+def in_percent(error: float, standard_error: float) -> str:
+    return f"{100 * error:.1f} ± {100 * standard_error:.1f} %"
+
+
+def summarize(errors: list[tuple[str, int, dict[str, np.ndarray]]]) -> list[str]:
+    """Mean errors of each data and over all, a column per number of labels."""
+    counts, names = sorted({n for _, n, _ in errors}), list(dict.fromkeys(name for name, _, _ in errors))
+    columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
+    lines = []
+    for title, chosen in [*((name, [name]) for name in names), *([("all data", names)] if len(names) > 1 else [])]:
+        lines += ["", f"| {title}: mean error with labels | {columns} |", f"|---{'|---' * len(counts)}|"]
+        for rule in COMPARED:
+            cells = []
+            for n in counts:
+                # Seeds are drawn alike for all data, but of unlike classes: data are independent, cases within are not.
+                cases = [[e.get(rule) for of, m, e in errors if of == name and m == n] for name in chosen]
+                if any(error is None for case in cases for error in case):
+                    cells.append("–")
+                    continue
+                means = np.array([mean_error(case) for case in cases])  # (data, 2)
+                cells.append(in_percent(means[:, 0].mean(), np.sqrt((means[:, 1] ** 2).sum()) / len(means)))
+            lines.append(f"| {rule} | {' | '.join(cells)} |")
     return lines
 
 
@@ -218,7 +244,7 @@ def main() -> None:
         for case in product(n_known, args.shifts, args.per_class):
             (title, *table), found = compare(data, *case, trees, args)
             lines += [title, "\n".join(table)]
-            errors.append((case[2], found))
+            errors.append((data[0], case[2], found))
     lines.append("\n".join(summarize(errors)))
     write(lines, args.record)
 

@@ -71,7 +71,7 @@ def test_labels_of_another_length_are_refused(given: LabeledEmbeddings, tmp_path
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(("n_each", "rule"), [(1, "median"), (12, None)])
+@pytest.mark.parametrize(("n_each", "rule"), [(1, "gap"), (5, "median"), (12, None)])
 def test_it_is_said_when_labels_are_too_few_for_the_rule(n_each: int, rule: str | None, tmp_path: Path) -> None:
     truth = np.arange(125) % 5
     x = np.eye(5)[truth] + 0.25 * np.random.default_rng(0).normal(size=(125, 5))

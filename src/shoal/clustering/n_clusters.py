@@ -103,7 +103,7 @@ def choose(curve: Curve, rule: str) -> tuple[int, str]:
     """Read K off a curve by `rule` or, where labels are too few for it, by the next in `NEEDS`; return both."""
     while rule in NEEDS and not NEEDS[rule][0](curve):
         rule = NEEDS[rule][1]
-    return RULES[rule](curve), rule
+    return round(RULES[rule](curve)), rule
 
 
 def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = None) -> Curve:
@@ -194,12 +194,12 @@ def known_classes(labels: Ints) -> Ints:
     return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))
 
 
-def _best_accuracy(curve: Curve) -> int:
+def _best_accuracy(curve: Curve) -> float:
     """The K of the highest labeled accuracy, the smallest on ties: the paper's rule."""
-    return int(curve.n_clusters[curve.accuracy.argmax()])
+    return float(curve.n_clusters[curve.accuracy.argmax()])
 
 
-def _plateau(curve: Curve) -> int:
+def _plateau(curve: Curve) -> float:
     """The mean of log K over the curve's plateau, each K weighted by how nearly it reaches the best accuracy.
 
     The accuracy a of L images has the standard error s = √(a(1-a)/L), so a K within about s of the best is as good as
@@ -210,58 +210,56 @@ def _plateau(curve: Curve) -> int:
     best = curve.accuracy.max()
     error = np.sqrt(max(best * (1 - best), 1 / curve.n_labeled) / curve.n_labeled)  # never 0: one image in L
     weights = np.exp(-0.5 * ((best - curve.accuracy) / error) ** 2) / curve.n_clusters
-    return round(float(np.exp(np.average(np.log(curve.n_clusters), weights=weights))))
+    return float(np.exp(np.average(np.log(curve.n_clusters), weights=weights)))
 
 
-def _precision(curve: Curve) -> int:
+def _precision(curve: Curve) -> float:
     """The K of the highest accuracy · fit, where fit also charges for unlabeled images that a class swallows.
 
     If labels are missing at random within each class, a cluster's share of labeled images of class c is its precision
     for c times an unknown constant, which an argmax does not see. recall · share is then the criterion r²/Pr(f = 1) of
     learning from positive and unlabeled examples, and falls when a known class is joined with a novel one.
     """
-    return int(curve.n_clusters[(curve.accuracy * curve.fit).argmax()])
+    return float(curve.n_clusters[(curve.accuracy * curve.fit).argmax()])
 
 
-def _occupancy(curve: Curve) -> int:
+def _occupancy(curve: Curve) -> float:
     """The K of the highest accuracy · (1 - |occupied - C| / occupied): labeled images should fill C clusters."""
     penalty = np.abs(curve.occupied - curve.n_classes) / curve.occupied
-    return int(curve.n_clusters[(curve.accuracy * (1 - penalty)).argmax()])
+    return float(curve.n_clusters[(curve.accuracy * (1 - penalty)).argmax()])
 
 
-def _balance(curve: Curve) -> int:
+def _balance(curve: Curve) -> float:
     """The geometric mean of the plateau's K and the precision's K, whose errors pull in opposite directions.
 
     The plateau errs low, because joining known with novel costs it nothing. Precision errs high where classes overlap,
     because a pure core without its blurred edge scores well. Between the two it is steadier than either.
     """
-    return round(float(np.sqrt(_plateau(curve) * _precision(curve))))
+    return float(np.sqrt(_plateau(curve) * _precision(curve)))
 
 
-def _median(curve: Curve) -> int:
-    """The median in log K of what plateau, precision and gap find, as far as labels suffice for them.
+def _median(curve: Curve) -> float:
+    """The median in log K of what plateau, gap and, where labels suffice for it, precision find.
 
     With few labels each of the three fails now and then, but seldom two in the same direction.
     """
-    found = [_gap(curve)]
-    if _has_three_each(curve):
-        found.append(_plateau(curve))
+    found = [_plateau(curve), _gap(curve)]
     if _most_have(MIN_FIT_LABELS, curve):
         found.append(_precision(curve))
-    return round(float(np.exp(np.median(np.log(found)))))
+    return float(np.exp(np.median(np.log(found))))
 
 
-def _gap(curve: Curve) -> int:
+def _gap(curve: Curve) -> float:
     """The K between the known classes and ten times as many whose clusters stand out most in the tree.
 
     Of labels it takes the number of known classes alone, for collections that hardly have any. Most clusters are
     expected to hold two images or more: further down the largest gap is that between copies and everything else.
     """
     most = max(min(10 * curve.n_classes, curve.n_images // 2), curve.n_classes)
-    return int(curve.n_clusters[curve.gap[: most - curve.n_classes + 1].argmax()])
+    return float(curve.n_clusters[curve.gap[: most - curve.n_classes + 1].argmax()])
 
 
-RULES: dict[str, Callable[[Curve], int]] = {
+RULES: dict[str, Callable[[Curve], float]] = {
     "paper": _best_accuracy,
     "balance": _balance,
     "plateau": _plateau,
@@ -270,7 +268,7 @@ RULES: dict[str, Callable[[Curve], int]] = {
     "occupancy": _occupancy,
     "gap": _gap,
 }
-"""Rules that choose K from a curve; of labels they see the given ones alone. "paper" is section 4.3's."""
+"""Rules that read K off a curve, not rounded yet; of labels they see the given ones alone. "paper" is section 4.3's."""
 
 
 def _most_have(n_labels: int, curve: Curve) -> bool:
@@ -286,6 +284,7 @@ def _has_three_each(curve: Curve) -> bool:
 NEEDS: dict[str, tuple[Callable[[Curve], bool], str]] = {
     "balance": (partial(_most_have, SURE_FIT_LABELS), "median"),
     "precision": (partial(_most_have, SURE_FIT_LABELS), "median"),
+    "median": (_has_three_each, "gap"),
     "plateau": (_has_three_each, "gap"),
 }
 """Whether the labels suffice for a rule, and the one that decides where they do not: chosen on half of the classes of
