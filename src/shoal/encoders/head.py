@@ -19,8 +19,8 @@ class HeadSettings:
     """Which of the two heads, and how wide."""
 
     kind: Literal["paper", "bottleneck"] = "paper"
-    """'paper': three linear + GELU pairs and a linear output (section 5.1); the default because label-only validation on
-    CUB-200 prefers it. 'bottleneck': the released code's head, two pairs, a linear layer down to the bottleneck, and a
+    """'paper': three linear + GELU pairs and a linear output (section 5.1); the default, which label-only validation on
+    CUB-200 prefers. 'bottleneck': the released code's head, two pairs, a linear layer down to the bottleneck, and a
     weight-normed output, so embeddings have its rank only."""
     width: int = 2048
     """Width of the hidden layers."""
