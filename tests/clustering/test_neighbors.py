@@ -205,15 +205,14 @@ def test_shapes_that_do_not_fit_are_refused(points: Tensor) -> None:
         k_nearest(points, points, 3, exclude=torch.arange(5))
 
 
-@pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("wrong", [-2, 60])
-def test_rows_to_leave_out_that_are_not_there_are_named(points: Tensor, wrong: int, exact: bool) -> None:
+def test_rows_to_leave_out_that_are_not_there_are_named(points: Tensor, wrong: int) -> None:
     own = torch.arange(60)
     own[7] = wrong
     with pytest.raises(
         UsageError, match=rf"exclude\[7\] = {wrong} with 60 bank rows, expected 0 to 59, or -1 for none"
     ):
-        k_nearest(points, points, 3, exclude=own, exact=exact)
+        k_nearest(points, points, 3, exclude=own)
 
 
 @pytest.mark.parametrize("n_values", [3, 40, 10**6])

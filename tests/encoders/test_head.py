@@ -104,3 +104,24 @@ def test_a_layer_without_width_is_refused(field):
 def test_a_bottleneck_wider_than_the_embedding_is_refused():
     with pytest.raises(UsageError, match="wider than the embedding"):
         HeadSettings(kind="bottleneck", dim=100)
+
+
+@pytest.mark.parametrize("kind", ["paper", "bottleneck"])
+def test_a_view_without_features_takes_no_part_in_the_gradient(features, kind):
+    """Biases are zero at the start, so such a view comes out as zeros; its gradient would drown the others."""
+
+    def gradients(rows):
+        torch.manual_seed(0)
+        head = Head(20, HeadSettings(kind=kind, width=32, dim=24, bottleneck=6))
+        target = torch.randn(24, generator=torch.Generator().manual_seed(2))
+        embeddings = head(rows)
+        (embeddings @ target).sum().backward()
+        return embeddings, [parameter.grad for parameter in head.parameters()]
+
+    silent = features.clone()
+    silent[3] = 0
+    others = torch.cat([silent[:3], silent[4:]])
+    embeddings, found = gradients(silent)
+    assert torch.equal(embeddings[3], torch.zeros(24))
+    for ours, expected in zip(found, gradients(others)[1], strict=True):
+        torch.testing.assert_close(ours, expected)

@@ -21,7 +21,7 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.n_clusters import NClustersEstimate, check_rule, estimate_n_clusters, known_classes
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import halving_sum
+from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.clustering.ward.vouched import vouch
@@ -162,7 +162,7 @@ def unit_points(
 def _unit(rows: Tensor) -> Tensor:
     wide = rows.double()
     wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
-    return (wide / halving_sum(wide.square()).sqrt()[:, None]).to(rows.dtype)
+    return (wide / root(halving_sum(wide.square()))[:, None]).to(rows.dtype)
 
 
 def _refuse(bad: Tensor, found: str, advice: str) -> None:

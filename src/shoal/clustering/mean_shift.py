@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shoal.arrays import as_count, as_number
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.similarity import similarities
-from shoal.clustering.sums import halving_sum
+from shoal.clustering.sums import halving_sum, root
 from shoal.errors import UsageError
 
 DRAWN_AT_ONCE = 1 << 24
@@ -174,7 +174,7 @@ def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
     measured = moved.detach() if detach_norm else moved
     squared = halving_sum(measured.double().square())[:, None]  # (N, 1)
     is_zero = squared == 0
-    length = torch.where(is_zero, 1.0, squared).sqrt()
+    length = root(torch.where(is_zero, 1.0, squared))
     return torch.where(is_zero, before, (moved / length).to(before.dtype))
 
 

@@ -93,7 +93,7 @@ def k_nearest(
     precision is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
-    if exclude is not None and (exact or exclude.device.type == "cpu"):  # a step of training does not wait for the GPU
+    if exclude is not None and exact:  # a step of training, which knows its rows, does not wait for the GPU
         _check_range(exclude, len(bank))
     k = int(k)  # numpy's numbers are numbers too
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))

@@ -72,10 +72,9 @@ class Head(nn.Module):
         """Project features (N, C) to unit embeddings (N, D), in float32 whatever the precision of the layers."""
         hidden = self.layers(features).float()  # (N, D) or (N, R)
         if self.output is None:
-            return F.normalize(hidden, dim=1)
+            return unit(hidden)
         with torch.autocast(features.device.type, enabled=False):
-            hidden = F.normalize(hidden, dim=1)
-            return F.normalize(F.linear(hidden, self._unit_output()), dim=1)  # (N, D)
+            return unit(F.linear(unit(hidden), self._unit_output()))  # (N, D)
 
     def basis(self) -> Tensor | None:
         """The orthonormal columns (D, R) in whose span all embeddings lie; None where they have full rank.
@@ -91,6 +90,17 @@ class Head(nn.Module):
     def _unit_output(self) -> Tensor:
         assert self.output is not None
         return F.normalize(self.output, dim=1)  # each row has length 1: weight norm with its gain fixed at 1
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Scale rows (N, D) to length 1. A row of zeros has no direction: it stays, and no gradient comes back from it.
+
+    A view on which the encoder is silent would otherwise be divided by next to nothing, and its gradient be all of the
+    step's.
+    """
+    length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)  # (N, 1)
+    is_zero = length == 0
+    return torch.where(is_zero, rows.detach(), rows / torch.where(is_zero, 1.0, length))
 
 
 def compact(embeddings: Tensor, basis: Tensor | None) -> Tensor:
