@@ -19,8 +19,9 @@ distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and b
 one per level of the halving tree, a few for the weight; the additive TINY covers underflow.
 
 **Merges.** Ward is reducible: if A and B are mutually nearest, δ(A+B, C) >= min(δ(A,C), δ(B,C)), so a low for both is a
-low for their union. Rounded arithmetic costs a factor 1 - 4η a round and moves a centroid by at most κ, hence the
-square root of δ by sqrt(2·size)·κ; `bar` gives both away for every round so far, whenever the low was found.
+low for their union; Lance and Williams' formula gives a higher one. Rounded arithmetic costs a factor 1 - 4η each time,
+at most twice a round (C's merge and its own), and moves a centroid by at most κ, hence the square root of δ by
+sqrt(2·size)·κ; `bar` gives both away for every round so far, whenever the low was found.
 """
 
 from dataclasses import dataclass

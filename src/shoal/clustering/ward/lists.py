@@ -1,10 +1,9 @@
 """Neighbor lists whose bounds outlive merges: most nearest clusters are found without a scan.
 
-Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything outside the list. Slots
-in a list may be out of date; `parent` leads each to the cluster that holds it now. A low stays true through merges of
-the others because Ward is reducible; when a cluster merges itself, the lists of the two parts are joined and their
-lows carried over by Lance and Williams' formula. Distances in D dimensions are computed only for listed clusters whose
-low does not exceed the best one found.
+Every cluster keeps k others with a low (see `bounds.py`) for each, and one low for everything outside the list. When
+listed clusters merge, their entries follow them; when a cluster merges itself, the lists of the two parts are joined.
+Both times Lance and Williams' formula carries the lows over, and the low for what is outside stays true because Ward is
+reducible. Distances in D dimensions are computed only for listed clusters whose low does not exceed the best one found.
 
 R rows at work, k entries of a list. A void entry has low = inf. Of several entries that lead to one cluster the
 smallest low is true; the others are harmless, since the cluster is measured before their larger lows are relied on.
@@ -35,12 +34,12 @@ class Lists:
     low: Tensor
     outside: Tensor
 
-    def take(self, rows: Tensor) -> "Lists":
-        """The lists of some rows."""
+    def take(self, rows: Tensor | slice) -> "Lists":
+        """The lists of some rows; of a slice, not a copy."""
         return Lists(self.index[rows], self.low[rows], self.outside[rows])
 
     def put(self, rows: Tensor, lists: "Lists") -> None:
-        """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `join` needs."""
+        """Overwrite the lists of some rows; no entry's low exceeds what is outside, as `follow` needs."""
         self.index[rows] = lists.index
         void = torch.isinf(lists.low)
         self.low[rows] = torch.minimum(lists.low, lists.outside[:, None]).masked_fill_(void, torch.inf)
@@ -81,13 +80,17 @@ def settle(
     at = torch.arange(len(rows), device=rows.device)  # rows still open
     for _ in range(PASSES):
         ahead, lead = bar[at].min(1)
-        distance = geometry.distances(rows[at], lists.index[at, lead]).masked_fill_(torch.isinf(ahead), torch.inf)
-        values[at, lead], bar[at, lead] = distance, torch.inf
+        other = lists.index[at, lead]
+        distance = geometry.distances(rows[at], other).masked_fill_(torch.isinf(ahead), torch.inf)
+        is_same = lists.index[at] == other[:, None]  # several entries may lead to one cluster
+        values[at] = torch.where(is_same, distance[:, None], values[at])
+        bar[at] = bar[at].masked_fill_(is_same, torch.inf)
         best[at] = torch.minimum(best[at], distance)
-        at = at[bar[at].amin(1) <= best[at]]
+        least = bar[at].amin(1)
+        at = at[(least <= best[at]) & (least < outside[at])]
         if not len(at):
             break
-    rival = bar[at] <= best[at, None]
+    rival = (bar[at] <= best[at, None]) & (bar[at] < outside[at, None])
     given_up = (outside[at] <= best[at]) & (rival.sum(1) > patience)
     row, column = (rival & ~given_up[:, None]).nonzero(as_tuple=True)
     row = at[row]
@@ -115,6 +118,42 @@ class Pairs:
         return Pairs(
             self.kept[rows], self.gone[rows], self.kept_sizes[rows], self.gone_sizes[rows], self.distance[rows]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """The same merges by slot, and the sizes before: whom each cluster merges with, itself if nobody, and D; (M,)."""
+
+    partner: Tensor
+    distance: Tensor
+    sizes: Tensor
+
+    @classmethod
+    def of(cls, pairs: Pairs, sizes: Tensor) -> "Partners":
+        """Spread pairs over all slots; `sizes` (M,) are those before the round."""
+        partner, distance = torch.arange(len(sizes), device=sizes.device), torch.zeros_like(sizes)
+        both = torch.cat([pairs.kept, pairs.gone])
+        partner[both] = torch.cat([pairs.gone, pairs.kept])
+        distance[both] = pairs.distance.repeat(2)
+        return cls(partner, distance, sizes)
+
+
+def follow(lists: Lists, own_sizes: Tensor, partners: Partners, eta: float) -> None:
+    """Lead the entries of `lists` to the unions that hold them after a round, and raise their lows; in place.
+
+    `own_sizes` (R,) are those of the lists' clusters before the round. The partner of a listed cluster has the low of
+    its own entry or, as no entry's is higher, that of what is outside. Entries that lead to the cluster's own union are
+    for `join` to drop.
+    """
+    partner = partners.partner[lists.index]  # (R, k)
+    row, column = ((partner != lists.index) & torch.isfinite(lists.low)).nonzero(as_tuple=True)  # (E,) each
+    mine, other, outside = lists.index[row, column], partner[row, column], lists.outside[row]
+    is_other = lists.index[row] == other[:, None]  # (E, k)
+    theirs = torch.where(is_other, lists.low[row], outside[:, None]).amin(1)
+    sizes, h = partners.sizes, partners.distance[mine]
+    low = merged_low(lists.low[row, column], theirs, h, sizes[mine], sizes[other], own_sizes[row], eta)
+    lists.low[row, column] = torch.minimum(low, outside)
+    torch.minimum(lists.index, partner, out=lists.index)  # the lower slot is kept
 
 
 def join(left: Lists, right: Lists, pairs: Pairs, sizes: Tensor, span: tuple[Tensor, Tensor], eta: float) -> Lists:

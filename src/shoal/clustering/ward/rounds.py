@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import Margins
-from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, join, settle
+from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join, settle
 from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.ward.table import Table
 from shoal.clustering.ward.workers import Workers
@@ -57,7 +57,6 @@ class Rounds:
         self.nodes, self.next_node = nodes, next_node
         self.n_live, self.n_rounds = len(nodes), 0
         slots = torch.arange(len(nodes), device=nodes.device)
-        self.parent = slots.clone()
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
         self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
@@ -80,6 +79,8 @@ class Rounds:
         """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
+        if self.n_live - len(pairs.kept) > self.n_tabled:  # else lists have served their time
+            self._follow(pairs)
         made = self._merge(pairs)
         self.n_rounds += 1
         stale = self._stale(pairs)
@@ -116,9 +117,19 @@ class Rounds:
         self.next_node += len(kept)
         self.n_live -= len(kept)
         self.is_live[gone] = False
-        self.parent[gone] = kept
-        self.parent = self.parent[self.parent]
         return made
+
+    def _follow(self, pairs: Pairs) -> None:
+        """Lead all lists to the unions about to be made."""
+        sizes = self.geometry.sizes
+        partners = Partners.of(pairs, sizes)
+        step = self.workers.share(len(sizes), CHUNK_ROWS[sizes.device.type])
+
+        def work(start: int) -> None:
+            part = slice(start, start + step)
+            follow(self.lists.take(part), sizes[part], partners, self.margins.eta)
+
+        self.workers.map(work, range(0, len(sizes), step))
 
     def _stale(self, pairs: Pairs) -> Tensor:
         """The clusters that did not merge but whose nearest did."""
@@ -136,12 +147,18 @@ class Rounds:
         patience = self.n_live / SCAN_COLUMNS
 
         def renew_merged(part: Pairs) -> Tensor:
-            left, right = self._current(part.kept), self._current(part.gone)
-            joined = join(left, right, part, self.geometry.sizes, span, self.margins.eta)
+            joined = join(
+                self.lists.take(part.kept),
+                self.lists.take(part.gone),
+                part,
+                self.geometry.sizes,
+                span,
+                self.margins.eta,
+            )
             return self._settle(part.kept, joined, patience)
 
         def renew_stale(part: Tensor) -> Tensor:
-            return self._settle(part, self._current(part), patience)
+            return self._settle(part, self.lists.take(part), patience)
 
         step = self.workers.share(len(pairs.kept), CHUNK_ROWS[stale.device.type])
         merged = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
@@ -185,18 +202,13 @@ class Rounds:
         first.scatter_reduce_(0, told, torch.where(distance == least[told], fresh, LAST), "amin")
         decision.nearest, decision.distance = first, least
 
-    def _current(self, rows: Tensor) -> Lists:
-        lists = self.lists.take(rows)
-        lists.index = self.parent[lists.index]
-        return lists
-
     def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
         return torch.split(rows, self.workers.share(len(rows), CHUNK_ROWS[rows.device.type]))
 
     def _renumber(self) -> Tensor:
-        """Close the gaps that dead slots left, keeping the order; returns the new number of every slot."""
+        """Close the gaps that dead slots left, keeping the order; returns the new number of every live slot."""
         live = self.is_live.nonzero()[:, 0]
-        number = (self.is_live.cumsum(0) - 1)[self.parent]
+        number = self.is_live.cumsum(0) - 1  # slot 0 is always alive, so that a dead one has the number of some other
         self.geometry.keep(live, self.workers)
         self.decision = self.decision.take(live)
         if self.table is not None:
@@ -207,5 +219,4 @@ class Rounds:
             self.lists.index = number[self.lists.index]
         self.decision.nearest = number[self.decision.nearest]
         self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
-        self.parent = torch.arange(len(live), device=live.device)
         return number
