@@ -15,10 +15,14 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,) each row's group."""
+    """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,) each row's group.
+
+    `hashes` (N,) are those of the rows, for their fingerprint.
+    """
 
     first: Tensor
     member: Tensor
+    hashes: Tensor
 
     def places(self) -> Tensor:
         """(N,) how many equal rows come before each row."""
@@ -42,10 +46,9 @@ def row_hashes(rows: Tensor) -> Tensor:
     return hashes
 
 
-def fingerprint(rows: Tensor) -> int:
-    """A number that changes with any entry and with the order of the rows."""
-    hashes = row_hashes(rows)
-    return int((hashes * _weights(len(hashes), rows.device)).sum())
+def fingerprint(hashes: Tensor) -> int:
+    """A number of a matrix, from the hashes of its rows, that changes with any entry and with the order of the rows."""
+    return int((hashes * _weights(len(hashes), hashes.device)).sum())
 
 
 def equal_rows(rows: Tensor) -> Groups:
@@ -62,7 +65,7 @@ def equal_rows(rows: Tensor) -> Groups:
     same = _equal_pairs(rows, twins, first[twins])
     first[twins[~same]] = twins[~same]  # a collision: left alone, which costs time and nothing else
     firsts, member = torch.unique(first, return_inverse=True)
-    return Groups(firsts, member)
+    return Groups(firsts, member, hashes)
 
 
 def _equal_pairs(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:

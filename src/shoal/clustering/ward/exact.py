@@ -72,8 +72,9 @@ def move_to_front(rows: Tensor, slots: Tensor, step: int, workers: Workers) -> N
     """
 
     def work(columns: Tensor) -> None:
+        moved = columns.new_empty(min(step, len(slots)), columns.shape[1])
         for start in range(0, len(slots), step):
             part = slots[start : start + step]
-            columns[start : start + len(part)] = columns[part]
+            columns[start : start + len(part)] = torch.index_select(columns, 0, part, out=moved[: len(part)])
 
     workers.map(work, torch.chunk(rows, workers.n, 1))

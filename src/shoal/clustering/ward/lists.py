@@ -22,7 +22,7 @@ LAST = torch.iinfo(torch.int64).max
 MOST = torch.finfo(torch.float64).max
 """Stands for no distance yet: above any other, and still below the bar of nobody, which is inf."""
 
-PASSES = 4
+PASSES = 2
 """Entries measured one at a time, smallest low first, before all that are left are measured at once."""
 
 
@@ -64,13 +64,11 @@ class Decision:
         self.is_certain[rows] = decision.is_certain
 
 
-def settle(
-    geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists, n_rounds: int, *, patience: float = torch.inf
-) -> Decision:
+def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists, n_rounds: int) -> Decision:
     """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of `lists` in place.
 
-    A winner is certain when it is nearer than the low of what is outside. A row that is not so far and has more than
-    `patience` entries left is given up: a scan costs less.
+    A winner is certain when it is nearer than the low of what is outside. Entries that are not below that low cannot
+    make it so, and are not measured.
     """
     sizes = geometry.sizes[rows]
     values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
@@ -90,17 +88,13 @@ def settle(
         at = at[(least <= best[at]) & (least < outside[at])]
         if not len(at):
             break
-    rival = (bar[at] <= best[at, None]) & (bar[at] < outside[at, None])
-    given_up = (outside[at] <= best[at]) & (rival.sum(1) > patience)
-    row, column = (rival & ~given_up[:, None]).nonzero(as_tuple=True)
+    row, column = ((bar[at] <= best[at, None]) & (bar[at] < outside[at, None])).nonzero(as_tuple=True)
     row = at[row]
     values[row, column] = geometry.distances(rows[row], lists.index[row, column])
     best = values.amin(1)
     nearest = lists.index.masked_fill(values != best[:, None], LAST).amin(1)
     lists.low = torch.where(torch.isfinite(values), margins.low(values), lists.low)
-    is_certain = best.clamp(max=MOST) < outside
-    is_certain[at[given_up]] = False
-    return Decision(nearest, best, is_certain)
+    return Decision(nearest, best, best.clamp(max=MOST) < outside)
 
 
 @dataclass(frozen=True, slots=True)

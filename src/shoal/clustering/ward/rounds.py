@@ -28,9 +28,6 @@ LIVE_SHARE = 0.8
 FEW = {"cpu": 2560, "cuda": 1 << 15}
 """With no more clusters than this, a table of all their heights costs less than lists and scans."""
 
-SCAN_COLUMNS = 1500
-"""Columns scanned at the cost of measuring one listed cluster (about 400), for each time that this spares the scan."""
-
 CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 18}
 """Rows whose lists are renewed at once."""
 
@@ -69,7 +66,7 @@ class Rounds:
         if lists is not None and self.n_live > self.n_tabled:
 
             def settle_part(part: Tensor) -> Tensor:
-                return self._settle(part, lists.take(part), patience=torch.inf)
+                return self._settle(part, lists.take(part))
 
             rows = torch.cat(self.workers.map(settle_part, self._chunks(rows)))
             report(self.n_live - len(rows))
@@ -144,7 +141,6 @@ class Rounds:
         """Find the nearest of merged and stale clusters from their lists; returns those to be scanned."""
         sizes = self.geometry.sizes
         span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())  # the dead are part of larger ones
-        patience = self.n_live / SCAN_COLUMNS
 
         def renew_merged(part: Pairs) -> Tensor:
             joined = join(
@@ -155,10 +151,10 @@ class Rounds:
                 span,
                 self.margins.eta,
             )
-            return self._settle(part.kept, joined, patience)
+            return self._settle(part.kept, joined)
 
         def renew_stale(part: Tensor) -> Tensor:
-            return self._settle(part, self.lists.take(part), patience)
+            return self._settle(part, self.lists.take(part))
 
         step = self.workers.share(len(pairs.kept), CHUNK_ROWS[stale.device.type])
         merged = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
@@ -167,9 +163,9 @@ class Rounds:
         tasks += [partial(renew_stale, part) for part in self._chunks(stale)]
         return torch.cat(self.workers.map(lambda task: task(), tasks))
 
-    def _settle(self, rows: Tensor, lists: Lists, patience: float) -> Tensor:
+    def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
-        decision = settle(self.geometry, self.margins, rows, lists, self.n_rounds, patience=patience)
+        decision = settle(self.geometry, self.margins, rows, lists, self.n_rounds)
         sure = decision.is_certain.nonzero()[:, 0]
         self.lists.put(rows[sure], lists.take(sure))
         self.decision.put(rows[sure], decision.take(sure))

@@ -29,7 +29,7 @@ ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
 """The same where points are made on the way: each worker holds several copies of them."""
 
 ELEMENT_BYTES = 24
-"""Memory for each element of a block: values and weights of 8 bytes each, and what the top-k takes; half in float32."""
+"""Memory for each element of a block: values of 8 bytes, and what finding the best takes; half in float32."""
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
@@ -94,7 +94,11 @@ class Scanner:
             rows = self._scan(rows, precision, n_rounds, accept)
 
     def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
-        """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all."""
+        """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all.
+
+        Rows are taken by size: those of a size have the same weights.
+        """
+        rows = rows[self.geometry.sizes[rows].argsort(stable=True)]
         blocks = torch.split(rows, self._block_rows(len(rows), precision))
         n_products = len(blocks[0]) * self.geometry.centroids.numel()
         with MatmulPrecision(precision, n_products):
@@ -172,10 +176,10 @@ class Scanner:
         torch.add(-own.half[:, None].to(dtype), alive, out=values)
         values.addmm_(own.points, theirs.points.T)
         if not self.is_uniform:  # else the weight is the same for all, and `_propose` applies it to the best
-            ratio = self.scratch.array("heads", shape, dtype)
-            inverse = (1 / self.geometry.sizes[columns]).to(dtype)
-            torch.mul(self.geometry.sizes[rows, None].to(dtype), inverse, out=ratio)
-            values.div_(ratio.add_(1))
+            sizes = self.geometry.sizes[columns]
+            distinct, counts = torch.unique_consecutive(self.geometry.sizes[rows], return_counts=True)
+            for s, part in zip(distinct, torch.split(values, counts.tolist()), strict=True):
+                part.mul_((sizes / (s + sizes)).to(dtype))
         is_own = (rows >= columns.start) & (rows < columns.stop)
         values[is_own.nonzero()[:, 0], rows[is_own] - columns.start] = -torch.inf
         return values

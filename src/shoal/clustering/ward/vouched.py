@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import weight
-from shoal.clustering.ward.duplicates import Groups, fingerprint
+from shoal.clustering.ward.duplicates import Groups, fingerprint, row_hashes
 from shoal.clustering.ward.lists import Lists
 from shoal.errors import UsageError
 
@@ -28,11 +28,11 @@ class Vouched:
     matrix_fingerprint: int
     lists_fingerprint: int
 
-    def is_of(self, rows: Tensor) -> bool:
-        """Whether these are, bit for bit, the lists that were vouched for, of exactly this matrix."""
-        if len(self.indices) != len(rows) or self.lists_fingerprint != _of_lists(self.indices, self.similarities):
+    def is_of(self, hashes: Tensor) -> bool:
+        """Whether these are, bit for bit, the lists that were vouched for, of exactly the matrix of such row hashes."""
+        if len(self.indices) != len(hashes) or self.lists_fingerprint != _of_lists(self.indices, self.similarities):
             return False
-        return self.matrix_fingerprint == fingerprint(rows)
+        return self.matrix_fingerprint == fingerprint(hashes)
 
 
 def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
@@ -49,7 +49,7 @@ def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
     if similarities.shape != indices.shape or similarities.dtype != torch.float64:
         found = f"{tuple(similarities.shape)} {similarities.dtype}"
         raise UsageError(f"similarities: found {found}, expected {tuple(indices.shape)} torch.float64")
-    return Vouched(indices, similarities, fingerprint(rows), _of_lists(indices, similarities))
+    return Vouched(indices, similarities, fingerprint(row_hashes(rows)), _of_lists(indices, similarities))
 
 
 def ready_lists(
@@ -59,7 +59,7 @@ def ready_lists(
     if not isinstance(neighbors, Vouched):
         _check(_as_indices(neighbors), len(rows))
         return None
-    if not neighbors.is_of(rows):
+    if not neighbors.is_of(groups.hashes):
         return None
     first = groups.first
     index = groups.member[neighbors.indices.to(first.device)[first]]  # (M, k)
@@ -86,7 +86,7 @@ def _arange(index: Tensor) -> Tensor:
 
 
 def _of_lists(indices: Tensor, similarities: Tensor) -> int:
-    return fingerprint(indices.double()) ^ (3 * fingerprint(similarities))
+    return fingerprint(row_hashes(indices.double())) ^ (3 * fingerprint(row_hashes(similarities)))
 
 
 def _check(indices: Tensor, n_rows: int) -> None:
