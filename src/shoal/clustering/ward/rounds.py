@@ -11,7 +11,6 @@ M slots, of which some are dead until they are renumbered; a cluster's slot is i
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -83,7 +82,7 @@ class Rounds:
         stale = self._stale(pairs)
         is_few = self.n_live <= self.n_tabled
         fresh = torch.cat([pairs.kept, stale])
-        rows = fresh if is_few else self._renew(pairs, stale)
+        rows = fresh if is_few else self._renew(pairs, fresh)
         if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
             number = self._renumber()
             rows, fresh = number[rows], number[fresh]
@@ -137,31 +136,22 @@ class Rounds:
         self.decision.nearest[pairs.gone] = pairs.gone  # the dead are nobody's nearest but their own
         return stale
 
-    def _renew(self, pairs: Pairs, stale: Tensor) -> Tensor:
-        """Find the nearest of merged and stale clusters from their lists; returns those to be scanned."""
+    def _renew(self, pairs: Pairs, rows: Tensor) -> Tensor:
+        """Find the nearest of `rows`, merged and stale clusters, from their lists; returns those to be scanned."""
         sizes = self.geometry.sizes
         span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())  # the dead are part of larger ones
 
-        def renew_merged(part: Pairs) -> Tensor:
-            joined = join(
-                self.lists.take(part.kept),
-                self.lists.take(part.gone),
-                part,
-                self.geometry.sizes,
-                span,
-                self.margins.eta,
-            )
-            return self._settle(part.kept, joined)
+        def join_part(part: Pairs) -> None:
+            left, right = self.lists.take(part.kept), self.lists.take(part.gone)
+            self.lists.put(part.kept, join(left, right, part, sizes, span, self.margins.eta))
 
-        def renew_stale(part: Tensor) -> Tensor:
+        def settle_part(part: Tensor) -> Tensor:
             return self._settle(part, self.lists.take(part))
 
-        step = self.workers.share(len(pairs.kept), CHUNK_ROWS[stale.device.type])
-        merged = [pairs.take(slice(start, start + step)) for start in range(0, len(pairs.kept), step)]
         # Chunks do not meet: each reads and writes the lists of its own rows alone.
-        tasks = [partial(renew_merged, part) for part in merged]
-        tasks += [partial(renew_stale, part) for part in self._chunks(stale)]
-        return torch.cat(self.workers.map(lambda task: task(), tasks))
+        step = self.workers.share(len(pairs.kept), CHUNK_ROWS[rows.device.type])
+        self.workers.map(join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)])
+        return torch.cat(self.workers.map(settle_part, self._chunks(rows)))
 
     def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
