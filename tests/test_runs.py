@@ -157,3 +157,14 @@ def test_an_array_that_does_not_fit_on_the_disk_says_so(tmp_path: Path) -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "embeddings.npy: no space left on the disk" in run.stderr
+
+
+def test_a_known_category_that_no_cluster_is_matched_to_is_not_counted(tmp_path: Path) -> None:
+    run = Run(tmp_path / "run")
+    run.write_categories(
+        [
+            Category(category_id=0, category="crab", is_novel=False, size=3, n_labeled=2, confidence=1.0),
+            Category(category_id=1, category="shrimp", is_novel=False, size=0, n_labeled=2, confidence=1.0),
+        ]
+    )
+    assert (len(run.categories), run.n_clusters) == (2, 1)

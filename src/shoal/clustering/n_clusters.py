@@ -53,8 +53,8 @@ class Curve:
     """(M,) log of the height at which this cut's clusters begin to be joined over that of the last merge it keeps."""
     class_sizes: Ints
     """(C,) labeled images of each known class."""
-    n_images: int
-    """All images, labeled or not, N."""
+    n_distinct: int
+    """Images that differ, labeled or not: N without copies."""
 
     @property
     def n_labeled(self) -> int:
@@ -84,7 +84,7 @@ def estimate_n_clusters(
     """Estimate K from a tree and the labels a user has: (N,), -1 for unlabeled.
 
     `rule` is a name in `RULES`; `choose` says when another decides. No K above the number of distinct points is tried.
-    Cost: one pass over the last `max_clusters` merges (default 1,000 or ten times the known classes, at most N); a
+    Cost: one pass over the last `max_clusters` merges (default 1,000 or ten times the known classes; at most N); a
     table of `max_clusters` × C counts.
     """
     check_rule(rule)
@@ -110,12 +110,10 @@ def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = 
     """Sweep every cut from `max_clusters` down to the number of known classes; the arguments are those above."""
     known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
     n_classes = int(known.max()) + 1
-    limit = min(tree.n_leaves, max(DEFAULT_MAX_CLUSTERS, 10 * n_classes)) if max_clusters is None else max_clusters
-    if not n_classes <= as_count(limit, name="max_clusters") <= tree.n_leaves:
-        raise UsageError(
-            f"max_clusters: found {limit} with {n_classes} known classes and {tree.n_leaves} images, "
-            f"expected {n_classes} to {tree.n_leaves}"
-        )
+    wanted = max(DEFAULT_MAX_CLUSTERS, 10 * n_classes) if max_clusters is None else max_clusters
+    limit = min(as_count(wanted, name="max_clusters"), tree.n_leaves)
+    if limit < n_classes:
+        raise UsageError(f"max_clusters: found {wanted} with {n_classes} known classes, expected {n_classes} or more")
     # Equal points are joined at height 0: a cut above their number would only tell copies apart.
     n_distinct = 1 + int(np.count_nonzero(tree.heights))
     merges = tree.merges(max(min(limit, n_distinct), n_classes))
@@ -123,7 +121,7 @@ def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = 
     class_sizes = np.bincount(known[known != UNLABELED], minlength=n_classes)
     accuracy, occupied, fit = _sweep(merges, known, n_classes)
     gap = _gaps(tree.heights, n_clusters)
-    return Curve(n_clusters, accuracy / class_sizes.sum(), occupied, fit, gap, class_sizes, tree.n_leaves)
+    return Curve(n_clusters, accuracy / class_sizes.sum(), occupied, fit, gap, class_sizes, n_distinct)
 
 
 def _sweep(merges: Merges, known: Ints, n_classes: int) -> tuple[Ints, Ints, Floats]:
@@ -146,10 +144,11 @@ def _sweep(merges: Merges, known: Ints, n_classes: int) -> tuple[Ints, Ints, Flo
 
 
 def _gaps(heights: Floats, n_clusters: Ints) -> Floats:
-    """(M,) log(next merge / last merge done) at each K; 0 where all leaves are alone."""
+    """(M,) log(next merge / last merge done) at each K; 0 where nothing but copies is joined yet."""
     done = len(heights) - n_clusters  # (M,) index of the last merge done
-    with np.errstate(divide="ignore", invalid="ignore"):  # copies are joined at height 0: nothing tells them apart
-        gaps: Floats = np.nan_to_num(np.log(heights[done + 1] / heights[np.maximum(done, 0)]), nan=0.0)
+    last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
+    gaps: Floats = np.zeros(len(n_clusters))
+    np.log(np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > 0), out=gaps)
     return gaps
 
 
@@ -253,9 +252,10 @@ def _gap(curve: Curve) -> float:
     """The K between the known classes and ten times as many whose clusters stand out most in the tree.
 
     Of labels it takes the number of known classes alone, for collections that hardly have any. Most clusters are
-    expected to hold two images or more: further down the largest gap is that between copies and everything else.
+    expected to hold two different images or more: further down the largest gap is that between near copies and
+    everything else.
     """
-    most = max(min(10 * curve.n_classes, curve.n_images // 2), curve.n_classes)
+    most = max(min(10 * curve.n_classes, curve.n_distinct // 2), curve.n_classes)
     return float(curve.n_clusters[curve.gap[: most - curve.n_classes + 1].argmax()])
 
 

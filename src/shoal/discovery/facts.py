@@ -26,7 +26,7 @@ def collect_facts(run: Run) -> dict[str, Any]:
         "n_unreadable": len(run.skipped),
         "n_unsure": sum(row.confidence < UNSURE_BELOW for row in rows),
         "n_clusters": run.n_clusters,
-        "n_known": sum(not row.is_novel for row in run.categories),
+        "n_known": sum(not row.is_novel and row.size > 0 for row in run.categories),
         "n_novel": sum(row.is_novel for row in run.categories),
         "estimate": _estimate(run),
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,

@@ -110,8 +110,8 @@ class Run(Folder):
 
     @property
     def n_clusters(self) -> int:
-        """How many categories there are."""
-        return len(self.categories)
+        """How many categories were found; a known one that no cluster is matched to has a row, and no image."""
+        return sum(row.size > 0 for row in self.categories)
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
         """Write assignments.csv and, where pyarrow is installed, the same as assignments.parquet."""
