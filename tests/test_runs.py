@@ -160,7 +160,7 @@ def test_an_array_that_does_not_fit_on_the_disk_says_so(tmp_path: Path) -> None:
 
 
 def test_a_known_category_that_no_cluster_is_matched_to_is_not_counted(tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
+    run = Run(tmp_path)
     run.write_categories(
         [
             Category(category_id=0, category="crab", is_novel=False, size=3, n_labeled=2, confidence=1.0),
