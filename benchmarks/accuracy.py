@@ -16,7 +16,7 @@ CIFAR-100 has eight times as many images as CUB, so it is trained for fewer epoc
 steps as CUB's 25) with a smaller pool of views (8: a view is then drawn twice on average, on CUB three times). GCD and
 CMS have the same of both.
 
-Nothing is tuned here: settings are the default recipes', which benchmarks/tuning.py chose by given labels alone.
+Nothing is tuned here: settings are the default recipes', most of them chosen by given labels (benchmarks/tuning.py).
 --set cms.loss.temperature=0.15 changes one (with a method's name in front, for that method only).
 
 A small network at batch 128 leaves a large GPU waiting for the next kernel, so --workers processes share it, each
