@@ -1,5 +1,7 @@
 """Small random models of the real architectures of the transformers library."""
 
+import json
+
 import torch
 from torch import nn
 
@@ -68,3 +70,28 @@ def make_model(transformers, kind):
                 module.running_mean.normal_(std=0.1)
                 module.running_var.uniform_(0.5, 1.5)
     return model.eval()
+
+
+def dino_weights(width=32, n_blocks=2, patch=8, n_patches=16):
+    """Random weights under DINO's own names."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return 0.2 * torch.randn(shape, generator=generator)
+
+    weights = {"cls_token": draw(1, 1, width), "pos_embed": draw(1, n_patches + 1, width)}
+    sizes = {"attn.qkv": (3 * width, width), "attn.proj": (width, width), "mlp.fc1": (2 * width, width)}
+    sizes |= {"mlp.fc2": (width, 2 * width), "norm1": (width,), "norm2": (width,)}
+    for number in range(n_blocks):
+        for part, shape in sizes.items():
+            weights[f"blocks.{number}.{part}.weight"] = draw(*shape)
+            weights[f"blocks.{number}.{part}.bias"] = draw(shape[0])
+    weights |= {"patch_embed.proj.weight": draw(width, 3, patch, patch), "patch_embed.proj.bias": draw(width)}
+    return weights | {"norm.weight": draw(width), "norm.bias": draw(width)}
+
+
+def save_folder(model, folder, **preprocessor):
+    """Save a model as transformers does, with what says how its images look."""
+    model.save_pretrained(folder)
+    preprocessor = {"image_mean": [0.1, 0.2, 0.3], "image_std": [1, 2, 3], "crop_size": {"height": 32}} | preprocessor
+    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor))

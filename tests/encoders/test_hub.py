@@ -1,7 +1,16 @@
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from shoal.encoders.catalog import load_encoder
+from shoal.errors import MissingError
+from small_models import KINDS, VIT, dino_weights, save_folder
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
@@ -33,3 +42,148 @@ def test_transformers_keeps_its_verbosity_after_a_model_is_built(transformers, m
     load_model(str(tmp_path / "model"), offline="it is a folder")
     assert transformers.utils.logging.get_verbosity() == before
     assert transformers.utils.logging.is_progress_bar_enabled()
+
+
+@pytest.mark.parametrize(
+    ("extra", "shape"),
+    [
+        ("blocks.0.ls1.gamma", (64,)),
+        ("blocks.2.norm1.weight", (64,)),
+        ("blocks.1.attn.q_norm.weight", (64,)),
+        ("register_tokens", (1, 4, 64)),
+        ("register_tokens.x", (1, 4, 64)),
+        ("dist_token", (1, 1, 64)),
+        ("fc_norm.weight", (64,)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_file_with_a_tensor_that_a_dino_vit_has_not_is_refused(tmp_path, extra, shape):
+    """LayerScale, registers and the like: without them the features would be those of no model."""
+    torch.save(dino_weights(width=64) | {extra: torch.ones(shape)}, tmp_path / "other.pth")
+    with pytest.raises(MissingError, match="do not fit the architecture") as caught:
+        load_encoder(str(tmp_path / "other.pth"))
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("along", ["mask_token", "head.weight", "head.mlp.0.bias"])
+def test_what_no_feature_depends_on_may_lie_in_a_dino_file(tmp_path, along):
+    weights = dino_weights(width=64)
+    torch.save(weights, tmp_path / "plain.pth")
+    torch.save(weights | {along: torch.ones(1, 64)}, tmp_path / "more.pth")
+    images = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    plain, more = (load_encoder(str(tmp_path / name), input_size=32) for name in ("plain.pth", "more.pth"))
+    assert torch.equal(plain(images), more(images))
+
+
+def all_pieces():
+    found = dino_weights(width=64, n_blocks=2)
+    return [name for name in found if not name.startswith("blocks.") or name.endswith("weight")]
+
+
+@pytest.mark.parametrize("piece", all_pieces())
+def test_a_dino_file_without_any_one_piece_is_refused(tmp_path, piece):
+    weights = dino_weights(width=64)
+    del weights[piece]
+    torch.save(weights, tmp_path / "dino.pth")
+    with pytest.raises(
+        MissingError, match=r"dino\.pth: (the weights do not fit|not the weights of|found tensors such)"
+    ):
+        load_encoder(str(tmp_path / "dino.pth"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("blocks.0.attn.qkv.weight", torch.ones(64, 64)),
+        ("blocks.0.attn.qkv.bias", torch.tensor(1.0)),
+        ("cls_token", torch.tensor(1.0)),
+        ("cls_token", torch.ones(1, 1, 96)),
+        ("pos_embed", torch.ones(17, 64)),
+        ("blocks.0.mlp.fc1.weight", torch.ones(100, 64)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(tuple(value.shape)),
+)
+def test_a_dino_file_with_a_piece_of_another_shape_is_refused(tmp_path, name, value):
+    torch.save(dino_weights(width=64) | {name: value}, tmp_path / "dino.pth")
+    with pytest.raises(MissingError, match=r"dino\.pth: (the weights do not fit|not the weights of)"):
+        load_encoder(str(tmp_path / "dino.pth"))
+
+
+def test_a_vit_whose_attention_heads_cannot_be_dinos_is_refused(tmp_path):
+    torch.save(dino_weights(width=96), tmp_path / "dino.pth")
+    with pytest.raises(MissingError, match="it is 96 channels wide, expected a multiple of 64"):
+        load_encoder(str(tmp_path / "dino.pth"))
+
+
+def change_config(folder, **values):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def test_a_folder_with_more_blocks_than_its_config_says_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    change_config(tmp_path / "model", num_hidden_layers=2)
+    with pytest.raises(MissingError, match=r"do not fit the architecture, 16 tensors have no place in it"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_classifiers_folder_with_more_blocks_than_its_config_says_is_refused(transformers, tmp_path):
+    """Its tensors carry a prefix, and its head may come along: that must not hide a block."""
+    model = transformers.ViTForImageClassification(transformers.ViTConfig(**VIT))
+    save_folder(model, tmp_path / "model")
+    assert load_encoder(str(tmp_path / "model")).n_blocks == 3
+    change_config(tmp_path / "model", num_hidden_layers=2)
+    with pytest.raises(MissingError, match=r"16 tensors have no place in it \(vit\.layers\.2"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_model_used_whole_with_more_blocks_than_its_config_says_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("pvt"), tmp_path / "model")
+    change_config(tmp_path / "model", depths=[1, 1, 1, 1])
+    with pytest.raises(MissingError, match="have no place in it"):
+        load_encoder(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("extra", ["layers.0.layer_scale1.lambda1", "embeddings.register_tokens", "pre_layernorm.bias"])
+def test_a_folder_with_a_tensor_that_the_model_has_not_is_refused(make_transformer, tmp_path, extra):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    file = tmp_path / "model" / "model.safetensors"
+    save_file(load_file(file) | {extra: torch.ones(32)}, file, metadata={"format": "pt"})
+    with pytest.raises(MissingError, match="1 tensors have no place in it"):
+        load_encoder(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole"),
+    [
+        ("vit", "ViTForImageClassification"),
+        ("vit", "ViTForMaskedImageModeling"),
+        ("deit", "DeiTForImageClassificationWithTeacher"),
+        ("vit-mae", "ViTMAEForPreTraining"),
+        ("swin", "SwinForMaskedImageModeling"),
+        ("clip", "CLIPVisionModelWithProjection"),
+        ("resnet", "ResNetForImageClassification"),
+        ("mobilenet-v2", "MobileNetV2ForSemanticSegmentation"),
+        ("pvt", "PvtV2ForImageClassification"),
+    ],
+)
+def test_what_a_model_was_trained_with_may_lie_in_its_folder(transformers, tmp_path, kind, whole):
+    _, config, sizes = KINDS[kind]
+    torch.manual_seed(0)
+    save_folder(getattr(transformers, whole)(getattr(transformers, config)(**sizes)), tmp_path / "model")
+    assert load_encoder(str(tmp_path / "model")).feature_dim > 0
+
+
+def test_a_folder_with_weights_of_another_width_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"hidden_size": 64}))
+    with pytest.raises(MissingError, match=r"do not fit the architecture, \d+ tensors are missing or of another shape"):
+        load_encoder(str(tmp_path / "model"))
+
+
+def test_a_folder_with_weights_of_another_architecture_is_refused(make_transformer, tmp_path):
+    save_folder(make_transformer("vit"), tmp_path / "model")
+    save_file({"other.weight": torch.zeros(2)}, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(MissingError, match="do not fit the architecture"):
+        load_encoder(str(tmp_path / "model"))

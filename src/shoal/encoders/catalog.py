@@ -1,6 +1,7 @@
 """The encoders by name: what they are, where their weights come from, whether these are here, and how to load them."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -9,7 +10,7 @@ from shoal.encoders.efficientnet import split_efficientnet
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.encoders.weights import is_dino, package_weights, read_weights, rename_dino, weights_folder
-from shoal.errors import MissingError, UnknownName
+from shoal.errors import MissingError, UnknownName, UsageError
 
 
 class Colours(TypedDict):
@@ -24,6 +25,20 @@ CLIP: Colours = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954
 SYMMETRIC: Colours = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
 
 
+class Shape(TypedDict, total=False):
+    """What tells models of the transformers library apart, by the names in their configuration."""
+
+    model_type: str
+    hidden_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    patch_size: int
+
+
+SMALL: Shape = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
+BASE: Shape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderInfo:
     """What is known of an encoder before it is loaded."""
@@ -34,6 +49,8 @@ class EncoderInfo:
     """The package's import name, or the hub id."""
     file: str | None = None
     """The name of its authors' own weights file, where that is read too."""
+    shape: Shape = field(default_factory=Shape)
+    """What a model found under its name must be; empty for a package, whose network is built by its name."""
     input_format: InputFormat
     size_mb: int
     """Approximate size of the weights file."""
@@ -72,6 +89,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         origin="hub",
         location="facebook/dino-vitb16",
         file="dino_vitbase16_pretrain.pth",
+        shape={"model_type": "vit", **BASE, "patch_size": 16},
         input_format=InputFormat(size=224, **IMAGENET),
         size_mb=343,
         n_tail_blocks=1,
@@ -81,6 +99,7 @@ ENCODERS: dict[str, EncoderInfo] = {
         origin="hub",
         location="facebook/dino-vits16",
         file="dino_deitsmall16_pretrain.pth",
+        shape={"model_type": "vit", **SMALL, "patch_size": 16},
         input_format=InputFormat(size=224, **IMAGENET),
         size_mb=86,
         n_tail_blocks=1,
@@ -89,6 +108,7 @@ ENCODERS: dict[str, EncoderInfo] = {
     "dinov2-small": EncoderInfo(
         origin="hub",
         location="facebook/dinov2-small",
+        shape={"model_type": "dinov2", **SMALL, "patch_size": 14},
         input_format=InputFormat(size=224, **IMAGENET),
         size_mb=88,
         n_tail_blocks=1,
@@ -97,6 +117,7 @@ ENCODERS: dict[str, EncoderInfo] = {
     "dinov2-base": EncoderInfo(
         origin="hub",
         location="facebook/dinov2-base",
+        shape={"model_type": "dinov2", **BASE, "patch_size": 14},
         input_format=InputFormat(size=224, **IMAGENET),
         size_mb=346,
         n_tail_blocks=1,
@@ -105,6 +126,7 @@ ENCODERS: dict[str, EncoderInfo] = {
     "clip-vitb16": EncoderInfo(
         origin="hub",
         location="openai/clip-vit-base-patch16",
+        shape={"model_type": "clip_vision_model", **BASE, "patch_size": 16},
         input_format=InputFormat(size=224, **CLIP),
         size_mb=599,
         n_tail_blocks=1,
@@ -130,6 +152,8 @@ def load_encoder(name: str, *, n_tail_blocks: int | None = None, input_size: int
     `name` is a name of the catalog (never a download), a folder saved by transformers, DINO's own .pth file, or a hub
     id such as "facebook/dino-vitb8" (downloaded when it is not cached, unless HF_HUB_OFFLINE is set).
     """
+    if not name.strip():
+        raise UsageError(f"encoder: found an empty name, expected a path, a hub id, or one of {', '.join(ENCODERS)}")
     if name in ENCODERS:
         info = ENCODERS[name]
         input_format, n_tail = _sized(info.input_format, input_size), info.n_tail_blocks
@@ -154,11 +178,28 @@ def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
     if info.origin == "package":
         return split_efficientnet(_build_efficientnet(name, info))
     own = _own_source(name, info)
-    if own is not None and own.is_file():
-        return split_model(_build_dino(own), size)
     if own is None and not hub.is_cached(info.location):
         raise MissingError(_how_to_get(name, info))
-    return split_model(hub.load_model(str(own or info.location), offline="a name never causes a download"), size)
+    source = str(own or info.location)
+    if own is not None and own.is_file():
+        model = _build_dino(own)
+    else:
+        model = hub.load_model(source, offline="a name never causes a download")
+    _check_shape(name, info.shape, model.config, source)
+    return split_model(model, size)
+
+
+def _check_shape(name: str, shape: Mapping[str, object], config: Any, source: str) -> None:
+    """Refuse a model that lies under the name of another."""
+    found = {part: getattr(config, part, None) for part in shape}
+    wrong = [part for part, expected in shape.items() if found[part] != expected]
+    wrong = ["model_type"] if "model_type" in wrong else wrong  # sizes of another architecture say nothing
+    if wrong:
+        raise MissingError(
+            f"{source}: found {', '.join(f'{part} {found[part]}' for part in wrong)}, but {name} has "
+            f"{', '.join(f'{part} {shape[part]}' for part in wrong)}; put its own weights there, or give the path of "
+            "these as the encoder"
+        )
 
 
 def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:

@@ -4,6 +4,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,12 @@ TRUE = ("1", "ON", "YES", "TRUE")
 """What the hub's own client takes for yes in an environment variable."""
 
 Channels = tuple[float, float, float]
+HEADS = ("classifier", "head", "decoder", "pooler", "text", "logit", "projection", "predictor")
+"""Parts of names of weights that files carry beside an encoder's own: what it was trained with, or is used for."""
+
+TABLES = ("position_ids", "relative_position_index", "relative_coords_table", "attn_mask", "inv_freq")
+"""Names of what older versions of the library wrote into files although a model computes it."""
+
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -88,7 +95,7 @@ def load_model(source: str, *, offline: str | None) -> Any:
     """Build a vision model of the transformers library from a folder or a hub id, with its weights.
 
     Where `offline` says why nothing is downloaded, only files on this machine are used. Weights that do not fill the
-    model are an error.
+    model, or of which some have no place in it, are an error.
     """
     transformers = import_transformers()
     local = {"local_files_only": offline is not None}
@@ -102,34 +109,48 @@ def load_model(source: str, *, offline: str | None) -> Any:
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
         raise MissingError(_why_not_loaded(source, error, offline)) from error
-    _check_loaded(source, info, config.model_type)
+    # What a file may carry beside an architecture that is not in the table, nobody has looked up.
+    _check_loaded(source, info, model, heads=HEADS if config.model_type in ARCHITECTURES else None)
     return model
 
 
 def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None = None) -> Any:
-    """Build transformers' ViT around weights already renamed (`rename_dino`); its sizes are read off the shapes."""
+    """Build transformers' ViT around weights already renamed (`rename_dino`); its sizes are read off the shapes.
+
+    Every tensor must be one of it: a file with more is that of another ViT.
+    """
     transformers = import_transformers()
+    asked = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # both are checked below
+    try:
+        config = _dino_config(transformers, weights, n_heads)
+        with _quiet(transformers):
+            model, info = transformers.ViTModel.from_pretrained(
+                None, config=config, state_dict=dict(weights), add_pooling_layer=False, **asked
+            )
+    except KeyError as error:
+        raise MissingError(f"{where}: not the weights of a DINO ViT, {error} is missing; get the whole file") from error
+    except Exception as error:
+        raise MissingError(f"{where}: not the weights of a DINO ViT ({' '.join(str(error).split())[:160]})") from error
+    _check_loaded(where, info, model, heads=())
+    return model
+
+
+def _dino_config(transformers: Any, weights: Mapping[str, Tensor], n_heads: int | None) -> Any:
     width = weights["embeddings.cls_token"].shape[-1]
     patch = weights["embeddings.patch_embeddings.projection.weight"].shape[-1]
     n_patches = weights["embeddings.position_embeddings"].shape[1] - 1
-    config = transformers.ViTConfig(
+    numbers = [int(found[1]) for name in weights if (found := re.match(r"encoder\.layer\.(\d+)\.", name))]
+    if n_heads is None and width % DINO_HEAD_DIM:
+        raise ValueError(f"it is {width} channels wide, expected a multiple of {DINO_HEAD_DIM}")
+    return transformers.ViTConfig(
         hidden_size=width,
-        num_hidden_layers=sum(name.endswith("layernorm_before.weight") for name in weights),
-        num_attention_heads=n_heads or max(1, width // DINO_HEAD_DIM),
+        num_hidden_layers=1 + max(numbers),  # and not how many are whole: one with a piece missing is there too
+        num_attention_heads=n_heads or width // DINO_HEAD_DIM,
         intermediate_size=weights["encoder.layer.0.intermediate.dense.weight"].shape[0],
         image_size=round(n_patches**0.5) * patch,
         patch_size=patch,
         layer_norm_eps=1e-6,  # DINO's own; transformers' converted copy has 1e-12
     )
-    try:
-        with _quiet(transformers):
-            model, info = transformers.ViTModel.from_pretrained(
-                None, config=config, state_dict=dict(weights), add_pooling_layer=False, output_loading_info=True
-            )
-    except Exception as error:
-        raise MissingError(f"{where}: not the weights of a DINO ViT ({' '.join(str(error).split())[:160]})") from error
-    _check_loaded(where, info, config.model_type)
-    return model
 
 
 def read_input_format(source: str, config: Any, *, offline: str | None) -> InputFormat:
@@ -187,18 +208,34 @@ def _model_class(transformers: Any, config: Any) -> Any:
     return getattr(transformers, known.model_class if known is not None and known.model_class else "AutoModel")
 
 
-def _check_loaded(where: str, info: Mapping[str, Any], model_type: str) -> None:
-    """Refuse weights that leave part of the model at random; transformers only warns."""
-    known = ARCHITECTURES.get(model_type)
+def _check_loaded(where: str, info: Mapping[str, Any], model: Any, *, heads: tuple[str, ...] | None) -> None:
+    """Refuse weights that leave part of the model at random, or that are more than it uses; transformers only warns."""
+    known = ARCHITECTURES.get(model.config.model_type)
     unused = known.unused if known is not None else ("mask_token",)
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
     names = [*mismatched, *info["missing_keys"]]
     wrong = sorted(name for name in names if not any(part in name for part in unused))
-    if wrong:
+    strange = sorted(name for name in info["unexpected_keys"] if not _comes_along(name, model, unused, heads))
+    if wrong or strange:
+        found, what = (wrong, "are missing or of another shape") if wrong else (strange, "have no place in it")
         raise MissingError(
-            f"{where}: the weights do not fit the architecture, {len(wrong)} tensors are missing or of another shape "
-            f"({', '.join(wrong[:3])}, …); use the weights made for this model"
+            f"{where}: the weights do not fit the architecture, {len(found)} tensors {what} "
+            f"({', '.join(found[:3])}{', …' if len(found) > 3 else ''}); use the weights made for this model"
         )
+
+
+def _comes_along(name: str, model: Any, unused: tuple[str, ...], heads: tuple[str, ...] | None) -> bool:
+    """Whether a file may hold this tensor beside a model's own without being another model's.
+
+    Inside of the model's own parts only what no feature depends on may. Beside them heads may, or anything where
+    `heads` is None.
+    """
+    if any(part in name for part in unused) or name.endswith(TABLES):
+        return True
+    part, *inner = name.removeprefix(f"{model.base_model_prefix}.").split(".")
+    if inner and part in dict(model.named_children()):
+        return False
+    return heads is None or any(head in part for head in heads)
 
 
 def _why_not_loaded(source: str, error: Exception, offline: str | None) -> str:

@@ -68,19 +68,22 @@ def is_dino(weights: Mapping[str, Tensor]) -> bool:
 
 
 def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
-    """Turn DINO's names into those of transformers' ViT files; a projection head in the file is left out."""
+    """Turn DINO's names into those of transformers' ViT files; what is no DINO's keeps its name.
+
+    A head, and the token of masked patches, are left out: a feature does not depend on them.
+    """
     renamed: Weights = {}
     for name, value in weights.items():
-        if name.startswith("head."):
+        if name.startswith("head.") or name == "mask_token":
             continue
         block = re.fullmatch(r"blocks\.(\d+)\.(.+)\.(weight|bias)", name)
         if block is None:
-            stem, kind = (name, "") if name in DINO_NAMES else name.rsplit(".", 1)
-            renamed[".".join(filter(None, (DINO_NAMES.get(stem, stem), kind)))] = value
+            stem, dot, kind = (name, "", "") if name in DINO_NAMES else name.rpartition(".")
+            renamed[DINO_NAMES.get(stem, stem) + dot + kind] = value
             continue
         number, part, kind = block.groups()
         place = f"encoder.layer.{number}"
-        if part == "attn.qkv":
+        if part == "attn.qkv" and value.ndim > 0 and len(value) % 3 == 0:
             for role, third in zip(("query", "key", "value"), value.chunk(3), strict=True):
                 renamed[f"{place}.attention.attention.{role}.{kind}"] = third.clone()
         else:
