@@ -14,18 +14,22 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
         "inference": {"rule": "paper", "estimate_shifts": 0},
         "loss": {"denominator": "paper", "detach_norm": False},
         "head": {"kind": "paper"},
-        "training": {"bank": "images", "views": {"pool": None}},
+        "training": {"bank": "images", "max_gradient": None, "views": {"pool": None}},
     },
     "reference": {
         "inference": {"rule": "paper", "estimate_shifts": 0},
         "loss": {"denominator": "reference", "detach_norm": True},
         "head": {"kind": "bottleneck"},
-        "training": {"bank": "views", "views": {"pool": None, "jitter": 0.0, "hue": 0.0}},
+        "training": {"bank": "views", "max_gradient": None, "views": {"pool": None, "jitter": 0.0, "hue": 0.0}},
     },
 }
-"""Settings by name, block by block: this package's estimate of K; the paper's equations, and new views in every step;
-the released code's losses, head, bank of two views per image, and views whose colours are left alone. A method other
-than CMS takes the estimate of K and the views from it: losses and head are its own."""
+"""Settings by name, block by block: this package's estimate of K; the paper's equations, new views in every step, and
+gradients of any length; the released code's losses, head, bank of two views per image, and views whose colours are left
+alone. A method other than CMS takes the estimate of K, the views and the gradients from it: losses and head are its
+own."""
+
+SHARED = ("max_gradient", "views")
+"""What every method that trains takes from a protocol's block on training."""
 
 
 def get_protocol(name: str) -> dict[str, Any]:
@@ -39,10 +43,10 @@ def follow_protocol(settings: Any, protocol: str, method: str) -> Any:
     """The settings of a method with what a protocol decides."""
     blocks = get_protocol(protocol)
     if method != "cms":
-        views = blocks.get("training", {}).get("views")
+        training = {name: value for name, value in blocks.get("training", {}).items() if name in SHARED}
         blocks = {"inference": blocks["inference"]}
-        if views is not None and hasattr(settings, "training"):
-            blocks["training"] = {"views": views}
+        if training and hasattr(settings, "training"):
+            blocks["training"] = training
     return _changed(settings, blocks)
 
 
