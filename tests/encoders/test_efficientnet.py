@@ -1,7 +1,10 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
 
+from shoal.encoders import catalog
 from shoal.encoders.catalog import ENCODERS, load_encoder
 from shoal.encoders.efficientnet import split_efficientnet
 from shoal.encoders.vision import Encoder, InputFormat
@@ -43,6 +46,40 @@ def test_padding_follows_the_size_of_the_images(efficientnet, size):
     with torch.no_grad():
         own = efficientnet.extract_features(images).mean(dim=(2, 3))
         assert (encoder(images) - own).abs().max() < 1e-6 * own.abs().max()
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """The network of the default encoder as its package builds it, with its weights."""
+    return catalog._build_efficientnet("efficientnet-lite2", ENCODERS["efficientnet-lite2"]).eval()
+
+
+def pictures(size):
+    """Eight smooth pictures with a little noise, in [-1, 1]."""
+    generator = torch.Generator().manual_seed(0)
+    coarse = torch.rand(8, 3, 12, 12, generator=generator)
+    smooth = nn.functional.interpolate(coarse, size=size, mode="bicubic")
+    return (smooth + 0.05 * torch.randn(smooth.shape, generator=generator)).clamp(0, 1) * 2 - 1
+
+
+@pytest.mark.parametrize("size", [64, 128, 224])
+def test_the_default_encoder_is_as_close_to_float64_as_its_networks_own_forward(shipped, size):
+    """docs/encoders.md gives the figures. Folding rounds elsewhere than the network does, not more.
+
+    The network's own forward in float32 is that of both layouts of memory: they differ by as much.
+    """
+    images = pictures(size)
+    encoder = load_encoder("efficientnet-lite2")
+    with torch.no_grad():
+        exact = copy.deepcopy(shipped).double().extract_features(images.double()).mean(dim=(2, 3))
+        last = copy.deepcopy(shipped).to(memory_format=torch.channels_last)
+        alike = images.contiguous(memory_format=torch.channels_last)
+        owns = [net.extract_features(x).mean(dim=(2, 3)) for net, x in ((shipped, images), (last, alike))]
+        found = encoder(images)
+    largest = exact.abs().max()
+    own_error = max(float((own - exact).abs().max() / largest) for own in owns)
+    assert (found - exact).abs().max() / largest < 2 * own_error
+    assert (found - owns[0]).abs().max() / largest < 5e-6
 
 
 def test_gradients_of_the_tail_are_those_of_the_whole_efficientnet(efficientnet, images):
