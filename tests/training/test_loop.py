@@ -349,9 +349,12 @@ def test_a_batch_larger_than_the_training_images_is_refused(toy):
         train(toy.data(), *toy.networks(), toy.settings(batch_size=49))
 
 
-def test_more_neighbors_than_images_are_refused(toy):
-    with pytest.raises(UsageError, match="lower k"):
-        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=48)), toy.settings())
+@pytest.mark.parametrize(("bank", "most"), [("images", 47), ("views", 95)])
+def test_more_neighbors_than_images_are_refused_by_the_name_of_their_setting(toy, bank, most):
+    with pytest.raises(UsageError, match=rf"^inference.shift.n_neighbors: found {most + 1} with 48 .* at most {most};"):
+        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=most + 1)), toy.settings(bank=bank))
+    trained = train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=most)), toy.settings(bank=bank, epochs=1))
+    assert len(trained.metrics) == 1
 
 
 TWO = """

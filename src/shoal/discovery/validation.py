@@ -55,7 +55,7 @@ def check_collection(collection: Collection, settings: DiscoverySettings) -> Non
     if len(collection) <= n_neighbors:
         raise DataError(
             f"{collection.count()}: a mean over {n_neighbors} neighbors needs more than {n_neighbors} images, "
-            f"found {len(collection)}; add images"
+            f"found {len(collection)}; add images, or lower inference.shift.n_neighbors"
         )
 
 

@@ -23,7 +23,7 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.method import Discovery, Options, Representation, Task, learn, n_clusters_to_use, to_numpy
 from shoal.settings import to_dict
-from shoal.training.bank import Bank
+from shoal.training.bank import Bank, BankKind
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.objective import Batch, Objective
 from shoal.training.settings import TrainSettings
@@ -63,6 +63,15 @@ class MeanShiftObjective(Objective):
         super().__init__()
         self.loss, self.shift = loss, shift
         self.attention = NeighborAttention(dim) if shift.aggregation == "attention" else None
+
+    def check_images(self, n_images: int, bank: BankKind) -> None:
+        """Refuse fewer images than a view has neighbors."""
+        others = (n_images if bank == "images" else 2 * n_images) - 1
+        if self.shift.kernel == "knn" and self.shift.n_neighbors > others:
+            raise UsageError(
+                f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} images to train on, "
+                f"expected at most {others}; lower it, or add images"
+            )
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""

@@ -68,6 +68,7 @@ def train(
     those that the trunk goes over once, then a step each.
     """
     check_batch_size(settings.batch_size, len(data.training))
+    objective.check_images(len(data.training), settings.bank)
     if folder is not None:
         _tidy(folder)
     trainer = Trainer(data, encoder, head, objective, settings)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.distributed import gather_rows, shard
-from shoal.training.bank import Bank
+from shoal.training.bank import Bank, BankKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,9 @@ class Objective(nn.Module):
     """Whether the bank is to be renewed before each epoch."""
     discards_head = False
     """Whether images are clustered by the tail's features, the head serving the loss alone."""
+
+    def check_images(self, n_images: int, bank: BankKind) -> None:
+        """Refuse, before any work, a number of training images that this loss cannot do with."""
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         """Named scalars; 'loss' is minimized, the others are recorded."""
