@@ -16,7 +16,7 @@ from shoal.device import choose_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
 from shoal.discovery.folder import check_folder, fingerprint, take_folder
 from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.narrator import SILENT, Narrator
 from shoal.discovery.readable import Readable, check_readable, decode, read_into, tell_found
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
@@ -140,9 +140,9 @@ def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: 
     chosen = settings.of_method
     if told_by_main(False, place):
         encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(place)
-        embed(decode(collection, settings).pixels, encoder)
+        embed(decode(collection, settings, SILENT).pixels, encoder)
     if settings.is_trained and told_by_main(False, place):
-        help_train(decode(collection, settings), run, settings, place, resume)
+        help_train(decode(collection, settings, SILENT), run, settings, place, resume)
     return run
 
 

@@ -45,6 +45,19 @@ class Narrator:
         return replace(self, say=_both(self.say, listener), detail=_both(self.detail, listener))
 
 
+@contextmanager
+def _draw_nothing(what: str) -> Iterator[Progress]:
+    yield lambda done, total: None
+
+
+def _hear_nothing(text: str) -> None:
+    """Take a line and leave it."""
+
+
+SILENT = Narrator(say=_hear_nothing, bar=_draw_nothing, detail=_hear_nothing)
+"""For processes that help the main one: what they would say, that one says."""
+
+
 def _both(first: Listener, second: Listener) -> Listener:
     def tell(text: str) -> None:
         first(text)

@@ -11,7 +11,7 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.choice import compare
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.narrator import NOTE, SILENT, Listener, Narrator
 from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
@@ -20,6 +20,7 @@ from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run
+from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.tensorboard import event_writer, tensorboard_writer
 
 
@@ -51,6 +52,7 @@ def answer_trained(
         narrator.say(doubt)
     device = frozen.embeddings.device
     told_by_main(True, device)
+    watch = _collapse_watch(narrator.say)
     with narrator.bar("training") as progress:
         learned = get_method(settings.method).represent(
             _task(images, withheld, settings),
@@ -59,8 +61,9 @@ def answer_trained(
             folder=run.path,
             resume=resume,
             progress=progress,
-            on_epoch=_epoch_listener(run, narrator, tensorboard),
+            on_epoch=_epoch_listener(run, narrator, tensorboard, watch),
         )
+    watch(collapse_statistics(learned.embeddings))
     stands = True
     if withheld.hidden:
         choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
@@ -71,9 +74,9 @@ def answer_trained(
 
 
 def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:
-    """Take a share of the training that the main process does."""
+    """Take a share of the training that the main process does, without a word."""
     withheld = withhold(images.collection, settings)
-    chosen = _fit_batch(settings, len(withheld.labels), Narrator()).of_method
+    chosen = _fit_batch(settings, len(withheld.labels), SILENT).of_method
     task = _task(images, withheld, settings)
     get_method(settings.method).represent(task, chosen, device=place, folder=run.path, resume=resume)
 
@@ -102,14 +105,29 @@ def _task(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> 
     )
 
 
-def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool) -> OnEpoch:
-    """Who is told an epoch's metrics: whoever listens to details, and TensorBoard where it was asked for."""
+def _collapse_watch(say: Listener) -> OnEpoch:
+    """Who says once, when the statistics of embeddings show it, that training has collapsed."""
+    told: list[str] = []
+
+    def look(statistics: dict[str, Any]) -> None:
+        found = describe_collapse(statistics)
+        if found is not None and not told:
+            told.append(found)
+            say(NOTE + found)
+
+    return look
+
+
+def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool, watch: OnEpoch) -> OnEpoch:
+    """Who is told an epoch's metrics: whoever listens to details, the watch, and TensorBoard where it was asked for."""
     write = event_writer(run.path) if tensorboard else None
 
     def tell(row: dict[str, Any]) -> None:
         accuracy = row["validation_accuracy"]
         seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
         narrator.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+        if row["epoch"] > 1:  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
+            watch(row)
         if write is not None:
             write(row)
 

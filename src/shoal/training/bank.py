@@ -3,8 +3,9 @@
 N bank rows, B views, D columns of an embedding, R of its compact form.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,10 @@ from shoal.encoders.head import compact, expand
 
 BankKind = Literal["images", "views"]
 """'images': one row per image, un-augmented. 'views': the released code's, both random views of every image."""
+
+COLLAPSED = 0.999
+"""Mean cosine of two rows from which a bank counts as collapsed. Runs of two epochs that found every category
+were seen up to 0.9989, collapsed ones above 0.9999."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +80,15 @@ def collapse_statistics(rows: Tensor) -> dict[str, float]:
     covariance = centered.T @ centered  # (R, R)
     rank = covariance.trace().square() / covariance.square().sum().clamp_min(1e-30)
     return {"bank_cosine": float(cosine), "bank_rank": float(rank)}
+
+
+def describe_collapse(statistics: Mapping[str, Any]) -> str | None:
+    """What `collapse_statistics` shows and what to do about it; None where embeddings point in different directions."""
+    cosine = statistics.get("bank_cosine", 0.0)
+    if cosine <= COLLAPSED:
+        return None
+    return (
+        "training seems to have collapsed: all embeddings point nearly the same way "
+        f"(mean cosine {min(cosine, 1):.4f}); lower training.lr, raise loss.temperature or set "
+        "training.max_gradient, and start over"
+    )

@@ -1,0 +1,71 @@
+"""What is said of a training, and by whom."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from photo_runs import run_on
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.discovery import trained
+from shoal.discovery.narrator import Narrator
+from shoal.discovery.readable import Readable
+from shoal.discovery.settings import DiscoverySettings
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
+    return replace(settings, cms=replace(settings.cms, training=replace(settings.cms.training, **values)))
+
+
+def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, monkeypatch, caplog) -> None:
+    """The batch is larger than the collection, of which the main process speaks; the helper takes the smaller one."""
+    asked = []
+    method = SimpleNamespace(represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size))
+    monkeypatch.setattr(trained, "get_method", lambda name: method)
+    collection = read_collection(photos.folder, photos.labels)
+    images = Readable(collection, load_pixels(collection, settings.pixel_size))
+    with caplog.at_level(logging.DEBUG):
+        trained.help_train(
+            images, Run(tmp_path / "run"), with_training(settings, batch_size=1000), torch.device("cpu"), False
+        )
+    assert asked == [len(collection)]
+    assert [record.message for record in caplog.records if record.name.startswith("shoal")] == []
+
+
+def notes(photos, out: Path, settings: DiscoverySettings) -> list[str]:
+    heard: list[str] = []
+    run_on(photos, out, replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+    return [line for line in heard if "collapsed" in line]
+
+
+def test_a_training_that_collapses_says_so_once_and_what_to_try(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    """Every epoch shows it, and so do the embeddings in the end."""
+    monkeypatch.setattr("shoal.training.bank.COLLAPSED", -1.0)
+    (said,) = notes(photos, tmp_path / "run", with_training(settings, epochs=3))
+    assert said.startswith("note: training seems to have collapsed: all embeddings point nearly the same way")
+    assert said in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+
+
+def test_the_last_epoch_is_looked_at_too(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    """The bank of the only epoch is from before any training, so what was learned is judged by its embeddings."""
+    monkeypatch.setattr(trained, "collapse_statistics", lambda rows: {"bank_cosine": 1.0})
+    assert len(notes(photos, tmp_path / "run", with_training(settings, epochs=1))) == 1
+
+
+def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
+    """Before training its embeddings point nearly the same way, too."""
+    heard: list[str] = []
+    narrator = Narrator(heard.append, detail=heard.append)
+    tell = trained._epoch_listener(Run(Path("run")), narrator, False, trained._collapse_watch(heard.append))
+    row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
+    tell(row | {"epoch": 1})
+    assert len(heard) == 1
+    tell(row | {"epoch": 2})
+    assert "collapsed" in heard[-1]
