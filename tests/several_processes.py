@@ -20,16 +20,17 @@ def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
     for rank in range(n):
         names = shared | {"RANK": rank, "LOCAL_RANK": rank}
         env = os.environ | {name: str(value) for name, value in names.items()}
-        started.append(subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, text=True))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen([sys.executable, "-c", code], env=env, **pipes))
     return started
 
 
 def finish_processes(started: list[subprocess.Popen], timeout_s: float = 120) -> list[str]:
     """Wait for all of them; what each has printed. One that fails is an error, and takes the others with it."""
     try:
-        said = [process.communicate(timeout=timeout_s)[0] for process in started]
+        said = [process.communicate(timeout=timeout_s) for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0] * len(started)
-    return said
+    assert [process.returncode for process in started] == [0] * len(started), "\n".join(errors for _, errors in said)
+    return [printed for printed, _ in said]
