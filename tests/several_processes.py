@@ -1,6 +1,7 @@
 """Python programs started the way torchrun starts them: several processes that find each other."""
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -12,10 +13,7 @@ PATH = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"
 
 def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
     """Start `code` in n processes that know their rank and a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    shared = {"PYTHONPATH": PATH, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {"PYTHONPATH": PATH, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
     started = []
     for rank in range(n):
         names = shared | {"RANK": rank, "LOCAL_RANK": rank}
@@ -34,3 +32,12 @@ def finish_processes(started: list[subprocess.Popen], timeout_s: float = 120) ->
             process.kill()
     assert [process.returncode for process in started] == [0] * len(started), "\n".join(errors for _, errors in said)
     return [printed for printed, _ in said]
+
+
+def _free_port() -> int:
+    """A port that nobody has now, and that no connection is given before the processes take it, as those above are."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000)
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)) != 0:
+                return port
