@@ -6,6 +6,7 @@ import torch
 
 from shoal.clustering.categories import (
     NONE,
+    Membership,
     category_centers,
     category_names,
     describe_members,
@@ -72,6 +73,67 @@ def test_a_newcomer_that_equals_a_member_joins_its_category() -> None:
     chosen, members = place_newcomers(POINTS, POINTS, CATEGORIES, 4, N_KNOWN, 1)
     assert chosen.tolist() == CATEGORIES.tolist()
     assert members.outlier_score == pytest.approx(0)
+
+
+@pytest.fixture(scope="module")
+def crowd() -> tuple[torch.Tensor, np.ndarray]:
+    """600 float32 rows of 96 columns in 12 categories: sums of 50 rows, products of 96 columns, all inexact."""
+    generator = torch.Generator().manual_seed(0)
+    categories = torch.randint(0, 12, (600,), generator=generator)
+    rows = torch.randn(12, 96, generator=generator)[categories] + 2 * torch.randn(600, 96, generator=generator)
+    return torch.nn.functional.normalize(rows, dim=1), categories.numpy()
+
+
+def bits(found: Membership, rows: object = slice(None)) -> dict[str, bytes]:
+    return {name: getattr(found, name)[rows].tobytes() for name in Membership.__slots__}
+
+
+def test_members_are_described_alike_whatever_the_order_of_rows_and_the_number_of_threads(crowd) -> None:
+    points, categories = crowd
+    whole, n_threads = describe_members(points, categories, 12, 7, 10), torch.get_num_threads()
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(600)
+        try:
+            torch.set_num_threads(1 + seed % 2)
+            found = describe_members(points[order], categories[order], 12, 7, 10)
+        finally:
+            torch.set_num_threads(n_threads)
+        assert bits(found) == bits(whole, order)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 100])
+def test_newcomers_are_described_alike_however_many_come_at_once(crowd, batch: int) -> None:
+    points, categories = crowd
+    whole = place_newcomers(points[:100], points[100:], categories[100:], 12, 7, 10)
+    for start in range(0, 100, batch):
+        part = slice(start, min(start + batch, 100))
+        found = place_newcomers(points[part], points[100:], categories[100:], 12, 7, 10)
+        assert found[0].tolist() == whole[0][part].tolist()
+        assert bits(found[1]) == bits(whole[1], part)
+
+
+def test_the_nearest_centers_are_those_of_a_loop(crowd) -> None:
+    points, categories = crowd
+    found = describe_members(points, categories, 12, 7, 10)
+    rows = points.double().numpy()
+    centers = np.stack([rows[categories == c].mean(axis=0) for c in range(12)])
+    cosines = rows @ (centers / np.linalg.norm(centers, axis=1, keepdims=True)).T
+    for i, row in enumerate(cosines):
+        assert found.nearest_known[i] == row[:7].argmax()
+        assert found.second[i] == max((c for c in range(12) if c != categories[i]), key=row.__getitem__)
+        assert found.nearest_known_similarity[i] == pytest.approx(row[:7].max(), abs=1e-12)
+        assert found.typicality[i] == pytest.approx(row[categories[i]], abs=1e-12)
+
+
+@pytest.mark.gpu
+def test_members_and_newcomers_are_described_alike_on_cpu_and_gpu(crowd) -> None:
+    points, categories = crowd
+    on_cpu, on_gpu = (describe_members(rows, categories, 12, 7, 10) for rows in (points, points.cuda()))
+    assert bits(on_gpu) == bits(on_cpu)
+    placed = [
+        place_newcomers(rows[:100], rows[100:], categories[100:], 12, 7, 10)[1] for rows in (points, points.cuda())
+    ]
+    assert bits(placed[1]) == bits(placed[0])
 
 
 def test_votes_shares_and_scores_agree_with_a_loop() -> None:
@@ -145,3 +207,9 @@ def test_names_of_novel_categories_sort_as_they_count_and_skip_those_that_are_ta
 def test_the_nearest_of_equals_wins_even_when_listed_apart() -> None:
     lists = Neighbors(torch.tensor([[0, 1, 2, 3]]), torch.tensor([[0.9, 0.8, 0.7, 0.6]]))
     assert vote(lists, np.array([5, 6, 6, 5])).tolist() == [5]
+
+
+def test_a_category_whose_images_cancel_out_has_no_direction() -> None:
+    points, categories = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]]), np.array([0, 0, 1])
+    assert category_centers(points, categories, 2).tolist() == [[0.0, 0.0], [0.0, 1.0]]
+    assert describe_members(points, categories, 2, 0, 1).typicality.tolist() == [0.0, 0.0, 1.0]

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from shoal.clustering.sums import halving_sum, root
+from shoal.clustering.sums import grouped_sums, halving_sum, root
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 8, 13, 37, 768])
@@ -37,3 +37,37 @@ def test_a_root_has_its_gradient() -> None:
 def test_roots_on_the_gpu_are_those_of_the_cpu() -> None:
     squares = torch.rand(100_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 10
     assert torch.equal(root(squares.cuda()).cpu(), root(squares))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_of_groups_are_those_of_a_loop_and_have_the_same_bits_in_any_order(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.nn.functional.normalize(torch.randn(3000, 7, dtype=dtype, generator=generator), dim=1)
+    groups = torch.randint(0, 4, (3000,), generator=generator)
+    groups[groups == 2] = 3  # nobody is in group 2
+    found = grouped_sums(rows, groups, 4)
+    expected = [[math.fsum(rows[groups == group, column].tolist()) for column in range(7)] for group in range(4)]
+    assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-10)
+    for _ in range(3):
+        order = torch.randperm(3000, generator=generator)
+        assert torch.equal(grouped_sums(rows[order], groups[order], 4), found)
+
+
+def test_sums_of_groups_do_not_depend_on_the_size_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, groups = torch.rand(100, 5, generator=torch.Generator().manual_seed(0)), torch.arange(100) % 3
+    whole = grouped_sums(rows, groups, 3)
+    monkeypatch.setattr("shoal.clustering.sums.BLOCK_ELEMENTS", 35)
+    assert torch.equal(grouped_sums(rows, groups, 3), whole)
+
+
+def test_the_largest_entries_of_all_rows_together_do_not_overflow() -> None:
+    for n_rows in (1, 2, 255, 256):
+        rows = torch.full((n_rows, 1), 2 - 2.0**-23)
+        assert grouped_sums(rows, torch.zeros(n_rows, dtype=torch.int64), 1).item() == n_rows * (2 - 2.0**-23)
+
+
+@pytest.mark.gpu
+def test_sums_of_groups_on_the_gpu_are_those_of_the_cpu() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, groups = torch.rand(50_000, 64, generator=generator), torch.randint(0, 30, (50_000,), generator=generator)
+    assert torch.equal(grouped_sums(rows.cuda(), groups.cuda(), 30).cpu(), grouped_sums(rows, groups, 30))

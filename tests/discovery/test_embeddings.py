@@ -49,6 +49,24 @@ def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_
     assert found[0] == found[1]
 
 
+def test_the_order_of_rows_changes_no_bit_of_what_is_written(tmp_path: Path) -> None:
+    """1,500 float32 rows, a few of them twice, shuffled with their names and labels."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 12, 1500)
+    x = (rng.normal(size=(12, 64))[truth] + 1.2 * rng.normal(size=(1500, 64))).astype(np.float32)
+    x[:20] = x[20:40]
+    labels = np.where((truth < 7) & (rng.random(1500) < 0.5), truth, -1)
+    names, found = np.array([f"{i:04d}" for i in range(1500)]), []
+    for order in np.arange(1500), rng.permutation(1500), np.arange(1500)[::-1]:
+        given = LabeledEmbeddings(
+            names=names[order].tolist(), x=x[order], labels=labels[order], classes=tuple("abcdefg")
+        )
+        run = cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=12), device="cpu", force=True)
+        header, *rows = (run.path / "assignments.csv").read_text().splitlines()
+        found.append((header, sorted(rows), (run.path / "categories.csv").read_text()))
+    assert found[0] == found[1] == found[2]
+
+
 def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, tmp_path: Path) -> None:
     cluster_embeddings(given, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu", command="shoal cluster x")
     run = Run.open(tmp_path / "run")

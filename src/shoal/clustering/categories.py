@@ -1,8 +1,9 @@
 """What is known of each image and category once clusters have become categories.
 
-Everything is read off the embeddings and the assignment, in one neighbor search and one product with the centers.
+Everything is read off the embeddings and the assignment, by exact neighbor searches among images and among centers,
+so that no number depends on the order of images, the device, the threads or how many are described at once.
 
-N images, D columns, k neighbors, K categories of which the first C are known.
+N images, M of them described, D columns, k neighbors, K categories of which the first C are known and F hold images.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.matching import match
 from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.similarity import similarities
+from shoal.clustering.sums import grouped_sums, halving_sum, root
 
 NONE = -1
 """Where there is no such category."""
@@ -40,9 +42,7 @@ def describe_members(points: Tensor, categories: Ints, n_categories: int, n_know
     """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first."""
     own = torch.arange(len(points), device=points.device)
     lists = k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
-    return _describe(
-        points, categories, lists, categories, _to_centers(points, points, categories, n_categories), n_known
-    )
+    return _describe(points, categories, lists, points, categories, n_categories, n_known)
 
 
 def place_newcomers(
@@ -51,32 +51,33 @@ def place_newcomers(
     """Put new rows (M, D) into the categories (N,) of `points` (N, D) by vote of their neighbors, and describe them."""
     lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
     chosen = vote(lists, categories)
-    return chosen, _describe(
-        newcomers, chosen, lists, categories, _to_centers(newcomers, points, categories, n_categories), n_known
-    )
+    return chosen, _describe(newcomers, chosen, lists, points, categories, n_categories, n_known)
 
 
 def _describe(
-    rows: Tensor, chosen: Ints, lists: Neighbors, categories: Ints, to_centers: Tensor, n_known: int
+    rows: Tensor, chosen: Ints, lists: Neighbors, points: Tensor, categories: Ints, n_categories: int, n_known: int
 ) -> Membership:
-    """Describe rows (M, D) in their category (M,), given their neighbors in a collection with `categories` (N,)."""
-    own = torch.from_numpy(chosen).to(rows.device)[:, None]
-    second, known = _best(to_centers.scatter(1, own, -torch.inf)), _best(to_centers[:, :n_known])
+    """Describe rows (M, D) in their category (M,), given their neighbors in `points` (N, D) with `categories` (N,)."""
+    filled = np.unique(categories)  # (F,) ascending; nothing is near a category without images
+    centers = category_centers(points, categories, n_categories)[torch.from_numpy(filled).to(points.device)]  # (F, D)
+    own = torch.from_numpy(np.searchsorted(filled, chosen)).to(rows.device)  # (M,)
+    known, similarity = _nearest(rows, centers[: int((filled < n_known).sum())], filled)
     return Membership(
         confidence=(categories[lists.indices.cpu().numpy()] == chosen[:, None]).mean(axis=1),
         outlier_score=outlier_scores(lists),
-        typicality=to_centers.gather(1, own)[:, 0].double().cpu().numpy(),
-        second=second[0],
-        nearest_known=known[0],
-        nearest_known_similarity=known[1],
+        typicality=similarities(rows, centers, own[:, None])[:, 0].cpu().numpy(),
+        second=_nearest(rows, centers, filled, exclude=own)[0],
+        nearest_known=known,
+        nearest_known_similarity=similarity,
     )
 
 
-def _to_centers(rows: Tensor, points: Tensor, categories: Ints, n_categories: int) -> Tensor:
-    """(M, K) cosines of rows to the centers of the categories of `points`; -inf to a category without images."""
-    similarities = rows @ category_centers(points, categories, n_categories).T
-    is_empty = torch.from_numpy(np.bincount(categories, minlength=n_categories) == 0).to(rows.device)
-    return similarities.masked_fill(is_empty, -torch.inf)
+def _nearest(rows: Tensor, centers: Tensor, named: Ints, exclude: Tensor | None = None) -> tuple[Ints, Floats]:
+    """The category, as `named` (F,), whose center is nearest to each row, and its cosine; -1 and NaN without any."""
+    if len(centers) == (0 if exclude is None else 1):
+        return np.full(len(rows), NONE), np.full(len(rows), np.nan)
+    found = k_nearest(rows, centers, 1, exclude=exclude)
+    return named[found.indices[:, 0].cpu().numpy()], found.similarities[:, 0].cpu().numpy()
 
 
 def number_clusters(clusters: Ints, labels: Ints, n_known: int, rows: NDArray[Any]) -> tuple[Ints, int]:
@@ -126,11 +127,10 @@ def category_names(known: Sequence[Any], n_novel: int) -> list[Any]:
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
-    """(K, D) the mean direction of each category, zeros for one without images."""
-    assigned = torch.from_numpy(categories).to(points.device)
-    sums = torch.zeros(n_categories, points.shape[1], dtype=points.dtype, device=points.device)
-    sums.index_add_(0, assigned, points)
-    return F.normalize(sums, dim=1)
+    """(K, D) the mean direction of each category of unit rows (N, D) in float64, zeros for one without images."""
+    sums = grouped_sums(points, torch.from_numpy(categories).to(points.device), n_categories)
+    lengths = root(halving_sum(sums.square()))[:, None]  # (K, 1)
+    return sums / lengths.where(lengths > 0, 1.0)
 
 
 def same_category_share(lists: Neighbors, categories: Ints) -> Floats:
@@ -152,12 +152,3 @@ def vote(lists: Neighbors, bank_categories: Ints) -> Ints:
     counts = (votes[:, :, None] == votes[:, None, :]).sum(axis=2)  # (N, k)
     chosen: Ints = votes[np.arange(len(votes)), counts.argmax(axis=1)]  # argmax takes the nearest of equals
     return chosen
-
-
-def _best(similarities: Tensor) -> tuple[Ints, Floats]:
-    """The column of the largest entry of each row, -1 where there is none, and the entry, NaN where there is none."""
-    if similarities.shape[1] == 0:
-        return np.full(len(similarities), NONE), np.full(len(similarities), np.nan)
-    top = similarities.double().max(dim=1)
-    value, column = top.values.cpu().numpy(), top.indices.cpu().numpy()
-    return np.where(np.isneginf(value), NONE, column), np.where(np.isneginf(value), np.nan, value)

@@ -6,6 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+BLOCK_ELEMENTS = 1 << 20
+"""Entries rounded at once: 8 MiB each as a float64 and as a whole number."""
+
 
 def halving_sum(terms: Tensor) -> Tensor:
     """Add up the last dimension along a halving tree that only its length shapes; overwrites `terms`.
@@ -21,6 +24,22 @@ def halving_sum(terms: Tensor) -> Tensor:
             terms[..., 0].add_(terms[..., width - 1])
         width = half
     return terms[..., 0]
+
+
+@torch.no_grad()
+def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
+    """(G, D) float64 sums of the rows (N, D) of each group, to the same bits in any order of rows.
+
+    Entries must be below 2 in size, as those of unit rows are. They are rounded to multiples of 2^-s, 2^-45 for 50,000
+    rows and finer for fewer: whole numbers add up to the same whatever the order, which a GPU does not even fix.
+    """
+    scale = 2.0 ** (61 - len(rows).bit_length())  # so that not even all rows together reach 2^63
+    sums = torch.zeros(n_groups, rows.shape[1], dtype=torch.int64, device=rows.device)
+    step = max(1, BLOCK_ELEMENTS // rows.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        sums.index_add_(0, groups[part], (rows[part].double() * scale).round_().long())
+    return sums.double() / scale
 
 
 def root(squares: Tensor) -> Tensor:

@@ -3,12 +3,13 @@
 N images, K categories of which the first C are known.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Bools, Ints
+from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.categories import NONE, Membership
 from shoal.discovery.stability import range_in_words
 from shoal.report.words import count
@@ -90,7 +91,7 @@ def category_rows(found: Found) -> list[Category]:
 def _category_row(found: Found, category: int) -> Category:
     rows = np.flatnonzero(found.categories == category)
     members = found.members
-    typical = rows[np.argsort(-members.typicality[rows], kind="stable")]
+    typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], found.names[row]))
     nearest, similarity = _nearest_known(members, rows, category, found.n_known)
     return Category(
         category_id=category,
@@ -98,7 +99,7 @@ def _category_row(found: Found, category: int) -> Category:
         is_novel=category >= found.n_known,
         size=len(rows),
         n_labeled=int((found.given[rows] != UNLABELED).sum()),
-        confidence=float(members.confidence[rows].mean()) if len(rows) else 0.0,
+        confidence=_mean(members.confidence[rows]) if len(rows) else 0.0,
         nearest_known=_name(found, nearest),
         nearest_known_similarity=similarity,
         exemplars=tuple(found.names[row] for row in typical[:N_EXEMPLARS]),
@@ -111,7 +112,12 @@ def _nearest_known(members: Membership, rows: Ints, category: int, n_known: int)
     if category < n_known or not len(rows) or (near == NONE).all():
         return NONE, float("nan")
     chosen = int(np.bincount(near[near != NONE], minlength=1).argmax())
-    return chosen, float(members.nearest_known_similarity[rows[near == chosen]].mean())
+    return chosen, _mean(members.nearest_known_similarity[rows[near == chosen]])
+
+
+def _mean(values: Floats) -> float:
+    """The mean, of a sum that is rounded once: numpy's depends on the order of images in its last bits."""
+    return math.fsum(values) / len(values)
 
 
 def _name(found: Found, category: int) -> str:
