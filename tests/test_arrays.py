@@ -1,3 +1,5 @@
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,9 +10,9 @@ from shoal.arrays import (
     as_embeddings,
     as_labels,
     as_number,
-    as_unit_rows,
     fold_unlabeled,
     name_rows,
+    sort_classes,
 )
 from shoal.errors import DataError, UsageError
 
@@ -39,17 +41,6 @@ def test_embeddings_that_cannot_be_used_are_refused_with_the_place(x: np.ndarray
     assert words in str(caught.value)
 
 
-def test_unit_rows_have_length_one_and_keep_their_direction() -> None:
-    x = np.array([[3.0, 4.0], [0.0, 1e-300]])
-    assert as_unit_rows(x) == pytest.approx(np.array([[0.6, 0.8], [0.0, 1.0]]))
-    assert x[0, 0] == 3.0  # the input is not written to
-
-
-def test_a_row_of_zeros_has_no_direction() -> None:
-    with pytest.raises(DataError, match="only zeros in row 1"):
-        as_unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]))
-
-
 def test_labels_are_whole_numbers_from_minus_one_up() -> None:
     assert as_labels([0, -1, 2.0], 3).tolist() == [0, -1, 2]
     for bad in ([0, 1], [0, -2, 1], [0.5, 1, 2], ["a", "b", "c"], [np.nan, 1, 2]):
@@ -65,7 +56,7 @@ def test_many_bad_rows_are_counted_and_the_first_few_named() -> None:
     "label",
     [
         *(None, pd.NA, pd.NaT, np.nan, np.float32(np.nan), -1, -1.0, np.int8(-1)),
-        *("", "  ", "-1", "-1.0", "nan", "NaN", "unlabeled", "Unknown"),
+        *("", "  ", "-1", "-1.0", " -1.00", "nan", "NaN", "unlabeled", "Unknown"),
     ],
     ids=repr,
 )
@@ -75,11 +66,41 @@ def test_every_mark_for_unlabeled_means_it(label: object) -> None:
 
 @pytest.mark.parametrize(
     ("label", "expected"),
-    [(0, 0), (np.int64(3), 3), (3.0, 3), ("3", "3"), (" cat ", " cat "), (np.str_("a"), "a"), (0.5, 0.5), ("-x", "-x")],
+    [(0, 0), (np.int64(3), 3), (3.0, 3), ("3", "3"), (" cat ", " cat "), (np.str_("a"), "a"), ("-x", "-x")],
 )
 def test_a_class_is_kept_as_it_stands_and_whole_numbers_are_ints(label: object, expected: object) -> None:
     found = as_class(label, fold_unlabeled())
     assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("label", "expected"),
+    [
+        *(("3.0", "3"), ("3.", "3"), (" 12.000 ", "12"), ("007.0", "007"), ("-0.0", "0"), (Decimal("3.00"), "3")),
+        *(("1.0.0", "1.0.0"), ("v3.0", "v3.0"), ("3.0 mm", "3.0 mm"), ("٣.0", "٣.0"), ("1e3", "1e3")),
+    ],
+)
+def test_a_text_that_reads_as_a_whole_number_is_its_digits_and_no_other_text_changes(label, expected: str) -> None:
+    assert as_class(label, fold_unlabeled()) == expected
+
+
+@pytest.mark.parametrize("label", [True, False, np.True_, np.False_])
+def test_true_and_false_are_the_names_that_tables_write(label: object) -> None:
+    assert as_class(label, fold_unlabeled()) == as_class(str(label), fold_unlabeled()) == str(label)
+
+
+@pytest.mark.parametrize("label", [0.5, -0.5, np.float32(1.5), np.inf, "0.5", " 1.50 ", "-7.25", Decimal("1.5")])
+def test_a_fraction_is_no_class_as_text_either(label: object) -> None:
+    with pytest.raises(DataError, match=r"labels: found .*, expected whole numbers or names; a fraction is no class"):
+        as_class(label, fold_unlabeled())
+
+
+def test_classes_that_are_all_whole_numbers_are_sorted_by_number_as_text_too() -> None:
+    assert sort_classes({10, 2, 1}) == [1, 2, 10]
+    assert sort_classes({"10", "2", "1"}) == ["1", "2", "10"]
+    assert sort_classes({"10", "2", "002"}) == ["002", "2", "10"]
+    assert sort_classes({"10", "2", "cat"}) == ["10", "2", "cat"]  # one of them is a name, so all of them are
+    assert sort_classes([]) == []
 
 
 @pytest.mark.parametrize("label", [-2, -2.0, np.int64(-7), "-2", "-2.0"])

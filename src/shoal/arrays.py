@@ -5,6 +5,7 @@ N rows, D columns. Unlabeled is -1. Everything behind these checks trusts its in
 
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ UNLABELED = -1
 
 UNLABELED_NAMES = ("", "-1", "-1.0", "nan", "unlabeled", "unlabelled", "unknown")
 """Texts that mean 'no label', whatever their case. numpy makes '-1.0' and 'nan' of numbers in a list of names."""
+
+NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
+"""A text that reads as a number; pandas writes whole numbers beside missing ones as '3.0'."""
 
 MAX_ROWS_NAMED = 5
 """How many bad rows an error message lists."""
@@ -50,19 +54,6 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
     return found
 
 
-def as_unit_rows(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
-    """Check a matrix as `as_embeddings` does and scale each row to length 1; a row of zeros has no direction."""
-    found = as_embeddings(x, name=name, min_rows=min_rows)
-    largest = (
-        np.abs(found).max(axis=1, keepdims=True).astype(np.float64)
-    )  # (N, 1), so that no square under- or overflows
-    if (largest == 0).any():
-        raise DataError(f"{name}: only zeros in {name_rows(largest[:, 0] == 0)}, so no direction; remove them")
-    scaled = found / largest  # (N, D)
-    unit: Floats = (scaled / np.linalg.norm(scaled, axis=1, keepdims=True)).astype(found.dtype)
-    return unit
-
-
 def as_labels(y: ArrayLike, n_rows: int, *, name: str = "y") -> Ints:
     """Check N integer labels, -1 for unlabeled and nothing below."""
     found = np.asarray(y)
@@ -87,27 +78,46 @@ def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
     """The class that one label names, or None where it says 'unlabeled': the one meaning for arrays and for files.
 
     Unlabeled are None, NaN, NA, NaT, the number -1, blank text and the texts in `unlabeled`, whatever their case. A
-    text is kept as it stands, a whole number becomes an int, and numbers below -1 are refused, as text too. Anything
-    else comes back as it is, for the caller to judge.
+    whole number becomes an int, and a text that reads as one its digits: '3.0' is '3'. Any other text is kept as it
+    stands. True and False are the names 'True' and 'False', as tables write them. Fractions and numbers below -1 are
+    refused, as text too. Anything else comes back as it is, for the caller to judge.
     """
     if label is None or type(label).__name__ in ("NAType", "NaTType"):  # pandas' own, asked for without importing it
         return None
     if isinstance(label, np.generic):
         label = label.item()
+    if isinstance(label, bool | Decimal):
+        label = str(label)
     if isinstance(label, str):
-        if not label.strip() or label.strip().casefold() in unlabeled:
-            return None
-        number = float(label) if re.fullmatch(r"\s*-\d+(\.0*)?\s*", label) else 0.0
-    elif isinstance(label, int | float) and not isinstance(label, bool):
-        if label != label or label == UNLABELED:
-            return None
-        label = int(label) if isinstance(label, float) and label.is_integer() else label
-        number = label
-    else:
+        return _class_of_text(label, unlabeled)
+    return _class_of_number(label) if isinstance(label, int | float) else label
+
+
+def _class_of_text(label: str, unlabeled: frozenset[str]) -> str | None:
+    if not label.strip() or label.strip().casefold() in unlabeled:
+        return None
+    number = NUMBER.fullmatch(label)
+    if number is None:
         return label
-    if number < UNLABELED:
-        raise DataError(f"labels: found {label}, expected 0 or more, a name, or -1 for unlabeled")
-    return label
+    return None if _class_of_number(float(label)) is None else number[1].removeprefix("-")  # '-0.0' is 0
+
+
+def _class_of_number(label: float) -> int | None:
+    if label != label or label == UNLABELED:
+        return None
+    if isinstance(label, float) and not label.is_integer():
+        raise DataError(f"labels: found {label}, expected whole numbers or names; a fraction is no class, write a name")
+    if label < UNLABELED:
+        raise DataError(f"labels: found {label:.0f}, expected 0 or more, a name, or -1 for unlabeled")
+    return int(label)
+
+
+def sort_classes(classes: Iterable[Any]) -> list[Any]:
+    """Classes in ascending order: by number where all names are whole numbers, so that '2' comes before '10'."""
+    found = list(classes)
+    if all(isinstance(name, str) and name.isascii() and name.isdecimal() for name in found):
+        return sorted(found, key=lambda name: (int(name), name))
+    return sorted(found)
 
 
 def as_count(value: Any, *, name: str, least: int | None = None) -> int:

@@ -205,6 +205,9 @@ def test_it_can_be_cloned_with_its_parameters() -> None:
         (np.array(["b", -1, "a", None], dtype=object), ["a", "b"], [1, -1, 0, -1]),
         (pd.Series(["b", pd.NA, "a", None], dtype=object), ["a", "b"], [1, -1, 0, -1]),
         (pd.Series(["b", None, "a", pd.NA]).astype("category"), ["a", "b"], [1, -1, 0, -1]),
+        (["10.0", "", "3.0", "10"], ["3", "10"], [1, -1, 0, 1]),
+        ([True, None, False, True], ["False", "True"], [1, -1, 0, 1]),
+        (np.array([True, True, False, True]), ["False", "True"], [1, 1, 0, 1]),
         (None, [], [-1, -1, -1, -1]),
     ],
 )
@@ -218,11 +221,12 @@ def test_labels_are_ints_or_names_with_marks_for_unlabeled(y: object, classes: l
     [
         ([0, 1, 2], r"found shape \(3,\), expected \(4,\)"),
         (np.array(["a", 1, None, None], dtype=object), "both names and numbers"),
-        ([0.5, 1, 2, 3], "found label 0.5"),
+        ([0.5, 1, 2, 3], "found 0.5, expected whole numbers or names"),
         ([-2, 0, 1, 1], "found -2, expected 0 or more"),
         (["a", 1, None, None], "both names and numbers"),
         ([["a"], ["b"], [""], [""]], r"found shape \(4, 1\)"),
-        ([True, False, True, True], "found label True"),
+        ([b"a", b"b", b"", b""], "found label b'a'"),
+        (["0.5", "1", "2", "3"], "found 0.5, expected whole numbers or names"),
     ],
 )
 def test_labels_that_cannot_be_read_are_refused(y: object, message: str) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shoal.arrays import UNLABELED, Floats, Ints, as_class, as_count, as_number, fold_unlabeled
+from shoal.arrays import UNLABELED, Floats, Ints, as_class, as_count, as_number, fold_unlabeled, sort_classes
 from shoal.clustering.categories import (
     category_names,
     number_clusters,
@@ -94,7 +94,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Cluster X (N, D). `y` (N,): whole numbers or names of the labeled rows; None: nothing is labeled.
 
         Unlabeled is -1, None, NaN, NA or the empty string, as in the files that `shoal cluster` reads, and so are the
-        texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 are refused.
+        texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 and fractions are refused; True and False
+        are the names 'True' and 'False', and the text '3.0' is '3'.
         Rows are scaled to length 1. Labels are used to number the known classes, to stop shifting and, where
         `n_clusters` is None, to estimate it; nothing else is read from `y`.
         """
@@ -191,12 +192,12 @@ def encode_labels(y: Any, n_rows: int) -> tuple[list[Any], Ints]:
     named = [_checked(value) for value in values if value is not None]
     if len({isinstance(value, str) for value in named}) > 1:
         raise DataError("y: found both names and numbers, expected either; write all labels the same way")
-    classes = sorted(set(named))
+    classes = sort_classes(set(named))
     number = {value: index for index, value in enumerate(classes)}
     return classes, np.array([UNLABELED if value is None else number[value] for value in values], dtype=np.int64)
 
 
 def _checked(value: Any) -> int | str:
-    if isinstance(value, int | str) and not isinstance(value, bool):
+    if isinstance(value, int | str):
         return value
     raise DataError(f"y: found label {value!r}, expected whole numbers or names, with -1 or None for unlabeled")

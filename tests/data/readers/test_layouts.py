@@ -60,7 +60,7 @@ def test_every_way_to_say_unlabeled_is_understood(make_images: Make) -> None:
     found = read_collection(root, table)
     assert (found.n_labeled, found.classes) == (1, ("cat",))
     other = read_collection(root, table, unlabeled_names=["cat"])
-    assert other.classes == ("-1", "NaN", "UNKNOWN", "Unlabelled", "unlabeled")
+    assert other.classes == ("NaN", "UNKNOWN", "Unlabelled", "unlabeled")  # -1 is the number, whatever is given
 
 
 def test_missing_values_of_a_frame_are_unlabeled_and_whole_floats_are_whole(make_images: Make) -> None:
@@ -68,6 +68,15 @@ def test_missing_values_of_a_frame_are_unlabeled_and_whole_floats_are_whole(make
     cells = [3.0, float("nan"), None, pd.NA]
     frame = pd.DataFrame({"path": ["a.png", "b.png", "c.png", "d.png"], "label": pd.Series(cells, dtype=object)})
     assert labels_by_name(read_collection(root, frame)) == {"a.png": "3", "b.png": None, "c.png": None, "d.png": None}
+
+
+def test_folders_and_labels_that_are_whole_numbers_are_numbered_by_number(make_images: Make) -> None:
+    """As text '10' would come before '2'."""
+    root = make_images(["10/a.png", "2/b.png", "1/c.png"])
+    assert read_collection(root).classes == ("1", "2", "10")
+    table = write(root / "t.csv", "path,label\n10/a.png,10.0\n2/b.png,2.0\n1/c.png,\n")
+    assert labels_by_name(read_collection(root, table)) == {"10/a.png": "10", "2/b.png": "2", "1/c.png": None}
+    assert read_collection(root, table).classes == ("2", "10")
 
 
 def test_paths_are_relative_to_the_table_then_to_the_root(make_images: Make, tmp_path: Path) -> None:

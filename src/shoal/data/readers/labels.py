@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, Ints, as_class
+from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
 from shoal.data.readers.tables import Table
 from shoal.errors import DataError
 
@@ -30,7 +30,7 @@ class RowLabels:
 
 
 def class_name(value: Any, unlabeled: frozenset[str]) -> str | None:
-    """The class that a cell names, as text and untouched, or None (see `as_class`); the number 3.0 is the class '3'."""
+    """The class that a cell names, as text, or None (see `as_class`); the number 3.0 and the text '3.0' are '3'."""
     found = as_class(value, unlabeled)
     if isinstance(found, list | tuple | dict | bytes):
         raise DataError(f"labels: found {str(found)[:40]}, expected a number or a text per image; give one label each")
@@ -38,9 +38,9 @@ def class_name(value: Any, unlabeled: frozenset[str]) -> str | None:
 
 
 def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:
-    """Number class names: (N,) positions, -1 for None, and the classes, sorted by name or in the given order."""
+    """Number class names: (N,) positions, -1 for None, and the classes, as `sort_classes` has them or as given."""
     present = {name for name in found if name is not None}
-    classes = tuple(sorted(present)) if order is None else tuple(order)
+    classes = tuple(sort_classes(present)) if order is None else tuple(order)
     unlisted = sorted(present - set(classes))
     if unlisted:
         raise DataError(f"classes: {unlisted[0]!r} and {len(unlisted) - 1} other label(s) are not in the given order")
