@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
 from shoal.cli.main import app
+from shoal.clustering.estimators import MeanShiftClustering
 from shoal.runs import Run
 
 
@@ -77,6 +79,13 @@ def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: P
     assert (found["n_clusters"], found["run"]) == (5, str(tmp_path / "run"))
 
 
+def test_a_table_of_names_without_labels_is_one_of_unlabeled_rows(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "blank.csv").write_text("path,label\n" + "".join(f"img-{i:02d},\n" for i in range(60)))
+    run = cluster(file, "--labels", tmp_path / "blank.csv", "--n-clusters", 3, "--out", tmp_path / "run")
+    assert run.exit_code == 0, run.stderr
+    assert "none labeled, 60 unlabeled" in run.stderr
+
+
 def evaluate(run: Path, truth: Path) -> Result:
     return CliRunner().invoke(app, ["evaluate", str(run), "--truth", str(truth), "--json"])
 
@@ -91,6 +100,26 @@ def test_labels_and_truth_may_be_arrays_where_rows_have_no_names(points, tmp_pat
     score = evaluate(tmp_path / "run", tmp_path / "truth.npy")
     assert score.exit_code == 0, score.stderr
     assert (json.loads(score.stdout)["all"], json.loads(score.stdout)["n_images"]) == (1.0, 42)
+
+
+def test_labels_and_truth_that_pandas_wrote_as_floats_are_the_classes_that_an_array_has(points, tmp_path: Path) -> None:
+    """Class c is 5·c here, so that 10 comes after 5 by number alone; category ids are the classes' places."""
+    x, truth = points
+    given = np.where((truth < 3) & (np.arange(60) < 30), 5.0 * truth, np.nan)
+    np.savez(tmp_path / "npz.npz", X=x, y=np.where(np.isnan(given), -1, given).astype(int))
+    np.save(tmp_path / "csv.npy", x)
+    pd.DataFrame({"label": given}).to_csv(tmp_path / "labels.csv", index=False)
+    pd.DataFrame({"label": [None, *(5.0 * truth[1:])]}).to_csv(tmp_path / "truth.csv", index=False)
+    found = []
+    for source, flags in ("npz.npz", []), ("csv.npy", ["--labels", tmp_path / "labels.csv"]):
+        run = cluster(tmp_path / source, *flags, "--out", tmp_path / "run", "--force")
+        assert run.exit_code == 0, run.stderr
+        found.append((tmp_path / "run/categories.csv").read_text())
+        score = json.loads(evaluate(tmp_path / "run", tmp_path / "truth.csv").stdout)
+        assert (score["all"], score["known"]) == (1.0, 1.0)
+    assert found[0] == found[1]
+    assert [row.category for row in Run.open(tmp_path / "run").categories[:3]] == ["0", "5", "10"]
+    assert MeanShiftClustering(device="cpu").fit(x, given).classes_[:3].tolist() == [0, 5, 10]
 
 
 def test_a_truth_without_paths_is_refused_where_rows_have_names(file: Path, points, tmp_path: Path) -> None:

@@ -118,8 +118,9 @@ def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(run: Run, t
 @pytest.mark.parametrize(
     ("truth", "code", "word"),
     [
-        ("path,label\nx,cat\n", 3, "labels none of the 6 names"),
-        ("path,label\na,cat\n", 3, "names none of the 5 unlabeled images"),
+        ("path,label\nx,cat\n", 3, "has none of the 6 names"),
+        ("path,label\na,cat\n", 3, "a class for none of the 5 unlabeled images"),
+        ("path,label\nb,\nc,\n", 3, "a class for none of the 5 unlabeled images"),
         ("path,label\nb,cat\nb,dog\n", 3, "line 3"),
         ("", 3, "empty"),
     ],

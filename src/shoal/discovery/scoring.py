@@ -49,8 +49,8 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     scored = [row for row in rows if not row.label_given and row.path in truth]
     if not scored:
         raise DataError(
-            f"truth: names none of the {sum(not row.label_given for row in rows):,} unlabeled images of {run.path}; "
-            "give their paths as they stand in assignments.csv"
+            f"truth: has a class for none of the {sum(not row.label_given for row in rows):,} unlabeled images of "
+            f"{run.path}; give their paths as they stand in assignments.csv, and a class each"
         )
     classes = sorted({truth[row.path] for row in scored})
     position = {name: i for i, name in enumerate(classes)}

@@ -34,6 +34,8 @@ def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.labels, [0, 1, -1])
     np.savez(tmp_path / "y.npz", X=X, y=np.array([7, 3, -1]))
     assert read_embeddings(tmp_path / "y.npz").classes == ("3", "7")
+    np.savez(tmp_path / "z.npz", X=X, y=np.array([10, 2, -1]))
+    assert read_embeddings(tmp_path / "z.npz").classes == ("2", "10")  # by number, as the estimator has them
 
 
 def test_parquet_with_numbered_columns_is_read_as_csv_is(tmp_path: Path) -> None:
@@ -86,17 +88,31 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.pt").write_bytes(b"x")
     refused("x.pt", "expected .npy, .npz, .parquet, .csv")
     (tmp_path / "text.npy").write_bytes(b"not an array")
-    refused("text.npy", "cannot be read as a numpy file|never unpickled")
+    refused("text.npy", "is not a .npy file, it starts with b'not an array'; write it with numpy.save")
+    (tmp_path / "empty.npy").write_bytes(b"")
+    refused("empty.npy", "is not a .npy file, it starts with b''")
+    with (tmp_path / "archive.npy").open("wb") as file:
+        np.savez(file, X=X)
+    refused("archive.npy", r"is not a .npy file, it starts with b'PK")
+    (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01\x00")
+    refused("cut.npy", "cannot be read as a numpy file")
     (tmp_path / "text.npz").write_bytes(b"not an archive")
-    refused("text.npz", "cannot be read as a numpy file|never unpickled")
+    refused("text.npz", "is not a .npz file, it starts with b'not an archive'; write it with numpy.savez")
+    np.save(tmp_path / "array.npy", X)
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    refused("array.npz", "is not a .npz file, it starts with b..x93NUMPY")
     np.savez(tmp_path / "no.npz", Z=X)
     refused("no.npz", r"found Z \(3, 4\), expected an array X")
     np.savez(tmp_path / "short.npz", X=X, y=np.array([1, 2]))
-    refused("short.npz", r"y: found shape \(2,\), expected \(3,\)")
+    refused(
+        "short.npz", "y: found 2 for 3 rows of embeddings, expected one per row in their order; add or remove entries"
+    )
     np.savez(tmp_path / "column.npz", X=X, y=np.array([[1], [2], [-1]]))
-    refused("column.npz", r"y: found shape \(3, 1\), expected \(3,\)")
+    refused("column.npz", r"y: found shape \(3, 1\), expected \(3,\), one per row of embeddings; reshape it")
+    np.savez(tmp_path / "wide.npz", X=X, y=np.array([[1, 0], [2, 0], [-1, 0]]))
+    refused("wide.npz", r"y: found shape \(3, 2\), expected \(3,\), one per row of embeddings; give one column")
     np.savez(tmp_path / "single.npz", X=X, y=np.array(1))
-    refused("single.npz", r"y: found shape \(\), expected \(3,\)")
+    refused("single.npz", r"y: found shape \(\), expected \(3,\), one per row")
     np.savez(tmp_path / "below.npz", X=X, y=np.array([0, -2, -1]))
     refused("below.npz", "labels: found -2, expected 0 or more")
     np.savez(tmp_path / "bytes.npz", X=X, y=np.array([b"cat", b"dog", b""]))

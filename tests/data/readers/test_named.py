@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from shoal.data.readers import label_embeddings, read_embeddings, read_names
@@ -42,7 +43,7 @@ def test_without_a_column_of_paths_rows_are_in_the_order_of_the_names(tmp_path: 
         assert read_names(file, ("row-0", "row-1", "row-2")).classes == {"row-0": "cat", "row-2": "dog"}
     with pytest.raises(DataError, match=r"no column of paths .* and 3 rows for 2 names"):
         read_names(table, NAMES[:2], as_filed=True)
-    with pytest.raises(DataError, match=r"t.npy: found shape \(3,\), expected \(2,\)"):
+    with pytest.raises(DataError, match=r"t.npy: found 3 for 2 rows of embeddings, expected one per row"):
         read_names(tmp_path / "t.npy", NAMES[:2], as_filed=True)
 
 
@@ -76,9 +77,45 @@ def test_a_table_that_spells_every_name_otherwise_shows_one_of_each(tmp_path: Pa
     table = write(tmp_path / "t.csv", "path,label\nphotos/a/1.jpg,cat\n")
     with pytest.raises(DataError) as refused:
         read_names(table, NAMES)
-    assert "labels none of the 3 names" in str(refused.value)
+    assert "has none of the 3 names" in str(refused.value)
     assert "'a/1.jpg'" in str(refused.value)
     assert "'photos/a/1.jpg'" in str(refused.value)
+
+
+def test_names_that_are_all_without_a_label_are_found(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", "path,label\na/1.jpg,\na/2.jpg,-1\n")
+    assert read_names(table, NAMES).classes == {}
+
+
+@pytest.mark.parametrize("file", ["t.csv", "t.tsv", "t.jsonl", "t.parquet", "t.npy"])
+def test_whole_numbers_beside_missing_ones_are_the_same_classes_in_every_file(tmp_path: Path, file: str) -> None:
+    """pandas holds them as floats and writes 3.0."""
+    frame = pd.DataFrame({"label": [10.0, None, 3.0]})
+    {
+        "t.csv": lambda: frame.to_csv(tmp_path / file, index=False),
+        "t.tsv": lambda: frame.to_csv(tmp_path / file, index=False, sep="\t"),
+        "t.jsonl": lambda: frame.to_json(tmp_path / file, orient="records", lines=True),
+        "t.parquet": lambda: frame.to_parquet(tmp_path / file),
+        "t.npy": lambda: np.save(tmp_path / file, frame["label"].to_numpy()),
+    }[file]()
+    np.savez(tmp_path / "x.npz", X=np.eye(3))
+    found = label_embeddings(read_embeddings(tmp_path / "x.npz"), tmp_path / file)
+    assert (found.classes, found.labels.tolist()) == (("3", "10"), [1, -1, 0])
+
+
+@pytest.mark.parametrize("file", ["t.csv", "t.parquet", "t.npy"])
+def test_fractions_are_refused_and_booleans_are_names_in_every_file(tmp_path: Path, file: str) -> None:
+    def write_labels(labels: list[object]) -> Path:
+        frame = pd.DataFrame({"label": labels})
+        {".csv": lambda f: frame.to_csv(f, index=False), ".parquet": frame.to_parquet}.get(
+            Path(file).suffix, lambda f: np.save(f, frame["label"].to_numpy())
+        )(tmp_path / file)
+        return tmp_path / file
+
+    with pytest.raises(DataError, match=r"labels: found [01].5, expected whole numbers or names"):
+        read_names(write_labels([0.5, 1.5, 0.5]), NAMES, as_filed=True)
+    found = read_names(write_labels([True, False, True]), NAMES, as_filed=True)
+    assert list(found.classes.values()) == ["True", "False", "True"]
 
 
 def test_embeddings_take_the_labels_of_a_table_instead_of_their_own(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -
 
 
 def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
+    _check_start(path, b"PK", "numpy.savez")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -131,9 +132,15 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
 
 def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:
     """An array (N,) as a list; another shape is refused, since whole rows would be read as names of classes."""
-    if found.shape != (n_rows,):
-        raise DataError(f"{where}: found shape {found.shape}, expected ({n_rows},), one per row of X; reshape it")
-    return list(found.tolist())
+    if found.shape == (n_rows,):
+        return list(found.tolist())
+    if found.ndim == 1:
+        raise DataError(
+            f"{where}: found {len(found):,} for {n_rows:,} rows of embeddings, expected one per row in their order; "
+            "add or remove entries, or look whether it belongs to another file"
+        )
+    advice = "reshape it" if found.size == n_rows else "give one column"
+    raise DataError(f"{where}: found shape {found.shape}, expected ({n_rows},), one per row of embeddings; {advice}")
 
 
 def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
@@ -205,10 +212,25 @@ def _stack_lists(column: Any, where: str) -> Any:
 
 def load_array(path: Path) -> Any:
     """The array of an npy file, mapped into memory; nothing is ever unpickled."""
+    _check_start(path, b"\x93NUMPY", "numpy.save")
     try:
         return np.load(path, allow_pickle=False, mmap_mode="r")
     except (ValueError, OSError, EOFError) as error:
         raise DataError(f"{path}: {_why_unreadable(error)}") from error
+
+
+def _check_start(path: Path, expected: bytes, writer: str) -> None:
+    """Refuse what is no numpy file at all: numpy takes anything that it does not know for pickled objects."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(24)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the permissions") from error
+    if not start.startswith(expected):
+        raise DataError(
+            f"{path}: is not a {path.suffix} file, it starts with {start!r}; write it with {writer}, or give the file "
+            "the suffix of what it is"
+        )
 
 
 def _why_unreadable(error: Exception) -> str:

@@ -60,10 +60,10 @@ def read_names(
             continue
         refuse_second_label(name, found.get(name), places.get(name, ""), label, table.place(row))
         found[name], places[name] = label, table.place(row)
-    if not found:
+    if len(absent) == len(table):  # a name without a label is found all the same
         raise DataError(
-            f"{table.where}: labels none of the {len(wanted):,} names; the first here is {next(iter(names))!r}, in the "
-            f"table {str(table.columns[column][0]) if len(table) else 'nothing'!r}; spell them alike"
+            f"{table.where}: has none of the {len(wanted):,} names; the first here is {next(iter(names))!r}, in the "
+            f"table {str(table.columns[column][0])!r}; spell them alike"
         )
     return NamedClasses(found, row_notes(absent))
 
