@@ -156,6 +156,7 @@ def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         return _rounded(rows, precision)
 
     monkeypatch.setattr(module, "MANY_PRODUCTS", 0)
+    monkeypatch.setattr(module, "SMALL_BANK", 0)
     monkeypatch.setattr(module, "multiplies_bfloat16", lambda device: True)
     monkeypatch.setattr(module, "_rounded", rounded)
     return tried
@@ -190,6 +191,13 @@ def test_a_precision_that_settles_few_queries_is_not_tried_again(
     found = k_nearest(bank, bank, 3, block_rows=20)
     assert [n for bits, n in tried[2:] if bits == 8] == [20]
     assert_same(found, slow_k_nearest(bank, bank, 3))
+
+
+def test_queries_of_a_small_bank_are_not_rounded_first(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = with_tiles(monkeypatch)
+    monkeypatch.setattr(module, "SMALL_BANK", 61)
+    k_nearest(points, points, 3)
+    assert [bits for bits, _ in tried] == [24, 24]
 
 
 @pytest.mark.parametrize("k", [0, 60, 61])

@@ -35,6 +35,9 @@ MARGIN = {BFLOAT16: 16, FLOAT32: 8}
 MANY_PRODUCTS = 1e9
 """Multiply-adds from which rounding the rows to bfloat16 first pays."""
 
+SMALL_BANK = 1024
+"""Bank rows below which it does not: the queries' rounding takes as long as their products."""
+
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of products."""
 
@@ -148,7 +151,7 @@ def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Sear
 
 def _precisions(bank: Tensor, n_queries: int) -> tuple[Precision, ...]:
     """The formats of products to try, cheapest first, before float64."""
-    is_worth_it = n_queries * bank.numel() > MANY_PRODUCTS
+    is_worth_it = n_queries * bank.numel() > MANY_PRODUCTS and len(bank) >= SMALL_BANK
     return (BFLOAT16, FLOAT32) if is_worth_it and multiplies_bfloat16(bank.device) else (FLOAT32,)
 
 
