@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from shoal.reproduce.catalog import get_experiment
 from shoal.reproduce.choices import choices_of, grouped
 from shoal.reproduce.experiment import Options, make_cell
@@ -8,10 +10,10 @@ from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown
 OFFLINE = Options(encoder="efficientnet-lite2")
 
 
-def chosen(table, row_name, options=OFFLINE):
+def chosen(table, row_name, options=OFFLINE, decided=()):
     experiment = get_experiment(table)
     row = next(row for row in experiment.rows if row.name == row_name)
-    return choices_of(make_cell(experiment, row, "cub", 0, options))
+    return choices_of(make_cell(experiment, row, "cub", 0, options), decided)
 
 
 def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_the_released_code():
@@ -35,6 +37,30 @@ def test_where_k_comes_from():
     hidden = chosen("1", "CMS, K estimated", Options(protocol="reference"))
     assert "HIDDEN labels" in hidden.k_rule
     assert "HIDDEN labels" in hidden.snapshot
+
+
+@pytest.mark.parametrize(
+    ("decided", "text"),
+    [
+        (["balance", "balance"], "rule 'balance' on labeled validation images"),
+        (["median"], "rule 'balance' (decided by 'median') on labeled validation images"),
+        (["median", "gap", "median"], "rule 'balance' (decided by 'gap' and 'median') on labeled validation images"),
+        ([None], "rule 'balance' (which one decided was not kept) on labeled validation images"),
+        (
+            ["median", None],
+            "rule 'balance' (decided by 'median'; which one decided was not kept) on labeled validation images",
+        ),
+    ],
+)
+def test_the_rule_that_decided_is_named_where_labels_were_too_few_for_the_one_asked_for(decided, text):
+    assert chosen("1", "CMS, K estimated", decided=decided).k_rule == text
+
+
+def test_the_papers_rule_is_never_replaced_and_a_given_k_has_none():
+    assert chosen("1", "CMS, K estimated", Options(), [None]).k_rule == "rule 'paper' on labeled validation images"
+    assert chosen("1", "CMS, K given", decided=[None]).k_rule == "given"
+    hidden = chosen("1", "CMS, K estimated", replace(OFFLINE, protocol="reference"), [None])
+    assert hidden.k_rule == "highest accuracy on known classes by HIDDEN labels"
 
 
 def test_which_snapshot_is_kept():

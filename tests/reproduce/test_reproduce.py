@@ -96,6 +96,37 @@ def test_a_cell_says_which_split_and_how_many_images_it_was_made_with(run, folde
         assert found["images"] == 120
 
 
+def test_cells_and_tables_say_which_rule_decided_on_k(run, folder):
+    """Ten labels per known class suffice for 'balance'; of the two set aside for validation even 'median' says no."""
+    text, *_ = [run(table).text for table in ("1", "2", "3")]
+    rules = {}
+    for file in (folder / "cells").glob("cub_*.json"):
+        found = json.loads(file.read_text())
+        if "rule" in found and found["cell"]["protocol"] == "paper" and "lite" in found["cell"]["settings"]["encoder"]:
+            rules.setdefault((found["cell"]["method"], found["cell"]["n_clusters"]), set()).add(found["rule"])
+    assert rules == {
+        **{(method, "given"): {None} for method in ("agglomerative", "gcd", "cms")},
+        **{(method, "estimated"): {"gap"} for method in ("gcd", "cms")},
+        ("agglomerative", "estimated"): {"balance"},
+    }
+    assert "rule 'balance' (decided by 'gap') on labeled validation images (GCD, K estimated | CMS, K est" in text
+    assert "rule 'balance' on all given labels (Agglomerative, K estimated)" in text
+    assert "(decided by 'gap')" in (folder / "table1.tex").read_text()
+    row = next(r for r in run("1").records if r["row"] == "CMS, K estimated")
+    assert row["k_rule"] == "rule 'balance' (decided by 'gap') on labeled validation images"
+
+
+def test_a_cell_that_does_not_keep_its_rule_is_read_and_the_table_says_so(run, tmp_path):
+    run("15", out=tmp_path)
+    (file,) = (tmp_path / "cells").glob("*.json")
+    old = json.loads(file.read_text())
+    assert old.pop("rule") == "gap"
+    file.write_text(json.dumps(old))
+    found = run("15", out=tmp_path)
+    assert found.n_missing == 0
+    assert "rule 'balance' (which one decided was not kept) on labeled validation images" in found.text
+
+
 def test_finished_cells_are_not_run_again(run, monkeypatch):
     run("4")
 

@@ -23,6 +23,14 @@ def test_well_separated_groups_are_all_right(groups):
     assert 3 <= found.n_clusters <= 40
 
 
+def test_it_says_which_rule_decided(groups):
+    """Four labels of each class are too few for the default rule, 'balance', and enough for 'median'."""
+    embeddings, labels, _ = groups
+    assert validate(embeddings, labels).rule == "median"
+    assert validate(embeddings, labels, rule="paper").rule == "paper"
+    assert validate(embeddings, labels, n_clusters=5).rule is None
+
+
 def test_a_given_number_of_clusters_is_kept_and_scored(groups):
     embeddings, labels, _ = groups
     assert validate(embeddings, labels, n_clusters=5) == Validation(accuracy=1.0, n_clusters=5)

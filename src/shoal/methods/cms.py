@@ -116,6 +116,7 @@ def represent(task: Task, settings: CmsSettings, *, device: torch.device, **opti
         embeddings=compact(trained.embeddings, basis),
         embed=lambda pixels: compact(embed(pixels, encoder, head=head), basis),
         n_clusters=trained.validation.n_clusters,
+        rule=trained.validation.rule,
         attention=objective.attention,
         metrics=trained.metrics,
         epoch=trained.epoch,

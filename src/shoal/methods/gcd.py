@@ -100,6 +100,7 @@ def represent(task: Task, settings: GcdSettings, *, device: torch.device, **opti
         embeddings=trained.embeddings,
         embed=lambda pixels: embed(pixels, encoder),
         n_clusters=trained.validation.n_clusters,
+        rule=trained.validation.rule,
         metrics=trained.metrics,
         epoch=trained.epoch,
     )

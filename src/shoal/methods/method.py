@@ -91,6 +91,8 @@ class Representation:
     """The same for other images."""
     n_clusters: int | None = None
     """K as the validation images estimate it with the snapshot that was kept; None where there was none to ask."""
+    rule: str | None = None
+    """The rule that decided on that K, where one did."""
     attention: NeighborAttention | None = None
     """Learned weights of the neighbors, where the method learns them."""
     metrics: list[dict[str, Any]] = field(default_factory=list)

@@ -1,9 +1,10 @@
 """What was chosen for a cell where the paper, the released code and this package differ, in words for under a table."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.clustering.n_clusters import NEEDS
 from shoal.methods.catalog import get_method
 from shoal.reproduce.experiment import Cell
 
@@ -24,9 +25,12 @@ TITLES = {"losses": "Losses", "head": "Head", "k_rule": "K", "snapshot": "Snapsh
 """How each is headed under a table."""
 
 
-def choices_of(cell: Cell) -> Choices:
-    """Say what a cell chooses."""
-    return Choices(losses=_losses(cell), head=_head(cell), k_rule=_k_rule(cell), snapshot=_snapshot(cell))
+def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
+    """Say what a cell, and those that differ from it in their seed, choose.
+
+    `decided` are the rules that K came from in the finished ones of them, None for a record that does not say.
+    """
+    return Choices(losses=_losses(cell), head=_head(cell), k_rule=_k_rule(cell, decided), snapshot=_snapshot(cell))
 
 
 def grouped(choices: Mapping[str, Choices], name: str) -> str:
@@ -59,7 +63,7 @@ def _head(cell: Cell) -> str:
     return text if cell.method == "cms" else f"{text}, discarded after training"
 
 
-def _k_rule(cell: Cell) -> str:
+def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
     if cell.n_clusters == "given":
         return "given"
     if cell.sees_hidden_labels:
@@ -67,9 +71,18 @@ def _k_rule(cell: Cell) -> str:
     inference: Any = cell.clustering_settings.inference
     is_validated = get_method(cell.method).trains and getattr(cell.settings, "estimate_on", "") == "validation"
     if is_validated:
-        return f"rule '{cell.settings.inference.rule}' on labeled validation images"
+        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images"
     shifts = f" after {inference.estimate_shifts} shift(s)" if cell.clustering == "cms" else ""
-    return f"rule '{inference.rule}' on all given labels{shifts}"
+    return f"{_rule(inference.rule, decided)} on all given labels{shifts}"
+
+
+def _rule(asked: str, decided: Collection[str | None]) -> str:
+    """The rule asked for and, where labels were too few for it in some cell, those that decided in its place."""
+    named = sorted({rule for rule in decided if rule is not None})
+    words = [f"decided by {' and '.join(map(repr, named))}"] if named not in ([], [asked]) else []
+    # A rule that needs no number of labels always decides itself.
+    words += ["which one decided was not kept"] if None in decided and asked in NEEDS else []
+    return f"rule '{asked}'" + (f" ({'; '.join(words)})" if words else "")
 
 
 def _snapshot(cell: Cell) -> str:

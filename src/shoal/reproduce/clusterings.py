@@ -79,7 +79,7 @@ def estimate_again(learned: Representation, task: Task, rule: str) -> Representa
         return learned
     rows = torch.from_numpy(task.validation).to(learned.embeddings.device)
     found = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
-    return replace(learned, n_clusters=found.n_clusters)
+    return replace(learned, n_clusters=found.n_clusters, rule=found.rule)
 
 
 def _discovery(found: Inference, learned: Representation) -> Discovery:
@@ -91,6 +91,7 @@ def _discovery(found: Inference, learned: Representation) -> Discovery:
         linkage=found.tree.linkage,
         accuracies=found.accuracies,
         n_shifts=found.n_shifts,
+        estimate=found.estimate,
         metrics=learned.metrics,
         epoch=learned.epoch,
     )

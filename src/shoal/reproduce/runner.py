@@ -17,7 +17,7 @@ from shoal.encoders.catalog import load_encoder
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, Representation
+from shoal.methods.method import Discovery, Representation, Task
 from shoal.methods.method import Options as Keeping
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
 from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, make_cell
@@ -186,8 +186,10 @@ class Runner:
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 
     def _cluster_and_score(self, cell: Cell, learned: Representation, stage: Stage) -> Result:
-        images = stage.test if cell.setup == "inductive" else stage.train
-        clusters = self._cluster(cell, learned, stage)
+        images, task = stage.test if cell.setup == "inductive" else stage.train, stage.task(cell, with_pool=False)
+        if cell.n_clusters == "estimated" and cell.selection == "given":
+            learned = estimate_again(learned, task, cell.settings.inference.rule)
+        clusters = self._cluster(cell, learned, task, stage)
         is_unsupervised = cell.setup == "unsupervised"
         is_scored = (images.labels == UNLABELED) | is_unsupervised
         true = images.n_classes
@@ -196,16 +198,14 @@ class Runner:
             "n_clusters": clusters.n_clusters,
             "true_n_clusters": true,
             "n_clusters_error": 100 * abs(clusters.n_clusters - true) / true,
+            "rule": _deciding_rule(cell, learned, clusters),
             "n_shifts": clusters.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)],
             "recall": recall(learned.embeddings, stage.train),
         }
 
-    def _cluster(self, cell: Cell, learned: Representation, stage: Stage) -> Discovery:
-        task = stage.task(cell, with_pool=False)
+    def _cluster(self, cell: Cell, learned: Representation, task: Task, stage: Stage) -> Discovery:
         given = stage.train.n_classes if cell.n_clusters == "given" else None
-        if given is None and cell.selection == "given":
-            learned = estimate_again(learned, task, cell.settings.inference.rule)
         if cell.setup == "inductive":
             assert task.validation is not None
             unseen, rows, labels = stage.test.pixels, task.validation, stage.stopping_labels(cell)
@@ -261,6 +261,13 @@ def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
     for cell in cells:
         groups.setdefault(cell.training_key, []).append(cell)
     return list(groups.values())
+
+
+def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> str | None:
+    """The rule that K comes from; None where it was given, or hidden labels chose it."""
+    if cell.n_clusters == "given":
+        return None
+    return learned.rule if clusters.estimate is None else clusters.estimate.rule
 
 
 def _validation(learned: Representation) -> Result:

@@ -128,10 +128,11 @@ def build_table(
     remarks: dict[str, None] = {}
     for row in experiment.rows:
         for dataset in chosen:
-            if row.method is not None:
-                choices[row.name, dataset] = choices_of(make_cell(experiment, row, dataset, seeds[0], options))
             keys = _keys(experiment, row, dataset, seeds, options)
             found = [results[key] for key in keys if key in results]
+            if row.method is not None:
+                cell = make_cell(experiment, row, dataset, seeds[0], options)
+                choices[row.name, dataset] = choices_of(cell, [result.get("rule") for result in found])
             paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
             entries[row.name, dataset] = _entries(experiment.measure, found, paper)
             remarks |= dict.fromkeys([*_few_seeds(row, dataset, len(found), len(keys)), *_remarks(dataset, found)])

@@ -27,6 +27,9 @@ class Validation:
     K where it was given; NaN without labels."""
     n_clusters: int | None
     """The estimated (or given) number of clusters; None when there is nothing to estimate it from."""
+    rule: str | None = None
+    """The rule that decided on it: another than the one asked for where labels are too few for that. None where the
+    number was given, or hidden labels chose it."""
 
     def is_better_than(self, other: "Validation | None") -> bool:
         """Whether this snapshot is to be kept rather than an earlier one: on ties, and without labels, it is."""
@@ -61,4 +64,5 @@ def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None,
         clusters = tree.cut(min(n_clusters, tree.n_leaves))
         return Validation(accuracy=matched_accuracy(labels[is_labeled], clusters[is_labeled]), n_clusters=n_clusters)
     estimate = estimate_n_clusters(tree, labels) if rule is None else estimate_n_clusters(tree, labels, rule=rule)
-    return Validation(accuracy=float(estimate.curve.accuracy.max()), n_clusters=int(estimate.n_clusters))
+    best = float(estimate.curve.accuracy.max())
+    return Validation(accuracy=best, n_clusters=int(estimate.n_clusters), rule=estimate.rule)
