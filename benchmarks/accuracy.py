@@ -41,14 +41,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from rehearsal import make_tiny, take_few
 from shoal.device import choose_device
 from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Cell, Options
+from shoal.reproduce.changes import read_changes
+from shoal.reproduce.experiment import Cell, Options, check_used
 from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, cells_of, groups_of
 
@@ -91,6 +91,24 @@ FIRST_SEED = ("iterations",)
 
 def main() -> None:
     chosen = _arguments()
+    try:
+        check(chosen)
+        run(chosen)
+    except ShoalError as error:
+        print(f"accuracy.py: error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from error
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Refuse tables and settings that nothing can be run with, before anything is written."""
+    wanted = [step for step in steps(tuple(chosen.seeds)) if step.dataset in chosen.datasets]
+    tables = chosen.tables or list(dict.fromkeys(table for step in wanted for table in step.tables))
+    check_used([get_experiment(table) for table in tables], Options(changes=read_changes(chosen.set)))
+    _wanted(chosen)
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Do all trainings that there is time for, and write the tables."""
     began = time.monotonic() - chosen.elapsed
     if chosen.rehearse:
         make_tiny(chosen)
@@ -181,7 +199,7 @@ def _wanted(chosen: argparse.Namespace) -> list[Cell]:
 
 def _options(chosen: argparse.Namespace) -> dict[str, Options]:
     """CUB as the recipe says; CIFAR-100, eight times as many images, for fewer epochs and with fewer views."""
-    extra = {name: yaml.safe_load(value) for name, _, value in (text.partition("=") for text in chosen.set)}
+    extra = read_changes(chosen.set)
     if chosen.rehearse:
         extra |= {"training.batch_size": 64, "head.width": 32, "head.dim": 16, "head.bottleneck": 8}
     sizes = {"cub": chosen.input_size, "cifar100": chosen.cifar_input_size}

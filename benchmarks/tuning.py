@@ -46,13 +46,13 @@ from shoal.clustering.ward import ward_linkage
 from shoal.data.splits import hold_out_validation
 from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method, load_recipe
 from shoal.methods.cms import CmsSettings
 from shoal.methods.cms import cluster as shift_and_cut
 from shoal.methods.method import Task
-from shoal.reproduce.experiment import change_settings
+from shoal.reproduce.changes import change_settings
 from shoal.reproduce.stage import Stage
 from tuning_table import Trial, configuration_of, table
 
@@ -85,6 +85,15 @@ def take_labels(labels: np.ndarray, seed: int) -> Taken:
 
 def main() -> None:
     chosen = _arguments()
+    try:
+        run(chosen)
+    except ShoalError as error:
+        print(f"tuning.py: error: {error}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from error
+
+
+def run(chosen: argparse.Namespace) -> None:
+    """Judge all trials that there is time for, and write the table."""
     began = time.monotonic()
     if chosen.rehearse:
         chosen.data, chosen.encoder = chosen.out, str(make_stand_in(chosen.out, n_blocks=9))

@@ -59,6 +59,34 @@ def test_tables_can_be_chosen(accuracy, arguments):
     assert accuracy._shown("cub", arguments("--tables", "1", "12")) == ["1", "12"]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["training.speed=1"], "unknown setting 'speed'"),
+        (["training.lr=[1"], "--set training.lr: found '[1', expected a number"),
+        (["n_tail_blocks"], "--set: found 'n_tail_blocks', expected NAME=VALUE"),
+        (["n_init=2", "--tables", "10"], "--set n_init: no row of what is run (10) has this setting"),
+        (["training.epochs=1", "--tables", "99"], "no table or figure '99'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_and_nothing_is_written(accuracy, tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.setattr(sys, "argv", ["accuracy.py", "--out", str(tmp_path / "out"), "--set", *words])
+    with pytest.raises(SystemExit) as ended:
+        accuracy.main()
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("accuracy.py: error: ")
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_setting_at_the_top_changes_the_rows_that_have_it(accuracy, arguments):
+    cells = accuracy._wanted(arguments("--set", "n_tail_blocks=5", "n_init=2"))
+    assert {cell.settings.n_tail_blocks for cell in cells if cell.method != "agglomerative"} == {5}
+    assert {cell.settings.n_init for cell in cells if cell.method == "gcd"} == {2}
+
+
 def test_a_training_is_taken_by_one_worker(accuracy, arguments, tmp_path):
     first, second, *_ = accuracy.groups_of(accuracy._wanted(arguments()))
     assert accuracy._claim(first, tmp_path)

@@ -58,6 +58,49 @@ def test_the_lists_have_as_many_configurations_of_either_method(tuning, name, n_
         assert {trial["n_tail_blocks"] for trial in listed} == {1, 3, 5, 8}
 
 
+@pytest.mark.parametrize(
+    ("name", "n_trials", "counts"), [("snapshot", 14, "cms 3, gcd 2"), ("losses", 40, "cms 26, gcd 10")]
+)
+def test_the_lists_of_early_comparisons_say_what_they_were_run_with_and_that_they_are_uneven(
+    tuning, name, n_trials, counts
+):
+    text = (FOLDER / f"trials_{name}.yaml").read_text()
+    listed = tuning.expand(yaml.safe_load(text))
+    assert len(listed) == len({json.dumps(trial) for trial in listed}) == n_trials
+    with pytest.raises(UsageError, match=rf"\({counts}\); give every method as many, or --uneven"):
+        tuning.check_even(listed)
+    assert "--uneven" in text
+    chosen = argparse.Namespace(input_size=224, epochs=25, pool=16, rehearse=False)
+    for trial in listed:
+        assert trial["n_tail_blocks"] == tuning._settings(trial, chosen).n_tail_blocks == 5
+        assert {"head.kind", "training.lr", "training.seed"} <= trial.keys()
+
+
+def test_a_list_of_one_method_has_nothing_to_be_even_with(tuning):
+    listed = tuning.expand(yaml.safe_load((FOLDER / "trials_losses_again.yaml").read_text()))
+    tuning.check_even(listed)
+    assert len(listed) == 16
+    losses = {(trial["loss.denominator"], trial["loss.detach_norm"]) for trial in listed}
+    assert losses == {(kind, is_detached) for kind in ("paper", "reference") for is_detached in (False, True)}
+    assert {trial["training.seed"] for trial in listed} == {10, 11, 12, 13}
+    chosen = argparse.Namespace(input_size=224, epochs=25, pool=16, rehearse=False)
+    recipe = load_recipe("default", "cms")
+    for trial in listed:
+        found = tuning._settings(trial, chosen)
+        assert (found.head, found.training.lr, found.n_tail_blocks) == (recipe.head, recipe.training.lr, 1)
+
+
+def test_a_list_that_is_refused_is_one_line(tuning, tmp_path, monkeypatch, capsys):
+    command = f"tuning.py --trials {FOLDER}/trials_losses.yaml --out {tmp_path}/out --shared {tmp_path} --device cpu"
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises(SystemExit) as ended:
+        tuning.main()
+    assert ended.value.code == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert told[0].startswith("tuning.py: error: trials: found unequal numbers of configurations (cms 26, gcd 10)")
+
+
 def test_a_list_that_favours_a_method_is_refused(tuning):
     with pytest.raises(UsageError, match=r"unequal numbers of configurations \(cms 2, gcd 1\)"):
         tuning.check_even(tuning.expand([{"method": "cms", "x": [1, 2]}, {"method": "gcd", "training.seed": [1, 2]}]))

@@ -29,14 +29,23 @@ def test_without_a_table_they_are_listed():
             2,
             "unknown setting",
         ),
+        (["1", "--root", "cub=x", "--set", "training.lr=[1"], 2, "--set training.lr: found '[1', expected a number"),
+        (["1", "--root", "cub=x", "--set", "n_tail_block=3"], 2, "did you mean 'n_tail_blocks'?"),
+        (["10", "12", "--root", "cub=x", "--set", "n_init=9"], 2, "no row of what is run (10, 12) has this setting"),
+        (["1", "--root", "cub=x", "--set", "agglomerative.n_init=9"], 2, "unknown setting 'n_init'"),
+        (["11", "--root", "cub=x", "--set", "inference.shift.alpha=0.1"], 2, "Table 11 sets it row by row"),
         (["1", "--root", "cub=x", "--protocol", "papr"], 2, "no protocol 'papr'; did you mean 'paper'"),
         (["1", "--root", "cub=x", "--seeds", "0,1,0"], 2, "--seeds: found 0 more than once"),
-        (["1", "--root", "cub=x", "--root", "cub=y"], 2, "--root cub: found 2 times, expected once"),
+        (["1", "--root", "cub=x", "--root", "cub=y"], 2, "--root cub: found more than once, expected once"),
         (["1", "--root", "cub=x", "--set", "training.seed=1"], 2, "the seeds of a table are given by --seeds"),
         (["1", "--root", "cub=x", "--set", "cms.training.seed=1"], 2, "the seeds of a table are given by --seeds"),
         (["1", "--root", "cub=x", "--set", "n_clusters=9"], 2, "say whether K is given or estimated"),
         (["1", "--root", "cub=x", "--set", "encoder=dino"], 2, "the encoder of a table is given by --encoder"),
-        (["1", "--root", "cub=x", "--set", "training.epochs=2", "--epochs", "3"], 2, "training.epochs: found 2 times"),
+        (
+            ["1", "--root", "cub=x", "--set", "training.epochs=2", "--epochs", "3"],
+            2,
+            "training.epochs: found more than once",
+        ),
         (["1", "12", "--root", "cub=x", "--set", "loss.supervised_weight=1"], 2, "Table 12 sets it row by row"),
         (["1", "16", "--root", "cub=x"], 2, "known: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, iterations"),
         (["1", "--root", "cub=/no/such", "--encoder", "efficientnet-lite2"], 3, "/no/such"),
@@ -47,3 +56,4 @@ def test_what_a_user_got_wrong_is_one_line(tmp_path, arguments, code, message):
     assert found.exit_code == code, found.output
     assert message in found.output
     assert "Traceback" not in found.output
+    assert len(found.stderr.splitlines()) == 1

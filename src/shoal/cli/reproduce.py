@@ -45,14 +45,16 @@ def reproduce(
         _list_experiments(as_json=json)
         return
     from shoal.device import choose_device
+    from shoal.reproduce.changes import read_changes
     from shoal.reproduce.experiment import Options
     from shoal.reproduce.reproduce import reproduce as run
 
-    changes = _settings([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
+    changes = read_changes([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
     options = Options(**who, changes=changes, validation_share=validation_share)
-    roots = _once([_pair(text, "--root", "DATASET=FOLDER") for text in root or []], "--root")
-    found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
+    found = run(
+        tables, _roots(root or []), out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say
+    )
     files = [str(file) for each in found for file in each.files]
     numbers = [record for each in found for record in each.records]
     end = f"\nWritten: {', '.join(files)}" if files else ""
@@ -68,26 +70,16 @@ def _list_experiments(*, as_json: bool) -> None:
     result("\n".join([*lines, "", end]), titles, as_json=as_json)
 
 
-def _pair(text: str, flag: str, expected: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise UsageError(f"{flag}: found {text!r}, expected {expected}")
-    return name, value
-
-
-def _settings(texts: list[str]) -> dict[str, Any]:
-    import yaml
-
-    pairs = [_pair(text, "--set", "NAME=VALUE") for text in texts]
-    return {name: yaml.safe_load(value) for name, value in _once(pairs, "--set").items()}
-
-
-def _once(pairs: list[tuple[str, str]], flag: str) -> dict[str, str]:
-    names = [name for name, _ in pairs]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"{flag} {name}: found {names.count(name)} times, expected once")
-    return dict(pairs)
+def _roots(texts: list[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, folder = text.partition("=")
+        if not (name and equals and folder):
+            raise UsageError(f"--root: found {text!r}, expected DATASET=FOLDER")
+        if name in found:
+            raise UsageError(f"--root {name}: found more than once, expected once")
+        found[name] = folder
+    return found
 
 
 def _seeds(text: str) -> list[int]:

@@ -6,7 +6,7 @@ is given. Cells know nothing of tables, so what two tables share is computed onc
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,7 +14,8 @@ from shoal.data.benchmarks import Part
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.protocols import follow_protocol
-from shoal.settings import from_dict, to_dict
+from shoal.reproduce.changes import change_settings, has_setting, plain_name
+from shoal.settings import to_dict
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
 """'transductive': all of the training part is clustered. 'inductive': the official test part, never trained on.
@@ -44,10 +45,18 @@ class Row:
     """Whose second half clusters the embeddings, or 'one-step': one shift, then Ward. None: the method's own."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from the recipe, by dotted name."""
+    derived: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """Settings computed from all others, by dotted name, where what a row is called says so."""
     n_clusters: Literal["given", "estimated"] = "given"
     setup: Setup = "transductive"
     selection: Literal["estimated", "given"] = "estimated"
     """Whether the snapshot is chosen with K estimated, or (CMS* of Table 3) given."""
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods whose settings it has: the one that learns, and the one whose second half clusters."""
+        clustering = "cms" if self.clustering == "one-step" else self.clustering
+        return () if self.method is None else (self.method, clustering or self.method)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +96,8 @@ class Options:
         if self.protocol not in SELECTIONS:
             raise UnknownName("protocol", self.protocol, SELECTIONS)
         for name in self.changes:
-            if _plain_name(name) in OWNED:
-                raise UsageError(f"--set {name}: not a setting to change here; {OWNED[_plain_name(name)]}")
+            if plain_name(name) in OWNED:
+                raise UsageError(f"--set {name}: not a setting to change here; {OWNED[plain_name(name)]}")
         if not 0 < self.validation_share < 1:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
 
@@ -109,18 +118,22 @@ OWNED = {
 
 def check_owned(experiment: Experiment, options: Options) -> None:
     """Refuse a change of what the rows of a table differ in: their names would no longer say what they are."""
-    own = {name for row in experiment.rows for name in row.changes}
+    own = {name for row in experiment.rows for name in (*row.changes, *row.derived)}
     for name in options.changes:
-        if _plain_name(name) in own:
+        if plain_name(name) in own:
             raise UsageError(
                 f"--set {name}: Table {experiment.name} sets it row by row; leave it out, or run another table with it"
             )
 
 
-def _plain_name(name: str) -> str:
-    """A dotted name without the method in front."""
-    first, dot, rest = name.partition(".")
-    return rest if dot and first in METHODS else name
+def check_used(experiments: Iterable[Experiment], options: Options) -> None:
+    """Refuse a change that no row of these tables has; it would be passed over by all of them."""
+    tables = list(experiments)
+    methods = {method for experiment in tables for row in experiment.rows for method in row.methods}
+    for name in options.changes:
+        if not any(has_setting(method, name) for method in methods) and any(has_setting(m, name) for m in METHODS):
+            shown = ", ".join(experiment.name for experiment in tables)
+            raise UsageError(f"--set {name}: no row of what is run ({shown}) has this setting; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -195,17 +208,16 @@ def protocol_suffix(protocol: str) -> str:
 def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: Options) -> Cell:
     """The cell of a row, a dataset and a seed."""
     assert row.method is not None
-    clustering, trains = row.clustering or row.method, get_method(row.method).trains
-    second = "cms" if clustering == "one-step" else clustering
+    (first, second), trains = row.methods, get_method(row.method).trains
     encoder = options.encoder or experiment.encoder
     share = options.validation_share if options.protocol == "paper" else 0.0
     return Cell(
         dataset=dataset,
         method=row.method,
-        settings=_settings(row.method, row.changes, dataset, encoder, options).with_seed(seed),
-        clustering=clustering,
+        settings=_settings(first, row, dataset, encoder, options).with_seed(seed),
+        clustering=row.clustering or row.method,
         # Nothing is drawn on frozen features, so that they have one cell for all seeds.
-        clustering_settings=_settings(second, row.changes, dataset, encoder, options).with_seed(seed if trains else 0),
+        clustering_settings=_settings(second, row, dataset, encoder, options).with_seed(seed if trains else 0),
         n_clusters=row.n_clusters,
         setup=row.setup,
         selection=row.selection,
@@ -215,45 +227,16 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
     )
 
 
-def _settings(method: str, changes: Mapping[str, Any], dataset: str, encoder: str, options: Options) -> Any:
+def _settings(method: str, row: Row, dataset: str, encoder: str, options: Options) -> Any:
     """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":
         recipe = follow_protocol(recipe, "reference", method)
     recipe = with_encoder(recipe, encoder)
-    chosen = {"input_size": options.input_size, **options.changes, **changes}
-    return change_settings(recipe, method, chosen, where=f"{method} on {dataset}")
-
-
-def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, where: str = "settings") -> Any:
-    """The settings of a method with other values, by dotted name; with a method's name in front, for it alone.
-
-    A group of settings that only other methods have is passed over: one that trains nothing has no `training`.
-    """
-    plain = to_dict(settings)
-    for name, value in changes.items():
-        path = name.split(".")
-        if path[0] in METHODS and path[0] != method:
-            continue
-        *groups, last = path[1:] if path[0] in METHODS else path
-        place = _group(plain, groups)
-        if place is not None:
-            place[last] = value
-        elif not any(_group(to_dict(get_method(other).settings()), groups) for other in METHODS):
-            raise UsageError(
-                f"{where}: no method has a setting {name!r}; name it as the recipes do, as in training.epochs"
-            )
-    return from_dict(get_method(method).settings, plain, where=where)
-
-
-def _group(plain: Any, groups: list[str]) -> dict[str, Any] | None:
-    """The dictionary at a path of groups; None where there is none."""
-    for group in groups:
-        plain = plain.get(group)
-        if not isinstance(plain, dict):
-            return None
-    found: dict[str, Any] = plain
-    return found
+    chosen, where = {"input_size": options.input_size, **options.changes, **row.changes}, f"{method} on {dataset}"
+    settings = change_settings(recipe, method, chosen, where=where)
+    derived = {name: compute(settings) for name, compute in row.derived.items()}
+    return change_settings(settings, method, derived, where=where)
 
 
 def _digest(content: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Experiment, Options, make_cell, protocol_suffix
+from shoal.reproduce.experiment import Experiment, Options, check_used, make_cell, protocol_suffix
 from shoal.reproduce.runner import Runner, cells_of
 from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
 
@@ -52,6 +52,7 @@ def reproduce(
     for dataset in roots:
         get_facts(dataset)
     options, folder = options or Options(), Path(out)
+    check_used(experiments, options)
     places = {key: Path(root) for key, root in roots.items()}
     runner = Runner(places, folder, device=device, trainings=folder / "trainings", tell=tell)
     try:

@@ -1,0 +1,85 @@
+"""Changes of settings by dotted name, 'training.epochs' or 'cms.training.epochs': read, checked and applied.
+
+One without a method's name in front is for every method that has the setting, and passed over by the others; with the
+name, it is for that method alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from shoal.errors import UsageError, did_you_mean
+from shoal.methods.catalog import METHODS, get_method
+from shoal.settings import from_dict, to_dict
+
+
+def read_changes(texts: Iterable[str]) -> dict[str, Any]:
+    """Read 'NAME=VALUE', as --set takes them; the value is YAML. A name may come once."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(f"--set: found {text!r}, expected NAME=VALUE")
+        if name in found:
+            raise UsageError(f"--set {name}: found more than once, expected once")
+        try:
+            found[name] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--set {name}: found {value!r}, expected a number, text or list as in YAML") from error
+    return found
+
+
+def plain_name(name: str) -> str:
+    """A dotted name without the method in front."""
+    first, dot, rest = name.partition(".")
+    return rest if dot and first in METHODS else name
+
+
+def has_setting(method: str, name: str) -> bool:
+    """Whether a change is one of this method's settings."""
+    first, dot, _ = name.partition(".")
+    if dot and first in METHODS and first != method:
+        return False
+    *groups, last = plain_name(name).split(".")
+    return last in (_group(to_dict(get_method(method).settings()), groups) or {})
+
+
+def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, where: str = "settings") -> Any:
+    """The settings of a method with other values, by dotted name.
+
+    What only other methods have is passed over, one that trains nothing has no `training`; what no method has, and what
+    the method named in front has not, is refused.
+    """
+    plain = to_dict(settings)
+    for name, value in changes.items():
+        if has_setting(method, name):
+            *groups, last = plain_name(name).split(".")
+            place = _group(plain, groups)
+            assert place is not None
+            place[last] = value
+        elif name.startswith(f"{method}.") or not any(has_setting(other, name) for other in METHODS):
+            raise UsageError(_refusal(name, method, where))
+    return from_dict(get_method(method).settings, plain, where=where)
+
+
+def _refusal(name: str, method: str, where: str) -> str:
+    """Why a change is refused: the names beside it where the group of settings exists, else how they are named."""
+    *groups, last = plain_name(name).split(".")
+    asked = [method] if name.startswith(f"{method}.") else list(METHODS)
+    beside = {key for other in asked for key in _group(to_dict(get_method(other).settings()), groups) or {}}
+    if beside:
+        return (
+            f"{where}: {''.join(f'{group}: ' for group in groups)}unknown setting {last!r}{did_you_mean(last, beside)}"
+        )
+    return f"{where}: no such setting {name!r}; name it as the recipes do, as in training.epochs"
+
+
+def _group(plain: Any, groups: list[str]) -> dict[str, Any] | None:
+    """The dictionary at a path of groups; None where there is none."""
+    for group in groups:
+        plain = plain.get(group)
+        if not isinstance(plain, dict):
+            return None
+    found: dict[str, Any] = plain
+    return found
