@@ -44,6 +44,17 @@ def test_verify_as_json_is_one_object(tmp_path: Path) -> None:
     assert found["parts"][0]["missing"] == ["train.bin"]
 
 
+def test_a_broken_download_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"no archive")
+    code, text, error = run("prepare", "cifar10", str(tmp_path))
+    assert (code, text) == (3, "")
+    assert len(error.splitlines()) == 1
+    code, text, error = run("verify", "cifar10", str(tmp_path))
+    assert code == 3
+    assert "BAD      " in text
+    assert error == "checking cifar-10-binary.tar.gz …\n"
+
+
 def test_prepare_says_where_to_fetch_and_exits_with_3(tmp_path: Path) -> None:
     code, text, _ = run("prepare", "cifar10", str(tmp_path))
     assert code == 3

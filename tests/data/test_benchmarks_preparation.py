@@ -4,13 +4,16 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shoal.data.benchmarks import BENCHMARKS, load_split, prepare, read_benchmark, verify
-from shoal.data.benchmarks.archives import unpack
+from shoal.data.benchmarks.archives import find_damage, unpack
 from shoal.data.readers import read_collection
 from shoal.errors import DataError
 
@@ -192,6 +195,90 @@ def test_a_cut_off_archive_leaves_nothing_behind(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:2_000])
     with pytest.raises(DataError, match="cannot be unpacked"):
         prepare("cub", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["CUB_200_2011.tgz"]
+
+
+def zeroed(file: Path, start: int, count: int) -> Path:
+    content = bytearray(file.read_bytes())
+    content[start : start + count] = bytes(count)
+    file.write_bytes(content)
+    return file
+
+
+NOISE = np.random.default_rng(0).bytes(400_000)
+"""Bytes that gzip cannot make fewer."""
+
+
+def test_a_zip_read_in_place_is_not_complete_when_the_bytes_of_its_images_are_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two images of each class, 40 bytes each; the directory of the archive, at its end, is whole."""
+    small = replace(BENCHMARKS["cub"], n_images=400, n_test=200, n_labeled=100, n_unlabeled=300)
+    monkeypatch.setitem(BENCHMARKS, "cub", small)
+    classes = load_split("cub").class_names or ()
+    for part, count in (("train", 2), ("test", 1)):
+        names = [f"{part}/{c}/{c}_{i}.png" for c in classes for i in range(count)]
+        write_zip(tmp_path / f"cub200-{part}.zip", {name: name.encode().ljust(40, b"-") for name in names})
+    shown: list[str] = []
+
+    @contextmanager
+    def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+        yield lambda done, total: shown.append(f"{what} {done}/{total}")
+
+    assert verify("cub", tmp_path, bar=bar).is_complete
+    assert shown[-1] == "checking cub200-test.zip 200/200"
+    with zipfile.ZipFile(tmp_path / "cub200-train.zip") as archive:
+        third = archive.infolist()[2]
+    zeroed(tmp_path / "cub200-train.zip", third.header_offset + 30 + len(third.filename), 20)
+    found = verify("cub", tmp_path)
+    assert not found.is_complete
+    assert f"1 of 400 members are damaged, the first is {third.filename}; fetch it again" in found.parts[0].problem
+    assert "BAD      " in found.describe()
+    assert found.parts[1].is_complete
+
+
+def test_a_downloaded_archive_that_is_not_unpacked_is_whole_or_damaged(tmp_path: Path) -> None:
+    file = write_tar(tmp_path / "CUB_200_2011.tgz", {"CUB_200_2011/images/x": NOISE})
+    assert "whole    CUB_200_2011.tgz, not unpacked yet" in verify("cub", tmp_path).describe()
+    zeroed(file, 200_000, 1_000)
+    found = verify("cub", tmp_path)
+    assert f"BAD      {file}: is damaged (" in found.describe()
+    assert found.to_dict()["downloaded"][0]["problem"] == found.downloaded[0].problem != ""
+    (tmp_path / "CUB_200_2011").mkdir()
+    assert verify("cub", tmp_path).downloaded == (), "what is read is the folder"
+
+
+def test_a_plain_tar_has_no_checksum_of_its_members_but_must_end_where_it_ends(tmp_path: Path) -> None:
+    file = write_tar(tmp_path / "some.tar", {f"{i}": NOISE for i in range(8)})
+    assert find_damage(file) == ""
+    whole = file.read_bytes()
+    file.write_bytes(whole[:1_000_000])
+    assert "is damaged" in find_damage(file)
+    file.write_bytes(whole)
+    zeroed(file, 512 + 400_384, 512 + 512)  # the header of the second member: zeros end a tar
+    assert "bytes behind its end" in find_damage(file)
+    file.write_bytes(b"no archive at all")
+    assert "is damaged" in find_damage(file)
+
+
+@pytest.mark.parametrize("content", [b"no archive", b"\x1f\x8bno gzip", b""])
+def test_what_is_no_archive_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "CUB_200_2011.tgz").write_bytes(content)
+    with pytest.raises(
+        DataError, match=r"CUB_200_2011\.tgz: cannot be unpacked \(.+\); nothing was changed"
+    ) as refused:
+        prepare("cub", tmp_path)
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["CUB_200_2011.tgz"]
+
+
+@pytest.mark.parametrize("start", [200_000, -8])
+def test_a_gzipped_tar_with_wrong_bytes_inside_or_a_wrong_checksum_is_refused(tmp_path: Path, start: int) -> None:
+    file = write_tar(tmp_path / "CUB_200_2011.tgz", {"CUB_200_2011/images/x": NOISE})
+    zeroed(file, start % file.stat().st_size, 4)
+    with pytest.raises(DataError, match="cannot be unpacked") as refused:
+        prepare("cub", tmp_path)
+    assert "\n" not in str(refused.value)
     assert [path.name for path in tmp_path.iterdir()] == ["CUB_200_2011.tgz"]
 
 

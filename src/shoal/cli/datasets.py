@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, result
+from shoal.cli.console import Json, progress, result
 
 INCOMPLETE = 3
 
@@ -47,11 +47,11 @@ def list_(json: Json = False) -> None:
 def verify(name: Name, root: Root, json: Json = False) -> None:
     """Say what of a benchmark is there and what is missing, e.g. `shoal datasets verify cub data/cub`.
 
-    Counts stand beside the published ones. Exits with 3 when it is not complete.
+    Counts stand beside the published ones, and archives are read to the end. Exits with 3 when it is not complete.
     """
     from shoal.data.benchmarks import verify as look
 
-    found = look(name, root)
+    found = look(name, root, bar=progress)
     following = "" if found.is_complete else f"\nNext: shoal datasets prepare {name} {root} says where to get the rest."
     result(f"{found.describe()}{following}", found.to_dict(), as_json=json)
     if not found.is_complete:
@@ -66,7 +66,7 @@ def prepare(name: Name, root: Root, json: Json = False) -> None:
     """
     from shoal.data.benchmarks import prepare as work
 
-    found = work(name, root)
+    found = work(name, root, bar=progress)
     result(found.describe(), found.to_dict(), as_json=json)
     if not found.verification.is_complete:
         raise typer.Exit(INCOMPLETE)

@@ -1,14 +1,81 @@
-"""Unpacking a downloaded archive: nothing outside the folder, nothing overwritten, nothing half done."""
+"""Downloaded archives: read to the end for damage, and unpacked: nothing outside the folder, nothing overwritten,
+nothing half done."""
 
+import gzip
 import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Collection
+import zlib
+from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from shoal.errors import DataError, MissingError, ShoalError
 from shoal.files import make_folder, writing
+
+BLOCK = 1 << 20
+"""Bytes read at once."""
+
+BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
+"""What reading a damaged archive, or what is none, ends with."""
+
+Tick = Callable[[int, int], None]
+"""Told how much is done, of how much."""
+
+
+def find_damage(archive: Path, tick: Tick = lambda done, total: None) -> str:
+    """Read a zip or tar archive to its end and say what of it is damaged; empty where every checksum is right.
+
+    Every member of a zip has a checksum, a gzipped tar has one of all, a plain tar of the names alone.
+    """
+    try:
+        if archive.suffix.lower() == ".zip":
+            return _find_damaged_members(archive, tick)
+        with archive.open("rb") as file:
+            is_gzipped = file.read(2) == b"\x1f\x8b"
+        return _read_gzip(archive, tick) if is_gzipped else _walk_tar(archive)
+    except (*BROKEN, OSError) as error:
+        return f"{archive}: is damaged ({_in_one_line(error)}); fetch it again"
+
+
+def _find_damaged_members(archive: Path, tick: Tick) -> str:
+    bad = []
+    with zipfile.ZipFile(archive) as opened:
+        members = opened.infolist()
+        for i, member in enumerate(members):
+            try:
+                with opened.open(member) as stream:
+                    while stream.read(BLOCK):  # the checksum is compared at the end
+                        pass
+            except (*BROKEN, OSError):
+                bad.append(member.filename)
+            tick(i + 1, len(members))
+    if not bad:
+        return ""
+    return f"{archive}: {len(bad):,} of {len(members):,} members are damaged, the first is {bad[0]}; fetch it again"
+
+
+def _read_gzip(archive: Path, tick: Tick) -> str:
+    total = archive.stat().st_size // BLOCK
+    with archive.open("rb") as file, gzip.GzipFile(fileobj=file) as stream:
+        while stream.read(BLOCK):
+            tick(file.tell() // BLOCK, total)
+    return ""
+
+
+def _walk_tar(archive: Path) -> str:
+    with tarfile.open(archive, "r:") as opened:
+        for _ in opened:
+            pass
+        behind = archive.stat().st_size - opened.offset
+    # Zeros end a tar, and fill it up to a whole record: more than that was meant to be members.
+    return f"{archive}: is damaged ({behind:,} bytes behind its end); fetch it again" if behind > BLOCK else ""
+
+
+def _in_one_line(error: BaseException) -> str:
+    """The first line of a message: tarfile adds one for every compression that it has tried."""
+    first, *more = str(error).splitlines() or [type(error).__name__]
+    return "neither a tar archive nor a compressed one, or its beginning is damaged" if more else first
 
 
 def unpack(archive: Path, into: Path, *, only: Collection[str] | None = None) -> tuple[str, ...]:
@@ -22,17 +89,23 @@ def unpack(archive: Path, into: Path, *, only: Collection[str] | None = None) ->
     make_folder(draft)
     try:
         with writing(draft):
-            if archive.suffix.lower() == ".zip":
-                _unpack_zip(archive, draft)
-            elif only is None:
-                _unpack_tar(archive, draft)
-            else:
-                _unpack_tar_of_tars(archive, draft, only)
+            _unpack_any(archive, draft, only)
             return _move_in(draft, into)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"{archive}: cannot be unpacked ({error}); nothing was changed; fetch it again") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def _unpack_any(archive: Path, into: Path, only: Collection[str] | None) -> None:
+    try:
+        if archive.suffix.lower() == ".zip":
+            _unpack_zip(archive, into)
+        elif only is None:
+            _unpack_tar(archive, into)
+        else:
+            _unpack_tar_of_tars(archive, into, only)
+    except BROKEN as error:
+        why = _in_one_line(error)
+        raise DataError(f"{archive}: cannot be unpacked ({why}); nothing was changed; fetch it again") from error
 
 
 def _move_in(draft: Path, into: Path) -> tuple[str, ...]:
@@ -65,6 +138,8 @@ def _unpack_tar(archive: Path, into: Path) -> None:
     _check_tar_filter()
     with tarfile.open(archive) as opened:
         opened.extractall(into, filter="data")
+        while opened.fileobj is not None and opened.fileobj.read(BLOCK):  # the checksum of a gzipped one comes last
+            pass
 
 
 def _unpack_tar_of_tars(archive: Path, into: Path, only: Collection[str]) -> None:

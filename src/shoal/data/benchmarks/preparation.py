@@ -12,7 +12,7 @@ from shoal.data.benchmarks.archives import unpack
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
 from shoal.data.benchmarks.catalog import Archive, get_facts
 from shoal.data.benchmarks.split import load_split
-from shoal.data.benchmarks.verification import Verification, verify
+from shoal.data.benchmarks.verification import Bar, Verification, no_bar, verify
 from shoal.data.readers.folders import check_folder
 from shoal.files import write_text
 
@@ -45,7 +45,7 @@ class Preparation:
         return {**{key: list(value) for key, value in steps.items()}, **self.verification.to_dict()}
 
 
-def prepare(name: str, root: str | os.PathLike[str]) -> Preparation:
+def prepare(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Preparation:
     """Unpack the official archives found in `root`, index the training part, and verify.
 
     Nothing is downloaded and no file is overwritten. The index `<name>-train.csv` (path, label; no label for unlabeled
@@ -53,7 +53,7 @@ def prepare(name: str, root: str | os.PathLike[str]) -> Preparation:
     """
     facts, folder = get_facts(name), check_folder(root)
     unpacked = [sentence for archive in facts.archives for sentence in _unpack(name, archive, folder)]
-    verification = verify(name, folder)
+    verification = verify(name, folder, bar=bar)
     index: tuple[str, ...] = ()
     if verification.parts[0].is_complete:
         index = (_write_index(read_benchmark(name, folder), folder),)

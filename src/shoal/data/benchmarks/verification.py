@@ -1,12 +1,15 @@
-"""Verification: what of a benchmark is present, what is missing, and its counts beside the published ones."""
+"""Verification: what of a benchmark is present, missing or damaged, and its counts beside the published ones."""
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shoal.data.benchmarks.archives import Tick, find_damage
 from shoal.data.benchmarks.benchmark import build
 from shoal.data.benchmarks.catalog import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.layouts import PARTS, find_layout, hint_at_pickles
@@ -17,6 +20,14 @@ from shoal.errors import DataError
 
 MAX_LINES = 20
 """How many missing files the text lists; JSON lists them all."""
+
+Bar = Callable[[str], AbstractContextManager[Tick]]
+"""Shows how far something that may take seconds is."""
+
+
+def no_bar(what: str) -> AbstractContextManager[Tick]:
+    """Show nothing."""
+    return nullcontext(lambda done, total: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +61,7 @@ class PartReport:
     missing: tuple[str, ...]
     """Files, folders and listed images that are not there."""
     problem: str
-    """Why the part cannot be read although its files are there; empty if it can."""
+    """Why the part, or some of it, cannot be read although its files are there; empty if it can."""
     counts: tuple[Count, ...]
     notes: tuple[str, ...]
 
@@ -61,6 +72,19 @@ class PartReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Downloaded:
+    """An archive that was downloaded and is not unpacked."""
+
+    file: str
+    problem: str
+    """What of it is damaged; empty where it is whole."""
+
+    def describe(self) -> str:
+        """One line."""
+        return f"BAD      {self.problem}" if self.problem else f"whole    {self.file}, not unpacked yet"
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """What was found of a benchmark under a root."""
 
@@ -68,6 +92,7 @@ class Verification:
     root: Path
     parts: tuple[PartReport, ...]
     split_sha256: str
+    downloaded: tuple[Downloaded, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -76,7 +101,7 @@ class Verification:
 
     def describe(self) -> str:
         """Say it in words."""
-        lines = [f"{get_facts(self.name).title} in {self.root}"]
+        lines = [f"{get_facts(self.name).title} in {self.root}", *(f"  {one.describe()}" for one in self.downloaded)]
         for part in self.parts:
             lines += ["", *_describe_part(part)]
         end = "Complete." if self.is_complete else "Not complete."
@@ -93,19 +118,31 @@ class Verification:
             "root": str(self.root),
             "is_complete": self.is_complete,
             "split_sha256": self.split_sha256,
+            "downloaded": [asdict(one) for one in self.downloaded],
             "parts": parts,
         }
 
 
-def verify(name: str, root: str | os.PathLike[str]) -> Verification:
-    """Look for both parts of a benchmark under `root`; reads lists and names, decodes no image."""
-    get_facts(name)
-    folder = check_folder(root)
-    parts = tuple(_verify_part(name, folder, part) for part in PARTS)
-    return Verification(name, folder, parts, load_split(name).sha256)
+def verify(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Verification:
+    """Look for both parts of a benchmark under `root`; reads lists and names, decodes no image.
+
+    Archives that are read in place, and downloaded ones that are not unpacked, are read to the end and compared with
+    their checksums: `bar` shows how far that is. Images in folders have none.
+    """
+    facts, folder = get_facts(name), check_folder(root)
+    waiting = [archive for archive in facts.archives if not any((folder / left).exists() for left in archive.leaves)]
+    files = [folder / file for archive in waiting for file in archive.names if (folder / file).is_file()]
+    downloaded = tuple(Downloaded(file.name, _damage(file, bar)) for file in files)
+    parts = tuple(_verify_part(name, folder, part, bar) for part in PARTS)
+    return Verification(name, folder, parts, load_split(name).sha256, downloaded)
 
 
-def _verify_part(name: str, root: Path, part: Part) -> PartReport:
+def _damage(archive: Path, bar: Bar) -> str:
+    with bar(f"checking {archive.name}") as tick:
+        return find_damage(archive, tick)
+
+
+def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
     found = find_layout(name, root, part)
     place = "" if found.home == root else f" in {found.home.relative_to(root)}"
     words = f"{found.layout.words}{place}"
@@ -116,7 +153,12 @@ def _verify_part(name: str, root: Path, part: Part) -> PartReport:
     except DataError as error:
         return PartReport(part, words, found.present, (), str(error), (), ())
     counts = _counts(name, pool, get_facts(name), part)
-    return PartReport(part, words, found.present, pool.absent, "", counts, pool.notes)
+    problem = "; ".join(filter(None, (_damage(found.home / file, bar) for file in found.present if _is_zip(file))))
+    return PartReport(part, words, found.present, pool.absent, problem, counts, pool.notes)
+
+
+def _is_zip(file: str) -> bool:
+    return file.endswith(".zip")
 
 
 def _counts(name: str, pool: Pool, facts: BenchmarkFacts, part: Part) -> tuple[Count, ...]:
