@@ -86,7 +86,7 @@ def test_every_form_of_a_table_says_what_was_chosen():
     assert any(f"Losses: {text}." in line for line in printed)
     assert sum("Snapshot: best epoch" in line for line in printed) == 1
     assert all(text in line for line in to_csv(table).splitlines()[1:])
-    assert to_csv(table).splitlines()[0].endswith(",losses,head,k_rule,snapshot")
+    assert to_csv(table).splitlines()[0].endswith(",losses,head,k_rule,snapshot,kmeans,epochs,input_size")
 
 
 def test_datasets_are_named_where_they_differ_in_a_choice():

@@ -35,7 +35,7 @@ def test_a_table_by_hand():
     assert "| 0.35 | 50.0 (68.2) | 51.0 (76.5) | 49.0 (64.0) |" in text
     assert "| 0.5 | – (65.3) | – (74.4) | – (60.8) |" in text
     assert "protocol 'paper'" in text
-    assert "encoder efficientnet-lite2, training.epochs 40" in text
+    assert "- Ours: encoder efficientnet-lite2, images of 224 px, 40 epochs, seeds 0, 1, mean ± standard" in text
     assert "cites the table of α" in text
     assert "0.35, CUB-200-2011: 1 of 2 seeds only." in table.notes
     assert not any(note.startswith(("0.25,", "0.5,")) for note in table.notes)
@@ -49,12 +49,62 @@ def test_latex_escapes_and_has_a_column_for_each_number():
     assert "CMS & -- (168) & -- (16) & -- (156) & -- (20.4) \\\\" in text
 
 
+def printed(table):
+    return [line for line in to_latex(table).splitlines() if not line.startswith("%")]
+
+
+def test_a_printed_table_says_what_ours_and_the_papers_numbers_were_made_with():
+    options = replace(OPTIONS, input_size=112, changes={**OPTIONS.changes, "training.batch_size": 64})
+    line = (
+        "Ours: encoder efficientnet-lite2, images of 112 px, 40 epochs, training.batch\\_size 64, seeds 0, 1; protocol "
+        "'paper'. In parentheses the paper's, with dino-vitb16, another encoder."
+    )
+    found = printed(build_table(get_experiment("12"), ["cub"], (0, 1), options, {}))
+    assert sum(line in text for text in found) == 1
+    same = "\n".join(printed(build_table(get_experiment("12"), ["cub"], (0,), Options(), {})))
+    assert "encoder dino-vitb16, images of 224 px, 200 epochs, seeds 0;" in same
+    assert "the paper's, with dino-vitb16." in same
+    own = Options(encoder="/models/a_b&c#1")
+    found = "\n".join(printed(build_table(get_experiment("7"), ["cub"], (0,), own, {})))
+    assert "encoder /models/a\\_b\\&c\\#1, images of the encoder's own size, 25 epochs" in found
+
+
+def test_datasets_are_named_where_their_epochs_differ():
+    table = build_table(get_experiment("12"), ["cub", "imagenet100"], (0,), OPTIONS, {})
+    assert "images of 224 px, 40 epochs, seeds" in table.notes[0]
+    own = {key: replace(found, epochs=8) for key, found in table.choices.items() if key[1] == "cub"}
+    shown = replace(table, choices=table.choices | own).notes[0]
+    assert "images of 224 px, 8 epochs on CUB-200-2011, 40 epochs on ImageNet-100, seeds 0" in shown
+
+
+@pytest.mark.parametrize(("name", "has_kmeans"), [("1", True), ("3", True), ("4", True), ("7", True), ("10", False)])
+def test_the_starts_of_k_means_stand_under_every_table_that_has_it(name, has_kmeans):
+    note = "Semi-supervised k-means: 10 starts (100 in GCD's released code)."
+    table = build_table(get_experiment(name), ["cub"], (0,), OPTIONS, {})
+    assert (f"- {note}" in to_markdown(table).splitlines()) == has_kmeans
+    assert any(note in line for line in printed(table)) == has_kmeans
+    published = replace(OPTIONS, changes={"gcd.n_init": 100})
+    notes = build_table(get_experiment(name), ["cub"], (0,), published, {}).notes
+    assert any("100 starts (as in GCD's released code)" in text for text in notes) == has_kmeans
+
+
+def test_the_released_codes_settings_are_said_of_the_rows_that_have_them():
+    def first_note(name):
+        return build_table(get_experiment(name), ["cub"], (0,), replace(OPTIONS, protocol="reference"), {}).notes[0]
+
+    assert "CMS: the released code's losses, head and bank, as listed below, and its views; " in first_note("1")
+    assert "GCD: its own losses and head, and the released code's views; " in first_note("1")
+    assert "frozen features: K by given labels; " in first_note("1")
+    assert "GCD" not in first_note("12")
+    assert "frozen" not in first_note("12")
+
+
 def test_csv_has_a_line_per_number_and_empty_fields_for_what_is_not_there():
     table = build_table(get_experiment("7"), ["cub"], (0,), OPTIONS, {})
     lines = to_csv(table).splitlines()
     assert lines[0].startswith("table,row,dataset,column,ours,spread,n_seeds,paper")
     choices = '"InfoNCE and supervised contrastive, released code\'s denominator of the latter",'
-    choices += '"paper, discarded after training",given,last epoch'
+    choices += '"paper, discarded after training",given,last epoch,10 starts (100 in GCD\'s released code),40,224'
     assert lines[1] == "7,GCD,cub,All,,,0,27.9,efficientnet-lite2,paper," + choices
     assert len(lines) == 3
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.clustering.n_clusters import NEEDS
+from shoal.encoders.catalog import ENCODERS
 from shoal.methods.catalog import get_method
 from shoal.reproduce.experiment import Cell
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """Four choices that a number depends on, each in a few words."""
+    """Choices that a number depends on, in a few words each, and two numbers."""
 
     losses: str
     head: str
@@ -19,10 +20,32 @@ class Choices:
     """Where K comes from."""
     snapshot: str
     """Which epoch's networks are kept."""
+    kmeans: str
+    """How often semi-supervised k-means starts; empty where there is none."""
+    epochs: int | None
+    """Epochs of training; None where nothing is trained."""
+    input_size: int | None
+    """Side of the images; None: what the encoder, which is not in the catalog, was made for."""
 
 
-TITLES = {"losses": "Losses", "head": "Head", "k_rule": "K", "snapshot": "Snapshot"}
-"""How each is headed under a table."""
+TITLES = {
+    "losses": "Losses",
+    "head": "Head",
+    "k_rule": "K",
+    "snapshot": "Snapshot",
+    "kmeans": "Semi-supervised k-means",
+}
+"""How those in words are headed under a table."""
+
+PUBLISHED_STARTS = 100
+"""Starts of semi-supervised k-means in the released code of GCD."""
+
+RELEASED = {
+    "cms": "CMS: the released code's losses, head and bank, as listed below, and its views",
+    "gcd": "GCD: its own losses and head, and the released code's views",
+    "agglomerative": "frozen features: K by given labels",
+}
+"""What the protocol 'reference' takes from the released code for the rows of each method."""
 
 
 def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
@@ -30,17 +53,58 @@ def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
 
     `decided` are the rules that K came from in the finished ones of them, None for a record that does not say.
     """
-    return Choices(losses=_losses(cell), head=_head(cell), k_rule=_k_rule(cell, decided), snapshot=_snapshot(cell))
+    return Choices(
+        losses=_losses(cell),
+        head=_head(cell),
+        k_rule=_k_rule(cell, decided),
+        snapshot=_snapshot(cell),
+        kmeans=_kmeans(cell),
+        epochs=cell.settings.training.epochs if get_method(cell.method).trains else None,
+        input_size=_input_size(cell),
+    )
 
 
 def grouped(choices: Mapping[str, Choices], name: str) -> str:
-    """One choice of all rows, by name: 'Head: paper', or 'Head: none (Agglomerative); bottleneck (GCD | CMS)'."""
+    """One choice of all rows, by name: 'Head: paper', or 'Head: none (Agglomerative); bottleneck (GCD | CMS)'.
+
+    Rows without words for it are left out; where that is all of them, it is empty.
+    """
     rows: dict[str, list[str]] = {}
     for row, found in choices.items():
         rows.setdefault(getattr(found, name), []).append(row)
+    rows.pop("", None)
+    if not rows:
+        return ""
     if len(rows) == 1:
         return f"{TITLES[name]}: {next(iter(rows))}"
     return f"{TITLES[name]}: " + "; ".join(f"{text} ({' | '.join(names)})" for text, names in rows.items())
+
+
+def images_and_epochs(choices: Mapping[tuple[str, str], Choices], titles: Mapping[str, str]) -> str:
+    """'images of 224 px, 25 epochs'; where datasets differ, 'images of 224 px, 25 epochs on CUB, 8 epochs on …'.
+
+    `choices` are by row and dataset, `titles` names the datasets.
+    """
+    sizes: dict[str, list[str]] = {}
+    lengths: dict[str, list[str]] = {}
+    for dataset, title in titles.items():
+        own = [found for (_, name), found in choices.items() if name == dataset]
+        if own:
+            found_sizes = {found.input_size for found in own}
+            sizes.setdefault(" or ".join(sorted(map(_pixels, found_sizes))), []).append(title)
+            numbers = sorted({found.epochs for found in own if found.epochs is not None})
+            epochs = f"{' or '.join(map(str, numbers))} epochs" if numbers else "nothing trained"
+            lengths.setdefault(epochs, []).append(title)
+    return ", ".join(_on(found) for found in (sizes, lengths))
+
+
+def _pixels(size: int | None) -> str:
+    return "images of the encoder's own size" if size is None else f"images of {size} px"
+
+
+def _on(found: Mapping[str, list[str]]) -> str:
+    """Texts with the datasets they hold for; without, where one holds for all."""
+    return ", ".join(text if len(found) == 1 else f"{text} on {' and '.join(on)}" for text, on in found.items())
 
 
 def _losses(cell: Cell) -> str:
@@ -83,6 +147,19 @@ def _rule(asked: str, decided: Collection[str | None]) -> str:
     # A rule that needs no number of labels always decides itself.
     words += ["which one decided was not kept"] if None in decided and asked in NEEDS else []
     return f"rule '{asked}'" + (f" ({'; '.join(words)})" if words else "")
+
+
+def _kmeans(cell: Cell) -> str:
+    if cell.clustering != "gcd":
+        return ""
+    starts = cell.clustering_settings.n_init
+    published = "as" if starts == PUBLISHED_STARTS else f"{PUBLISHED_STARTS}"
+    return f"{starts} starts ({published} in GCD's released code)"
+
+
+def _input_size(cell: Cell) -> int | None:
+    size, known = cell.settings.input_size, ENCODERS.get(cell.settings.encoder)
+    return known.input_format.size if size is None and known is not None else size
 
 
 def _snapshot(cell: Cell) -> str:

@@ -28,9 +28,9 @@ FIGURES = ("iterations", "retrieval", "tsne")
 
 SELECTIONS = {
     "paper": "snapshot, K and shifts chosen by given labels only",
-    "reference": "the released code's losses, head, bank and views; snapshot and K chosen by HIDDEN labels, those of "
-    "the official test part, or in the inductive setup of a tenth of the training part: no user has them, and the "
-    "numbers cannot be compared with those of the protocol 'paper'",
+    "reference": "snapshot and K chosen by HIDDEN labels, those of the official test part, or in the inductive setup "
+    "of a tenth of the training part: no user has them, and the numbers cannot be compared with those of the protocol "
+    "'paper'",
 }
 """Who chooses. 'paper' leaves the recipe as it is; 'reference' follows the released code where it differs."""
 

@@ -4,11 +4,11 @@ import csv
 import io
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.reproduce.choices import TITLES, Choices, choices_of, grouped
+from shoal.reproduce.choices import RELEASED, TITLES, Choices, choices_of, grouped, images_and_epochs
 from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
@@ -22,6 +22,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 _WARNING = "Ours: the released code's protocol, in which hidden labels choose snapshot and K."
 """What a printed table of the protocol 'reference' must say."""
+
+
+_LATEX = str.maketrans(
+    {**{mark: f"\\{mark}" for mark in "%_&#${}"}, "|": "$|$", "\\": "$\\backslash$", "~": "$\\sim$", "^": "\\^{}"}
+)
+"""What has a meaning in LaTeX, as it is printed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,26 +84,42 @@ class Table:
     @property
     def notes(self) -> list[str]:
         """What a reader must know."""
-        seeds = ", ".join(map(str, self.seeds))
-        changed = "".join(f", {name} {value}" for name, value in self.options.changes.items())
-        size = "" if self.options.input_size is None else f", images of {self.options.input_size} px"
         return [
-            f"Ours: encoder {self.encoder}{size}{changed}, seeds {seeds}, mean ± standard deviation; protocol "
-            f"'{self.options.protocol}' ({self._selection}).",
-            f"In parentheses the paper's, with {self.experiment.encoder}. – not run.",
+            f"{self._made_with}, mean ± standard deviation; protocol '{self.options.protocol}' ({self._selection}).",
+            f"{self._papers} – not run.",
             *self.choice_notes,
             *MISPRINTS.get(self.experiment.name, ()),
             *self.remarks,
         ]
 
     @property
+    def printed_notes(self) -> list[str]:
+        """Those that a printed table, too, must have."""
+        warning = [] if self.options.protocol == "paper" else [_WARNING]
+        first = f"{self._made_with}; protocol '{self.options.protocol}'. {self._papers}"
+        return [first, *self.choice_notes, *warning]
+
+    @property
+    def _made_with(self) -> str:
+        """The encoder, images, epochs, changed settings and seeds of our numbers."""
+        seeds, titles = ", ".join(map(str, self.seeds)), {name: BENCHMARKS[name].title for name in self.datasets}
+        others = {name: value for name, value in self.options.changes.items() if name != "training.epochs"}
+        changed = "".join(f", {name} {value}" for name, value in others.items())
+        return f"Ours: encoder {self.encoder}, {images_and_epochs(self.choices, titles)}{changed}, seeds {seeds}"
+
+    @property
+    def _papers(self) -> str:
+        other = "" if self.encoder == self.experiment.encoder else ", another encoder"
+        return f"In parentheses the paper's, with {self.experiment.encoder}{other}."
+
+    @property
     def choice_notes(self) -> list[str]:
-        """Losses, head, K and snapshot of our rows; of each dataset where these differ."""
+        """Losses, head, K, snapshot and starts of k-means of our rows; of each dataset where these differ."""
         notes: dict[str, list[str]] = {}
         for dataset in self.datasets:
             own = {row: found for (row, name), found in self.choices.items() if name == dataset}
-            for name in TITLES if own else ():
-                notes.setdefault(f"{grouped(own, name)}.", []).append(BENCHMARKS[dataset].title)
+            for text in filter(None, (grouped(own, name) for name in TITLES)):
+                notes.setdefault(f"{text}.", []).append(BENCHMARKS[dataset].title)
         return [text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}" for text, on in notes.items()]
 
     @property
@@ -107,7 +129,8 @@ class Table:
         if setups == {"unsupervised"}:
             return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
         if self.options.protocol != "paper":
-            return SELECTIONS[self.options.protocol]
+            methods = dict.fromkeys(row.method for row in self.experiment.rows if row.method is not None)
+            return "; ".join([*(RELEASED[method] for method in methods), SELECTIONS[self.options.protocol]])
         if "inductive" in setups:  # as published
             return SELECTIONS["paper"] + ", 10 % of the images set aside for it"
         return (
@@ -173,11 +196,10 @@ def to_latex(table: Table) -> str:
         values = " & ".join(text.replace("–", "--") for text in _texts(table, row, "$\\pm$"))
         lines.append(f"{_escape(row.name)} & {values} \\\\")
     lines.append("\\bottomrule")
-    # Comments are not printed, and these must be.
-    printed = [*table.choice_notes, *([_WARNING] if table.options.protocol != "paper" else [])]
     width = 1 + n_columns * len(table.datasets)
     wide = f"\\multicolumn{{{width}}}{{p{{\\linewidth}}}}"
-    lines += [f"{wide}{{\\footnotesize {_escape(text)}}} \\\\" for text in printed]
+    # Comments are not printed, and these must be.
+    lines += [f"{wide}{{\\footnotesize {_escape(text)}}} \\\\" for text in table.printed_notes]
     return "\n".join([*lines, "\\end{tabular}"]) + "\n"
 
 
@@ -193,6 +215,7 @@ def to_csv(table: Table) -> str:
 
 def to_records(table: Table) -> list[dict[str, Any]]:
     """A dictionary per number."""
+    nothing = dict.fromkeys(field.name for field in fields(Choices))
     return [
         {
             "table": table.experiment.name,
@@ -205,7 +228,7 @@ def to_records(table: Table) -> list[dict[str, Any]]:
             "paper": entry.paper,
             "encoder": table.encoder,
             "protocol": table.options.protocol,
-            **(dict.fromkeys(TITLES) if (row, dataset) not in table.choices else asdict(table.choices[row, dataset])),
+            **(asdict(table.choices[row, dataset]) if (row, dataset) in table.choices else nothing),
         }
         for (row, dataset), entries in table.entries.items()
         for column, entry in zip(table.columns, entries, strict=True)
@@ -260,4 +283,4 @@ def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", "\\%").replace("_", "\\_").replace("|", "$|$")
+    return text.translate(_LATEX)
