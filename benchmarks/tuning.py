@@ -243,7 +243,7 @@ def score(clusters: np.ndarray, judge: Taken) -> list[float]:
 
 def _settings(trial: Trial, chosen: argparse.Namespace) -> Any:
     method = trial.get("method", "cms")
-    changes = {name: value for name, value in trial.items() if name != "method"}
+    changes = {f"{method}.{name}": value for name, value in trial.items() if name != "method"}  # it must have them
     base = {"input_size": chosen.input_size, "training.epochs": chosen.epochs, "training.views.pool": chosen.pool}
     if chosen.rehearse:
         base |= {"encoder": chosen.encoder, "training.batch_size": 64}

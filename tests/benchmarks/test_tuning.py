@@ -48,6 +48,13 @@ def test_a_trial_is_the_default_recipe_with_its_changes(tuning):
     assert (found.training.lr, found.head) == (recipe.training.lr, recipe.head)
 
 
+def test_a_trial_of_what_its_method_has_not_is_refused(tuning):
+    chosen = argparse.Namespace(input_size=224, epochs=40, pool=32, rehearse=False)
+    assert tuning._settings({"method": "gcd", "n_init": 5}, chosen).n_init == 5
+    with pytest.raises(UsageError, match="unknown setting 'n_init'"):
+        tuning._settings({"method": "cms", "n_init": 5}, chosen)
+
+
 @pytest.mark.parametrize(("name", "n_trials"), [("tail", 24), ("tail_lr", 24), ("settings", 48), ("final", 24)])
 def test_the_lists_have_as_many_configurations_of_either_method(tuning, name, n_trials):
     listed = tuning.expand(yaml.safe_load((FOLDER / f"trials_{name}.yaml").read_text()))
