@@ -92,8 +92,11 @@ def test_the_released_codes_settings_are_said_of_the_rows_that_have_them():
     def first_note(name):
         return build_table(get_experiment(name), ["cub"], (0,), replace(OPTIONS, protocol="reference"), {}).notes[0]
 
-    assert "CMS: the released code's losses, head and bank, as listed below, and its views; " in first_note("1")
-    assert "GCD: its own losses and head, and the released code's views; " in first_note("1")
+    assert (
+        "CMS: the released code's losses, head and bank, as listed below, its views, gradients not cut; "
+        in first_note("1")
+    )
+    assert "GCD: its own losses and head, the released code's views, gradients not cut; " in first_note("1")
     assert "frozen features: K by given labels; " in first_note("1")
     assert "GCD" not in first_note("12")
     assert "frozen" not in first_note("12")

@@ -41,8 +41,8 @@ PUBLISHED_STARTS = 100
 """Starts of semi-supervised k-means in the released code of GCD."""
 
 RELEASED = {
-    "cms": "CMS: the released code's losses, head and bank, as listed below, and its views",
-    "gcd": "GCD: its own losses and head, and the released code's views",
+    "cms": "CMS: the released code's losses, head and bank, as listed below, its views, gradients not cut",
+    "gcd": "GCD: its own losses and head, the released code's views, gradients not cut",
     "agglomerative": "frozen features: K by given labels",
 }
 """What the protocol 'reference' takes from the released code for the rows of each method."""
