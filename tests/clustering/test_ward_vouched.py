@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from shoal.clustering.ward.duplicates import fingerprint, row_hashes
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW, Rounds
 from shoal.clustering.ward.vouched import Vouched, vouch
@@ -107,3 +108,41 @@ def test_only_float64_similarities_can_be_vouched_for() -> None:
     with pytest.raises(UsageError, match=r"expected \(30, 4\) torch\.float64"):
         vouch(rows, indices, similarities.float())
     assert isinstance(vouch(rows, indices, similarities), Vouched)
+
+
+def test_lists_of_the_transpose_or_of_the_same_bits_in_another_type_are_not_used() -> None:
+    rng = np.random.default_rng(0)
+    rows = torch.as_tensor(rng.normal(size=(60, 60)).astype(np.float32))
+    assert fingerprint(row_hashes(rows)) != fingerprint(row_hashes(rows.T.contiguous()))
+    assert fingerprint(row_hashes(rows)) != fingerprint(row_hashes(rows.view(torch.float64)))
+    swapped = rows.clone()
+    swapped[3, 7], swapped[7, 3] = rows[7, 3], rows[3, 7]
+    assert fingerprint(row_hashes(rows)) != fingerprint(row_hashes(swapped))
+
+
+def test_a_tree_from_lists_of_the_transpose_is_right() -> None:
+    """The first half of the rows is short and the second long in these columns, so that the lists mislead."""
+    n = 300
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n, n)).astype(np.float32)
+    rows[: n // 2] *= 1e-3
+    rows[n // 2 :, : n // 2] = 1 + 0.3 * rows[n // 2 :, : n // 2]
+    points = torch.as_tensor(rows)
+    products = (points.double() @ points.double().T).fill_diagonal_(-torch.inf)
+    top = products.topk(16, dim=1)
+    lists = vouch(points, top.indices, top.values)
+    other = np.ascontiguousarray(rows.T)
+    memory = 24 * n * 2  # no room for the table that needs no lists
+    assert np.array_equal(ward_linkage(other, memory=memory, neighbors=lists), ward_linkage(other, memory=memory))
+
+
+def test_lists_longer_than_needed_are_cut_and_give_the_same_tree() -> None:
+    rng = np.random.default_rng(1)
+    points = torch.as_tensor(rng.normal(size=(8, 20))[rng.integers(0, 8, 400)] + 0.5 * rng.normal(size=(400, 20)))
+    products = (points @ points.T).fill_diagonal_(-torch.inf)
+    top = products.topk(150, dim=1)
+    memory = 24 * 400 * 2
+    expected = ward_linkage(points, memory=memory)
+    assert np.array_equal(
+        ward_linkage(points, memory=memory, neighbors=vouch(points, top.indices, top.values)), expected
+    )

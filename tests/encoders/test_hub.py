@@ -187,3 +187,20 @@ def test_a_folder_with_weights_of_another_architecture_is_refused(make_transform
     save_file({"other.weight": torch.zeros(2)}, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(MissingError, match="do not fit the architecture"):
         load_encoder(str(tmp_path / "model"))
+
+
+@pytest.mark.parametrize("kind", ["vit", "clip", "dinov2", "swin", "resnet"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_in_half_precision_are_widened_and_split_as_others_are(make_transformer, tmp_path, kind, dtype):
+    save_folder(make_transformer(kind).to(dtype), tmp_path / "model")
+    encoder = load_encoder(str(tmp_path / "model"))
+    parameters = [*encoder.trunk.parameters(), *encoder.tail.parameters()]
+    assert {parameter.dtype for parameter in parameters} == {torch.float32}
+    assert any(parameter.requires_grad for parameter in encoder.tail.parameters())
+
+
+def test_a_dino_file_in_half_precision_is_widened(tmp_path):
+    torch.save({name: value.half() for name, value in dino_weights(width=64).items()}, tmp_path / "dino.pth")
+    encoder = load_encoder(str(tmp_path / "dino.pth"))
+    assert {parameter.dtype for parameter in encoder.tail.parameters()} == {torch.float32}
+    assert encoder.n_tail_blocks == 1

@@ -30,7 +30,11 @@ TRUE = ("1", "ON", "YES", "TRUE")
 """What the hub's own client takes for yes in an environment variable."""
 
 Channels = tuple[float, float, float]
-HEADS = ("classifier", "head", "decoder", "pooler", "text", "logit", "projection", "predictor")
+ASKED = {"output_loading_info": True, "ignore_mismatched_sizes": True, "dtype": "float32"}
+"""How models are built: what was missing or of another shape is checked afterwards, and half precision is widened, as
+the tail is trained."""
+
+HEADS = ("classifier", "head", "fc", "decoder", "pooler", "text", "logit", "projection", "predictor")
 """Parts of names of weights that files carry beside an encoder's own: what it was trained with, or is used for."""
 
 TABLES = ("position_ids", "relative_position_index", "relative_coords_table", "attn_mask", "inv_freq")
@@ -103,8 +107,8 @@ def load_model(source: str, *, offline: str | None) -> Any:
         with _quiet(transformers), _connected(offline is None):
             config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False, **local)
             kind = _model_class(transformers, config)
-            asked = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # both are checked below
-            model, info = kind.from_pretrained(source, trust_remote_code=False, **asked, **local)
+            asked = {**ASKED, "trust_remote_code": False}
+            model, info = kind.from_pretrained(source, **asked, **local)
     except (UsageError, MissingError):
         raise
     except Exception as error:  # OSError, ValueError, SafetensorError, hub and connection errors
@@ -120,12 +124,11 @@ def build_dino(weights: Mapping[str, Tensor], where: str, *, n_heads: int | None
     Every tensor must be one of it: a file with more is that of another ViT.
     """
     transformers = import_transformers()
-    asked = {"output_loading_info": True, "ignore_mismatched_sizes": True}  # both are checked below
     try:
         config = _dino_config(transformers, weights, n_heads)
         with _quiet(transformers):
             model, info = transformers.ViTModel.from_pretrained(
-                None, config=config, state_dict=dict(weights), add_pooling_layer=False, **asked
+                None, config=config, state_dict=dict(weights), add_pooling_layer=False, **ASKED
             )
     except KeyError as error:
         raise MissingError(f"{where}: not the weights of a DINO ViT, {error} is missing; get the whole file") from error

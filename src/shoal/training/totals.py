@@ -34,6 +34,6 @@ class Totals:
         if bool(self.first_bad.isfinite()):
             raise ShoalError(
                 f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss or its gradient is not a finite number "
-                f"(lr {lr:.4g}); lower lr, raise the temperature or lower training.max_gradient and start over (shoal "
+                f"(lr {lr:.4g}); lower lr, raise the temperature or bound training.max_gradient and start over (shoal "
                 "discover: --force), or check the images: resuming would take the same settings to the same step"
             )

@@ -42,13 +42,17 @@ def row_hashes(rows: Tensor) -> Tensor:
     hashes = torch.empty(len(rows), dtype=torch.int64, device=rows.device)
     for start in range(0, len(rows), step):
         bits = (rows[start : start + step] + 0.0).contiguous().view(torch.int32)  # (R, D) or (R, 2D)
-        hashes[start : start + step] = (bits.long() * weights).sum(1)
+        hashes[start : start + step] = (bits.long() * weights).sum(1).add_(rows.element_size())
     return hashes
 
 
 def fingerprint(hashes: Tensor) -> int:
-    """A number of a matrix, from the hashes of its rows, that changes with any entry and with the order of the rows."""
-    return int((hashes * _weights(len(hashes), hashes.device)).sum())
+    """A number of a matrix, from the hashes of its rows: a hash of every entry, its place and its type.
+
+    Row hashes are mixed before they are weighted, so that rows and columns do not weigh alike: a square matrix has
+    another number than its transpose.
+    """
+    return int((_mixed(hashes) * _weights(len(hashes), hashes.device)).sum())
 
 
 def equal_rows(rows: Tensor) -> Groups:
@@ -79,7 +83,11 @@ def _equal_pairs(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def _weights(n: int, device: torch.device) -> Tensor:
     """(n,) fixed odd 64-bit numbers (a Weyl sequence, mixed), the same on every device."""
-    x = torch.arange(1, n + 1, dtype=torch.int64, device=device) * -7046029254386353131
+    return _mixed(torch.arange(1, n + 1, dtype=torch.int64, device=device) * -7046029254386353131) | 1
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Scatter 64-bit numbers: every bit of the result hangs on many of the number's, and on no sum of them."""
     x = (x ^ (x >> 30)) * -4658895280553007687
     x = (x ^ (x >> 27)) * -7723592293110705685
-    return (x ^ (x >> 31)) | 1
+    return x ^ (x >> 31)

@@ -90,10 +90,11 @@ def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", work
     merges = [chains]
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
-        ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale)
+        most = N_LISTED[rows.device.type]
+        ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale, most)
         if ready is not None and bool(origin.any()):
             ready = None  # inner products are about another origin
-        k = min(N_LISTED[rows.device.type], len(nodes) - 1) if ready is None else ready.index.shape[1]
+        k = min(most, len(nodes) - 1) if ready is None else ready.index.shape[1]
         scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
         n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES[rows.device.type]))
         rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled)

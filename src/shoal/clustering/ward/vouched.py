@@ -1,10 +1,10 @@
 """Neighbor lists that someone vouches for, so that the tree can start without a scan.
 
 What a list leaves out cannot be checked without a scan, so a bare array of neighbors proves nothing. `vouch` is for the
-code that has just searched this very matrix exactly; it ties the lists to the matrix by fingerprints of both. Any other
-matrix, order of rows, or list changed on the way is noticed, and `ward_linkage` then scans as if it had been given
-nothing. What is trusted is one sentence: *these are the inner products of the listed rows, and no row outside a list
-has a larger one than the list's last.*
+code that has just searched this very matrix exactly; it ties the lists to the matrix by fingerprints of both, hashes of
+64 bits. Where either differs (another matrix or order of rows, a list changed on the way) `ward_linkage` scans as if it
+had been given nothing. What is trusted is one sentence: *these are the inner products of the listed rows, and no row
+outside a list has a larger one than the list's last.*
 """
 
 from dataclasses import dataclass
@@ -53,22 +53,26 @@ def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
 
 
 def ready_lists(
-    neighbors: Any, rows: Tensor, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float
+    neighbors: Any, rows: Tensor, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
 ) -> Lists | None:
-    """Lists of the distinct rows from what the caller handed in, or None where it cannot be relied on."""
+    """Lists of the distinct rows from what the caller handed in, or None where it cannot be relied on.
+
+    Of longer lists than `most` the first entries are kept: what they cost grows with the square of their length.
+    """
     if not isinstance(neighbors, Vouched):
         _check(_as_indices(neighbors), len(rows))
         return None
     if not neighbors.is_of(groups.hashes):
         return None
     first = groups.first
-    index = groups.member[neighbors.indices.to(first.device)[first]]  # (M, k)
-    similarity = neighbors.similarities.to(first.device)[first] * scale * scale
+    index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
+    products = neighbors.similarities[:, : most + 1].to(first.device)[first] * scale * scale  # (M, k) or (M, k + 1)
+    similarity = products[:, :most]
     half = torch.linalg.vector_norm(centroids, dim=1).square() / 2  # (M,)
     slack = 2 * (centroids.shape[1] + 8) * 2.0**-52 * (2 * half.max())  # two products and the norms, each off by γ
     gap = (2 * (half[:, None] + half[index] - similarity - slack)).clamp(min=0)  # (M, k) squared distances
     low = (weight(sizes[:, None], sizes[index]) * gap).masked_fill(index == _arange(index), torch.inf)
-    last = (2 * (half + half.min() - similarity[:, -1] - slack)).clamp(min=0)
+    last = (2 * (half + half.min() - products[:, -1] - slack)).clamp(min=0)
     return Lists(index, low, weight(sizes, sizes.min()) * last)
 
 
