@@ -204,3 +204,23 @@ def test_a_dino_file_in_half_precision_is_widened(tmp_path):
     encoder = load_encoder(str(tmp_path / "dino.pth"))
     assert {parameter.dtype for parameter in encoder.tail.parameters()} == {torch.float32}
     assert encoder.n_tail_blocks == 1
+
+
+def test_a_beit_pretrained_by_masking_has_the_mean_of_its_patches_for_a_feature(transformers, tmp_path):
+    """Its file has no pooler; the norm in it is then a plain one, which is not random. A broken one is refused."""
+    _, config, sizes = KINDS["beit"]
+    torch.manual_seed(0)
+    model = transformers.BeitForMaskedImageModeling(getattr(transformers, config)(**sizes)).eval()
+    save_folder(model, tmp_path / "model")
+    encoder = load_encoder(str(tmp_path / "model"))
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        patches = model.beit(images).last_hidden_state[:, 1:]  # (B, T, C) without the class token
+        expected = torch.nn.functional.layer_norm(patches.mean(1), patches.shape[-1:], eps=model.config.layer_norm_eps)
+        torch.testing.assert_close(encoder(images), expected, rtol=1e-5, atol=1e-5)
+    file = tmp_path / "model" / "model.safetensors"
+    weights = load_file(file)
+    name = next(name for name in weights if name.endswith("layernorm_before.weight"))
+    save_file({key: value for key, value in weights.items() if key != name}, file, metadata={"format": "pt"})
+    with pytest.raises(MissingError, match="1 tensors are missing or of another shape"):
+        load_encoder(str(tmp_path / "model"))

@@ -49,6 +49,11 @@ class Architecture:
     model_class: str | None = None
     """The library's class with this model's image half; None: the one it chooses itself."""
 
+    plain: tuple[str, ...] = ()
+    """Norms that files may lack, as those of models pretrained by masking do: they are plain ones then, not random."""
+    along: tuple[str, ...] = ()
+    """What such files hold instead, for their own purpose."""
+
     @property
     def unused(self) -> tuple[str, ...]:
         """Parts of names of weights that a feature does not depend on: they may be missing in a file."""
@@ -165,7 +170,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "vit_msn": CLASS_TOKEN,
     "vit_mae": Architecture(feature="class token", finish=(FIRST, "layernorm"), inputs=unmasked_inputs),
     "ijepa": Architecture(feature="mean", finish=("layernorm", MEAN)),
-    "beit": Architecture(feature="pooled", finish=("layernorm", "pooler"), context=RelativeBias),
+    "beit": Architecture(
+        feature="pooled",
+        finish=("layernorm", "pooler"),
+        context=RelativeBias,
+        plain=("pooler.layernorm.",),
+        along=("layernorm.",),
+    ),
     "clip": CLIP,
     "clip_vision_model": CLIP,
     "siglip": SIGLIP,

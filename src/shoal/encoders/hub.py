@@ -215,10 +215,12 @@ def _check_loaded(where: str, info: Mapping[str, Any], model: Any, *, heads: tup
     """Refuse weights that leave part of the model at random, or that are more than it uses; transformers only warns."""
     known = ARCHITECTURES.get(model.config.model_type)
     unused = known.unused if known is not None else ("mask_token",)
+    plain, along = (known.plain, known.along) if known is not None else ((), ())
     mismatched = [key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]]
-    names = [*mismatched, *info["missing_keys"]]
+    names = [*mismatched, *(name for name in info["missing_keys"] if not name.startswith(plain))]
     wrong = sorted(name for name in names if not any(part in name for part in unused))
-    strange = sorted(name for name in info["unexpected_keys"] if not _comes_along(name, model, unused, heads))
+    extra = [name for name in info["unexpected_keys"] if not name.startswith(along)]
+    strange = sorted(name for name in extra if not _comes_along(name, model, unused, heads))
     if wrong or strange:
         found, what = (wrong, "are missing or of another shape") if wrong else (strange, "have no place in it")
         raise MissingError(
