@@ -3,6 +3,7 @@ import sys
 import time
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
@@ -51,6 +52,13 @@ def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(error: BaseExcept
         "error: w\n",
         "interrupted; `shoal discover` goes on with --resume, every other command when it is given again\n",
     )
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")])
+def test_out_of_memory_says_what_to_lower_wherever_it_happens(error: Exception) -> None:
+    run = CliRunner().invoke(command_that_raises(error), ["break-"])
+    assert run.exit_code == 1
+    assert run.stderr.startswith("error: out of memory; lower --input-size, take a smaller --encoder")
 
 
 def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> None:

@@ -36,3 +36,15 @@ def test_a_gradient_that_overflows_in_the_last_step_is_noticed(bad):
         totals.add(step, {"loss": torch.tensor(1.0), "gradient": torch.tensor(gradient)})
     with pytest.raises(ShoalError, match="epoch 1, step 3: the loss or its gradient"):
         totals.check_finite(epoch=1, lr=0.05)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_the_last_step_spoiled_are_noticed(bad):
+    totals = Totals(CPU)
+    for step in range(3):
+        totals.add(step, {"loss": torch.tensor(1.0)})
+    totals.check_weights([torch.ones(2), torch.ones(3)])
+    totals.check_finite(epoch=1, lr=0.1)
+    totals.check_weights([torch.ones(2), torch.tensor([1.0, bad])])
+    with pytest.raises(ShoalError, match="epoch 1, step 3: "):
+        totals.check_finite(epoch=1, lr=0.1)

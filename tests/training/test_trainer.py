@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.data import TrainingData
+from shoal.training.loop import train
 from shoal.training.settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
@@ -132,3 +133,14 @@ def test_validation_rows_that_do_not_exist_are_refused(toy, rows):
     data = toy.data()
     with pytest.raises(DataError, match="validation: expected different rows"):
         TrainingData(pixels=data.pixels, labels=data.labels, validation=np.array(rows))
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED")])
+@pytest.mark.parametrize("place", ["prepare", "validate", "embed_all"])
+def test_out_of_memory_anywhere_in_training_names_the_batch_size(toy, monkeypatch, place, error):
+    def hungry(*_, **__):
+        raise error
+
+    monkeypatch.setattr(Trainer, place, hungry)
+    with pytest.raises(ShoalError, match=r"out of memory; lower training\.batch_size \(now 8\)"):
+        train(toy.data(), *toy.networks(), toy.settings())

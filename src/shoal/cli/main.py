@@ -54,6 +54,13 @@ class Commands(TyperGroup):
         except Exception as error:
             if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):
                 raise  # usage errors and exits, which the group prints itself
+            if type(error).__name__ == "OutOfMemoryError" or "ALLOC_FAILED" in str(error):
+                _tell(
+                    "error: out of memory; lower --input-size, take a smaller --encoder, free the GPU of others, or "
+                    f"give --device cpu ({str(error)[:120]})",
+                    ctx,
+                )
+                raise typer.Exit(1) from error
             _tell(f"error: {type(error).__name__}: {error}; run `shoal --debug …` to see where", ctx)
             raise typer.Exit(1) from error
 

@@ -67,7 +67,7 @@ def embed(
     parts = [torch.empty(0, _dim(encoder, head), device=encoder.device)]
     for start in range(rows.start, rows.stop, batch_size):
         stop = min(start + batch_size, rows.stop)
-        with explain_out_of_memory(f"batch_size (now {batch_size})"):
+        with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
             parts.append(_embed_batch(to_device(pixels[start:stop], encoder.device), encoder, head))
         if progress is not None:
             progress(stop - rows.start, rows.stop - rows.start)
@@ -139,10 +139,16 @@ def explain_out_of_memory(lower: str) -> Iterator[None]:
     """Turn torch's out-of-memory errors into one that names the setting to lower."""
     try:
         yield
-    except RuntimeError as error:  # CUDA's has a class of its own, the CPU's only a text
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
             raise
         raise ShoalError(f"out of memory; lower {lower}, or use a smaller encoder or input size") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether torch, or a library that it calls, found no memory: CUDA's error has a class, others only a text."""
+    told = ("can't allocate memory", "ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 
 
 def _embed_batch(pixels: Tensor, encoder: Encoder, head: nn.Module | None) -> Tensor:

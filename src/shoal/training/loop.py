@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from shoal.distributed import barrier, is_main
-from shoal.encoders.embed import Progress
+from shoal.encoders.embed import Progress, explain_out_of_memory
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.files import make_folder
@@ -81,20 +81,21 @@ def train(
     n_steps = len(data.training) // settings.batch_size
     n_before = trainer.n_trunk_batches
     total = n_before + settings.epochs * n_steps
-    trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, 0, total))
-    for epoch in range(start, settings.epochs):
-        began = time.perf_counter()
-        row = trainer.run_epoch(epoch, _counting(progress, n_before + epoch * n_steps, total))
-        validation = trainer.validate(n_clusters, rule)
-        row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
-        journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
-        if on_epoch is not None and is_main():
-            on_epoch(journal.metrics[-1])
-    journal.finish(settings.epochs)
-    validation = journal.restore_best()
-    trainer.forget_embeddings()
-    embeddings = trainer.embed_all()
-    trainer.clean()
+    with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"):  # whatever is not told closer by
+        trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, 0, total))
+        for epoch in range(start, settings.epochs):
+            began = time.perf_counter()
+            row = trainer.run_epoch(epoch, _counting(progress, n_before + epoch * n_steps, total))
+            validation = trainer.validate(n_clusters, rule)
+            row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
+            journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
+            if on_epoch is not None and is_main():
+                on_epoch(journal.metrics[-1])
+        journal.finish(settings.epochs)
+        validation = journal.restore_best()
+        trainer.forget_embeddings()
+        embeddings = trainer.embed_all()
+        trainer.clean()
     return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
 
 

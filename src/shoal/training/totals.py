@@ -1,6 +1,7 @@
 """Sums of an epoch's losses."""
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -28,6 +29,11 @@ class Totals:
     def means(self) -> dict[str, float]:
         """The mean of each value over the steps."""
         return {name: float(value) / self.n_steps for name, value in self.sums.items()}
+
+    def check_weights(self, weights: Iterable[Tensor]) -> None:
+        """Blame the last step where it has left weights that are no numbers: no later loss tells of them."""
+        is_finite = torch.stack([weight.isfinite().all() for weight in weights]).all()
+        self.first_bad = torch.where(is_finite, self.first_bad, self.first_bad.clamp_max(self.n_steps - 1))
 
     def check_finite(self, epoch: int, lr: float) -> None:
         """Stop a run whose loss or gradient was infinite or no number."""

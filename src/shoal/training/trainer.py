@@ -162,6 +162,7 @@ class Trainer:
                 totals.add(step, self._step(rows, look, bank, epoch, generator))
             if progress is not None:
                 progress(step + 1, len(batches))
+        totals.check_weights(parameter for group in self.optimizer.param_groups for parameter in group["params"])
         totals.check_finite(epoch + 1, self.settings.lr_at(epoch))
         return row | totals.means()
 
