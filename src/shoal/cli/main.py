@@ -54,7 +54,9 @@ class Commands(TyperGroup):
         except Exception as error:
             if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):
                 raise  # usage errors and exits, which the group prints itself
-            if type(error).__name__ == "OutOfMemoryError" or "ALLOC_FAILED" in str(error):
+            from shoal.encoders.embed import is_out_of_memory  # torch, which --help does without
+
+            if is_out_of_memory(error):
                 _tell(
                     "error: out of memory; lower --input-size, take a smaller --encoder, free the GPU of others, or "
                     f"give --device cpu ({str(error)[:120]})",

@@ -45,16 +45,15 @@ def reproduce(
         _list_experiments(as_json=json)
         return
     from shoal.device import choose_device
-    from shoal.reproduce.changes import read_changes
+    from shoal.reproduce.changes import read_changes, read_pairs
     from shoal.reproduce.experiment import Options
     from shoal.reproduce.reproduce import reproduce as run
 
+    roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
     changes = read_changes([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
     options = Options(**who, changes=changes, validation_share=validation_share)
-    found = run(
-        tables, _roots(root or []), out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say
-    )
+    found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
     files = [str(file) for each in found for file in each.files]
     numbers = [record for each in found for record in each.records]
     end = f"\nWritten: {', '.join(files)}" if files else ""
@@ -68,18 +67,6 @@ def _list_experiments(*, as_json: bool) -> None:
     lines = [f"{name:<11} {title}" for name, title in titles.items()]
     end = "Next: shoal reproduce 1 --root cub=data/cub --encoder efficientnet-lite2"
     result("\n".join([*lines, "", end]), titles, as_json=as_json)
-
-
-def _roots(texts: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, folder = text.partition("=")
-        if not (name and equals and folder):
-            raise UsageError(f"--root: found {text!r}, expected DATASET=FOLDER")
-        if name in found:
-            raise UsageError(f"--root {name}: found more than once, expected once")
-        found[name] = folder
-    return found
 
 
 def _seeds(text: str) -> list[int]:

@@ -14,20 +14,29 @@ from shoal.methods.catalog import METHODS, get_method
 from shoal.settings import from_dict, to_dict
 
 
-def read_changes(texts: Iterable[str]) -> dict[str, Any]:
-    """Read 'NAME=VALUE', as --set takes them; the value is YAML. A name may come once."""
-    found: dict[str, Any] = {}
+def read_pairs(texts: Iterable[str], flag: str, form: str) -> dict[str, str]:
+    """Read 'NAME=VALUE', as a flag that may be given several times takes them. A name may come once."""
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise UsageError(f"--set: found {text!r}, expected NAME=VALUE")
+            raise UsageError(f"{flag}: found {text!r}, expected {form}")
         if name in found:
-            raise UsageError(f"--set {name}: found more than once, expected once")
-        try:
-            found[name] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise UsageError(f"--set {name}: found {value!r}, expected a number, text or list as in YAML") from error
+            raise UsageError(f"{flag} {name}: found more than once, expected once")
+        found[name] = value
     return found
+
+
+def read_changes(texts: Iterable[str]) -> dict[str, Any]:
+    """Read what --set takes; the values are YAML."""
+    return {name: _value(name, text) for name, text in read_pairs(texts, "--set", "NAME=VALUE").items()}
+
+
+def _value(name: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {name}: found {text!r}, expected a number, text or list as in YAML") from error
 
 
 def plain_name(name: str) -> str:
