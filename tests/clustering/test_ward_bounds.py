@@ -90,29 +90,35 @@ def test_lows_of_unions_never_exceed_the_distance() -> None:
         h, x, y = geometry.distances(zero, one), geometry.distances(zero, rest), geometry.distances(one, rest)
         if (h > torch.minimum(x, y)).any():
             continue
-        low = merged_low(x, y, h, sizes[0], sizes[1], sizes[rest], margins.eta)
+        x, y = margins.low(x), margins.low(y)
+        low = merged_low(x, y, h, margins.low(h), sizes[0], sizes[1], sizes[rest], margins.eta)
+        low, least = margins.moved(low, sizes[rest]), margins.moved(torch.minimum(x, y), sizes[rest])
         geometry.merge(torch.tensor([0]), torch.tensor([1]))
-        after = geometry.distances(zero, rest)
-        assert (after >= low * (1 - 8 * margins.eta)).all()
-        assert (after >= torch.minimum(x, y) * (1 - 8 * margins.eta)).all()
-        torch.testing.assert_close(after, low, rtol=1e-12, atol=0)
+        for at, other in enumerate(rest.tolist()):
+            true = true_height(geometry.centroids[0], geometry.centroids[other], *geometry.sizes[[0, other]].tolist())
+            assert Fraction(float(low[at])) <= true
+            assert Fraction(float(least[at])) <= true
+        torch.testing.assert_close(geometry.distances(zero, rest), low, rtol=1e-12, atol=0)
 
 
 def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
     c = torch.arange(1, 100).double()
     for x, y in [(2.0, 3.0), (1.0, 1.0), (9.0, 1.2)]:
         low = merged_low(
-            torch.tensor(x), torch.tensor(y), torch.tensor(1.0), torch.tensor(3.0), torch.tensor(5.0), c, 0.0
+            *(torch.tensor(number) for number in (x, y, 1.0, 1.0, 3.0, 5.0)),
+            c,
+            0.0,
         )
         assert (low.diff() >= -1e-12).all() or (low.diff() <= 1e-12).all()
 
 
 def test_nothing_is_certain_on_equality_and_everything_against_nobody() -> None:
     margins, one = Margins.of(4, 1.0), torch.ones(1)
-    assert not margins.certain(one, one, one, 0)
-    assert not margins.certain(torch.zeros(1), torch.zeros(1), one, 0)
-    assert margins.certain(one, one * 1.001, one, 10**4)
-    assert margins.certain(one, one * torch.inf, one, 0)
+    assert not margins.certain(one, one)
+    assert not margins.certain(torch.zeros(1), torch.zeros(1))
+    assert margins.certain(one, one * 1.001)
+    assert margins.certain(one, one * torch.inf)
+    assert torch.isinf(margins.moved(one * torch.inf, one))
 
 
 def test_a_low_falls_with_every_doubt() -> None:

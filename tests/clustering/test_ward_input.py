@@ -82,9 +82,9 @@ def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(n: int, mo
     exhausted: list[int] = []
     exhaust = Scanner._exhaust
 
-    def count(self: Scanner, rows: Tensor, decision: Decision, n_rounds: int) -> None:
+    def count(self: Scanner, rows: Tensor, decision: Decision) -> None:
         exhausted.append(int((~decision.is_certain).sum()))
-        exhaust(self, rows, decision, n_rounds)
+        exhaust(self, rows, decision)
 
     monkeypatch.setattr(Scanner, "_exhaust", count)
     monkeypatch.setitem(FEW, "cpu", 100)

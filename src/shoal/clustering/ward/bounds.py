@@ -19,9 +19,11 @@ distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and b
 one per level of the halving tree, a few for the weight; the additive TINY covers underflow.
 
 **Merges.** Ward is reducible: if A and B are mutually nearest, δ(A+B, C) >= min(δ(A,C), δ(B,C)), so a low for both is a
-low for their union; Lance and Williams' formula gives a higher one. Rounded arithmetic costs a factor 1 - 4η each time,
-at most twice a round (C's merge and its own), and moves a centroid by at most κ, hence the square root of δ by
-sqrt(2·size)·κ; `bar` gives both away for every round so far, whenever the low was found.
+low for their union; Lance and Williams' formula gives a higher one. Rounded arithmetic costs a factor 1 - 4η, and so
+does "nearest", which is known of D and not of δ. The union's centroid is then stored rounded, which moves it by at most
+κ, and the square root of δ by at most sqrt(2·size)·κ, `size` being that of either cluster (`moved`). Both are given
+away at each merge, before the low is used again, so that it is true of the centroids as they are stored after every round:
+nothing is owed that the formula, which can double an error, could multiply.
 """
 
 from dataclasses import dataclass
@@ -116,23 +118,29 @@ class Margins:
         """The low of a directly computed distance."""
         return (distance * (1 - 2 * self.eta) - TINY).clamp(min=0)
 
-    def bar(self, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
+    def bar(self, low: Tensor) -> Tensor:
         """What is not above the computed D of anything that `low` speaks for; inf where that is nobody."""
-        root = low.sqrt() * (1 - 4 * self.eta * (n_rounds + 2))
-        root = (root - sizes.sqrt() * ((n_rounds + 1) * self.kappa * sqrt(2.0))).clamp(min=0)
-        return root.square() * (1 - 4 * self.eta) - TINY
+        return low * (1 - 4 * self.eta) - TINY
 
-    def certain(self, best: Tensor, low: Tensor, sizes: Tensor, n_rounds: int) -> Tensor:
+    def certain(self, best: Tensor, low: Tensor) -> Tensor:
         """Whether `best`, a computed D, is smaller than the computed D of everything that `low` speaks for."""
-        return (best < self.bar(low, sizes, n_rounds)) | torch.isinf(low)
+        return (best < self.bar(low)) | torch.isinf(low)
+
+    def moved(self, low: Tensor, sizes: Tensor) -> Tensor:
+        """The low after one of the two clusters, either of which has `sizes`, has been merged and stored.
+
+        The first factor is for "nearest" and what computes this, the last for the formula's roundings and the rest.
+        """
+        root = (low * (1 - 4 * self.eta)).sqrt() - sizes.sqrt() * (1.01 * sqrt(2.0) * self.kappa)
+        return root.clamp(min=0).square() * (1 - 4 * self.eta)
 
 
-def merged_low(x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:
-    """The low of δ(A+B, C) from lows x of δ(A,C) and y of δ(B,C), with A and B mutually nearest at D = h.
+def merged_low(x: Tensor, y: Tensor, h: Tensor, floor: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:
+    """The low of δ(A+B, C), but for roundings within 4η, from lows x of δ(A,C) and y of δ(B,C); A and B merge at D = h.
 
-    Lance and Williams: δ(A+B,C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c). Nearest means that neither δ(A,C)
-    nor δ(B,C) is below h, so at most half of the positive terms cancels and the roundings stay within 4η.
+    Lance and Williams: δ(A+B,C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c). A and B are mutually nearest, so
+    that neither δ(A,C) nor δ(B,C) is below `floor`, which is h but for roundings; hence at most half of the positive
+    terms cancels.
     """
-    floor = h * (1 - 4 * eta)
     x, y = torch.maximum(x, floor), torch.maximum(y, floor)
     return ((a + c) * x + (b + c) * y - c * (h * (1 + 2 * eta))) / (a + b + c)

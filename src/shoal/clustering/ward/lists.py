@@ -64,17 +64,16 @@ class Decision:
         self.is_certain[rows] = decision.is_certain
 
 
-def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists, n_rounds: int) -> Decision:
+def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> Decision:
     """Find the nearest listed cluster of each row, ties to the lowest slot; sharpens the lows of `lists` in place.
 
     A winner is certain when it is nearer than the low of what is outside. Entries that are not below that low cannot
     make it so, and are not measured.
     """
-    sizes = geometry.sizes[rows]
     values = torch.full_like(lists.low, torch.inf)  # (R, k) D where measured
     best = torch.full_like(lists.outside, MOST)
-    bar = margins.bar(lists.low, sizes[:, None], n_rounds)  # inf: void, or measured
-    outside = margins.bar(lists.outside, sizes, n_rounds)
+    bar = margins.bar(lists.low)  # inf: void, or measured
+    outside = margins.bar(lists.outside)
     at = torch.arange(len(rows), device=rows.device)  # rows still open
     for _ in range(PASSES):
         ahead, lead = bar[at].min(1)
@@ -132,8 +131,8 @@ class Partners:
         return cls(partner, distance, sizes)
 
 
-def follow(lists: Lists, own_sizes: Tensor, partners: Partners, eta: float) -> None:
-    """Lead the entries of `lists` to the unions that hold them after a round, and raise their lows; in place.
+def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins) -> None:
+    """Lead the entries of `lists` to the unions that hold them after a round, and renew their lows; in place.
 
     `own_sizes` (R,) are those of the lists' clusters before the round. The partner of a listed cluster has the low of
     its own entry or, as no entry's is higher, that of what is outside. Entries that lead to the cluster's own union are
@@ -145,13 +144,17 @@ def follow(lists: Lists, own_sizes: Tensor, partners: Partners, eta: float) -> N
     is_other = lists.index[row] == other[:, None]  # (E, k)
     theirs = torch.where(is_other, lists.low[row], outside[:, None]).amin(1)
     sizes, h = partners.sizes, partners.distance[mine]
-    low = merged_low(lists.low[row, column], theirs, h, sizes[mine], sizes[other], own_sizes[row], eta)
-    lists.low[row, column] = torch.minimum(low, outside)
+    a, b, c = sizes[mine], sizes[other], own_sizes[row]
+    low = merged_low(lists.low[row, column], theirs, h, margins.low(h), a, b, c, margins.eta)
+    lists.low[row, column] = margins.moved(torch.minimum(low, outside), c)
+    lists.outside.copy_(margins.moved(lists.outside, own_sizes))  # any of those outside may have merged
     torch.minimum(lists.index, partner, out=lists.index)  # the lower slot is kept
 
 
-def join(left: Lists, right: Lists, pairs: Pairs, sizes: Tensor, span: tuple[Tensor, Tensor], eta: float) -> Lists:
-    """The lists of unions from the lists of their parts, whose slots are up to date.
+def join(
+    left: Lists, right: Lists, pairs: Pairs, sizes: Tensor, span: tuple[Tensor, Tensor], margins: Margins
+) -> Lists:
+    """The lists of unions from the lists of their parts, which have followed the round's merges.
 
     `sizes` of all slots and `span`, the smallest and the largest live size, are those after the round. The low for what
     is outside both lists is monotone in the outsider's size, so the ends of the span bound it.
@@ -165,9 +168,14 @@ def join(left: Lists, right: Lists, pairs: Pairs, sizes: Tensor, span: tuple[Ten
     match = left.index[:, :, None] == right.index[:, None, :]  # (R, k, k)
     both = right_low[:, None, :].expand(match.shape).masked_fill(~match, torch.inf).amin(2)
     both = torch.where(match.any(2), both, out_right)  # (R, k) low of δ(right part, left's entry)
-    first = merged_low(left_low, both, h, a, b, sizes[left.index], eta)
-    second = merged_low(out_left, right_low, h, a, b, sizes[right.index], eta).masked_fill_(match.any(1), torch.inf)
-    outside = torch.minimum(*(merged_low(out_left, out_right, h, a, b, c, eta) for c in span))[:, 0]
+    floor = margins.moved(margins.low(h), a + b)  # others have merged this round: these were not below h before
+
+    def union_low(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
+        return margins.moved(merged_low(x, y, h, floor, a, b, c, margins.eta), a + b)
+
+    first = union_low(left_low, both, sizes[left.index])
+    second = union_low(out_left, right_low, sizes[right.index]).masked_fill_(match.any(1), torch.inf)
+    outside = torch.minimum(*(union_low(out_left, out_right, c) for c in span))[:, 0]
     low, order = torch.cat([first, second], 1).topk(k + 1, 1, largest=False)  # ascending
     index = torch.cat([left.index, right.index], 1).gather(1, order[:, :k])
     return Lists(index, low[:, :k].contiguous(), torch.minimum(outside, low[:, k]))

@@ -51,7 +51,7 @@ class Rounds:
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
         self.table: Table | None = None
         self.nodes, self.next_node = nodes, next_node
-        self.n_live, self.n_rounds = len(nodes), 0
+        self.n_live = len(nodes)
         slots = torch.arange(len(nodes), device=nodes.device)
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
@@ -78,7 +78,6 @@ class Rounds:
         if self.n_live - len(pairs.kept) > self.n_tabled:  # else lists have served their time
             self._follow(pairs)
         made = self._merge(pairs)
-        self.n_rounds += 1
         stale = self._stale(pairs)
         is_few = self.n_live <= self.n_tabled
         fresh = torch.cat([pairs.kept, stale])
@@ -123,7 +122,7 @@ class Rounds:
 
         def work(start: int) -> None:
             part = slice(start, start + step)
-            follow(self.lists.take(part), sizes[part], partners, self.margins.eta)
+            follow(self.lists.take(part), sizes[part], partners, self.margins)
 
         self.workers.map(work, range(0, len(sizes), step))
 
@@ -143,7 +142,7 @@ class Rounds:
 
         def join_part(part: Pairs) -> None:
             left, right = self.lists.take(part.kept), self.lists.take(part.gone)
-            self.lists.put(part.kept, join(left, right, part, sizes, span, self.margins.eta))
+            self.lists.put(part.kept, join(left, right, part, sizes, span, self.margins))
 
         def settle_part(part: Tensor) -> Tensor:
             return self._settle(part, self.lists.take(part))
@@ -155,7 +154,7 @@ class Rounds:
 
     def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
-        decision = settle(self.geometry, self.margins, rows, lists, self.n_rounds)
+        decision = settle(self.geometry, self.margins, rows, lists)
         sure = decision.is_certain.nonzero()[:, 0]
         self.lists.put(rows[sure], lists.take(sure))
         self.decision.put(rows[sure], decision.take(sure))
@@ -177,7 +176,7 @@ class Rounds:
             self.decision.put(part, decision)
             report(len(part))
 
-        self.scanner.scan(rows, self.n_rounds, accept)
+        self.scanner.scan(rows, accept)
 
     def _tell(self, fresh: Tensor) -> None:
         """Make each cluster just decided on the nearest of its nearest, where it comes before that one's own."""

@@ -86,14 +86,14 @@ class Scanner:
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
 
-    def scan(self, rows: Tensor, n_rounds: int, accept: Accept) -> None:
+    def scan(self, rows: Tensor, accept: Accept) -> None:
         """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
         for precision in self.precisions:
             if not len(rows):
                 return
-            rows = self._scan(rows, precision, n_rounds, accept)
+            rows = self._scan(rows, precision, accept)
 
-    def _scan(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+    def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all.
 
         Rows are taken by size: those of a size have the same weights.
@@ -104,7 +104,7 @@ class Scanner:
         with MatmulPrecision(precision, n_products):
 
             def work(block: Tensor) -> Tensor:
-                return self._scan_block(block, precision, n_rounds, accept)
+                return self._scan_block(block, precision, accept)
 
             first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
             left = torch.cat(self.workers.map(work, first))
@@ -123,14 +123,14 @@ class Scanner:
         n_turns = -(-n_blocks // self.workers.n)  # blocks of one size, so that no worker waits for another's last
         return self.workers.share(-(-n_rows // n_turns), at_most)
 
-    def _scan_block(self, rows: Tensor, precision: Precision, n_rounds: int, accept: Accept) -> Tensor:
+    def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
         is_last = precision is FLOAT64
         tried = torch.arange(len(rows), device=rows.device) if is_last else is_hopeful.nonzero()[:, 0]
         lists = lists.take(tried)
-        decision = settle(self.geometry, self.margins, rows[tried], lists, n_rounds)
+        decision = settle(self.geometry, self.margins, rows[tried], lists)
         if is_last:
-            self._exhaust(rows, decision, n_rounds)
+            self._exhaust(rows, decision)
         sure = decision.is_certain.nonzero()[:, 0]
         accept(rows[tried[sure]], lists.take(sure), decision.take(sure))
         is_open = torch.ones_like(rows, dtype=torch.bool)
@@ -212,7 +212,7 @@ class Scanner:
         """E: how far the squared distance of two points may be off in a product of `precision`."""
         return product_error(half, other, self.geometry.centroids.shape[1], precision)
 
-    def _exhaust(self, rows: Tensor, decision: Decision, n_rounds: int) -> None:
+    def _exhaust(self, rows: Tensor, decision: Decision) -> None:
         """Measure, for each uncertain row, every cluster that float64 products cannot rule out."""
         sizes = self.geometry.sizes
         for at in (~decision.is_certain).nonzero()[:, 0].tolist():
@@ -228,7 +228,7 @@ class Scanner:
                 error = self._error(own.half, theirs.half, FLOAT64)
                 least = height * (1 - 16 * FLOAT64.unit)
                 low = lower(least, weight(sizes[row], sizes[columns]), error, own.reach + theirs.reach)
-                is_out = torch.isinf(height) | self.margins.certain(decision.distance[at], low, sizes[row], n_rounds)
+                is_out = torch.isinf(height) | self.margins.certain(decision.distance[at], low)
                 rivals.append((~is_out).nonzero()[:, 0] + start)
             others = torch.cat(rivals)
             distance = self.geometry.distances(row.expand(len(others)), others)

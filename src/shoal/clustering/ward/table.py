@@ -114,7 +114,7 @@ class Table:
             self.geometry.centroids.shape[1],
         )
         low = self.crowd.low(second, sizes, points.half[rows], points.reach[rows], n_columns, self.precision)
-        return Decision(nearest, distance, self.margins.certain(distance, low, sizes, 0))
+        return Decision(nearest, distance, self.margins.certain(distance, low))
 
     def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The first entry of each row, its D, and the second entry (as good as nobody in a table of D itself)."""
@@ -132,9 +132,8 @@ class Table:
         everyone = slice(0, len(self.dead))
         is_tabled = precision is self.precision
         heights = self.heights[rows] + self.dead if is_tabled else self._heights(rows, everyone, precision)
-        sizes = self.geometry.sizes
         low = self._low(rows, heights.double(), precision)  # (R, M)
-        is_rival = ~self.margins.certain(decision.distance[:, None], low, sizes[rows, None], 0)
+        is_rival = ~self.margins.certain(decision.distance[:, None], low)
         is_done = (is_rival.sum(1) <= MANY) | (precision is FLOAT64)
         row, other = (is_rival & is_done[:, None]).nonzero(as_tuple=True)
         self.n_measured += len(row)
