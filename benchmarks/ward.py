@@ -2,11 +2,13 @@
 
     python benchmarks/ward.py --device cpu                   # 2k to 30k beside scipy, fastcluster, BLAS + fastcluster
     python benchmarks/ward.py --device cpu --sizes 127000 --tools shoal
+    python benchmarks/ward.py --device cpu --sizes 3000 8000 --tools "shoal tight" "scipy tight"
     python benchmarks/ward.py --device cuda                  # GPU = CPU bit for bit, then 6k to 1.28M
 
 Every measurement runs in a process of its own, so that its peak memory is its own; the figure covers the interpreter
 and the data. CPU seconds are summed over threads. Data: 200 clusters, d = 768, unit norm, spectrum i^-0.5, noise 1.45;
-`shifted` moves every row twelve times halfway to the mean of its 8 nearest.
+`shifted` moves every row twelve times halfway to the mean of its 8 nearest; `tight` rows lie around 20 places, a
+millionth of their length apart.
 """
 
 import argparse
@@ -24,7 +26,8 @@ import numpy as np
 
 D, N_CENTERS, NOISE, SEED = 768, 200, 1.45, 0
 TOOLS = ("shoal", "shoal ready", "shoal shifted", "BLAS + fastcluster", "fastcluster", "scipy")
-MATRIX_LIMIT = {"scipy": 20_000, "fastcluster": 20_000, "BLAS + fastcluster": 30_000}
+TIGHT_TOOLS = ("shoal tight", "scipy tight")
+MATRIX_LIMIT = {"scipy": 20_000, "scipy tight": 20_000, "fastcluster": 20_000, "BLAS + fastcluster": 30_000}
 CPU_SIZES = [2_000, 5_000, 10_000, 20_000, 30_000]
 CUDA_SIZES = [6_000, 12_000, 50_000, 127_000, 1_280_000]
 TIMEOUT_S = 3600
@@ -42,6 +45,15 @@ def make_rows(n: int, shifted: bool = False) -> np.ndarray:
         part[:] = (centers[rng.integers(N_CENTERS, size=len(part))] + np.float32(NOISE) * noise) * spectrum
         part /= np.linalg.norm(part, axis=1, keepdims=True)
     return shift(rows) if shifted else rows
+
+
+def tight_rows(n: int, n_places: int = 20, gap: float = 1e-6) -> np.ndarray:
+    """(n, D) float32 of length 1 around a few places."""
+    rng = np.random.default_rng(SEED)
+    places = rng.normal(size=(n_places, D))
+    places /= np.linalg.norm(places, axis=1, keepdims=True)
+    rows = places[rng.integers(n_places, size=n)] + gap * rng.normal(size=(n, D)) / D**0.5
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
 def shift(rows: np.ndarray, n_steps: int = 12, k: int = 8) -> np.ndarray:
@@ -89,7 +101,7 @@ def exact_neighbors(rows: np.ndarray, k: int) -> Any:
 
 def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
     """The call to time: everything else, imports, data and a first small tree, is done before."""
-    rows = make_rows(n, shifted=tool.endswith("shifted"))
+    rows = tight_rows(n) if tool.endswith("tight") else make_rows(n, shifted=tool.endswith("shifted"))
     if tool.startswith("shoal"):
         from shoal.clustering.ward import ward_linkage
 
@@ -98,7 +110,7 @@ def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
             neighbors = exact_neighbors(rows, 16)
             return lambda: ward_linkage(rows, device="cpu", neighbors=neighbors)
         return lambda: ward_linkage(rows, device="cpu")
-    if tool == "scipy":
+    if tool.startswith("scipy"):
         from scipy.cluster.hierarchy import linkage
 
         return lambda: linkage(rows, "ward")
@@ -147,7 +159,7 @@ def cpu_table(sizes: list[int], tools: list[str]) -> list[str]:
                 file = Path(folder) / f"{n}_{tool.replace(' ', '_')}.npy"
                 found = measure(tool, n, file)
                 note = ""
-                if tool == "shoal":
+                if tool in ("shoal", "shoal tight"):
                     ours = np.load(file)
                 elif ours is not None and not tool.endswith("shifted"):
                     note = compare(ours, np.load(file))
@@ -235,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of rows (default: those of the table)")
-    parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
+    parser.add_argument("--tools", nargs="+", choices=TOOLS + TIGHT_TOOLS, default=list(TOOLS))
     parser.add_argument("--record", type=Path, help="Markdown file to write")
     parser.add_argument("--one", nargs=3, metavar=("TOOL", "N", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()

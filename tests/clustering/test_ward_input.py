@@ -8,9 +8,8 @@ from torch import Tensor
 
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.lists import Decision
+from shoal.clustering.ward.closeup import Accept, Closeup
 from shoal.clustering.ward.rounds import FEW
-from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.ward.vouched import vouch
 from shoal.errors import DataError, UsageError
 
@@ -79,17 +78,17 @@ def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(n: int, mo
     """Products say nothing about the others' distances to it, its distance from the center does."""
     rows = np.random.default_rng(0).normal(size=(n, 16))
     rows[0] = 1e8
-    exhausted: list[int] = []
-    exhaust = Scanner._exhaust
+    looked_at: list[int] = []
+    scan = Closeup.scan
 
-    def count(self: Scanner, rows: Tensor, decision: Decision) -> None:
-        exhausted.append(int((~decision.is_certain).sum()))
-        exhaust(self, rows, decision)
+    def count(self: Closeup, rows: Tensor, accept: Accept) -> None:
+        looked_at.append(len(rows))
+        scan(self, rows, accept)
 
-    monkeypatch.setattr(Scanner, "_exhaust", count)
+    monkeypatch.setattr(Closeup, "scan", count)
     monkeypatch.setitem(FEW, "cpu", 100)
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
-    assert sum(exhausted) <= 2
+    assert sum(looked_at) <= 2
 
 
 def test_a_tight_core_in_a_wide_halo_is_told_apart() -> None:

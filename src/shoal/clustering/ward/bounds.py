@@ -22,8 +22,8 @@ one per level of the halving tree, a few for the weight; the additive TINY cover
 low for their union; Lance and Williams' formula gives a higher one. Rounded arithmetic costs a factor 1 - 4η, and so
 does "nearest", which is known of D and not of δ. The union's centroid is then stored rounded, which moves it by at most
 κ, and the square root of δ by at most sqrt(2·size)·κ, `size` being that of either cluster (`moved`). Both are given
-away at each merge, before the low is used again, so that it is true of the centroids as they are stored after every round:
-nothing is owed that the formula, which can double an error, could multiply.
+away at each merge, before the low is used again, so that it is true of the centroids as they are stored after every
+round: nothing is owed that the formula, which can double an error, could multiply.
 """
 
 from dataclasses import dataclass

@@ -96,6 +96,16 @@ def settle(geometry: Geometry, margins: Margins, rows: Tensor, lists: Lists) -> 
     return Decision(nearest, best, best.clamp(max=MOST) < outside)
 
 
+def nearest_rival(geometry: Geometry, rows: Tensor, is_rival: Tensor) -> Decision:
+    """Measure every rival (R, M) of some rows: the nearest, ties to the lowest slot; a row without any has LAST."""
+    row, other = is_rival.nonzero(as_tuple=True)
+    measured = geometry.distances(rows[row], other)
+    least = torch.full_like(rows, torch.inf, dtype=torch.float64).scatter_reduce(0, row, measured, "amin")
+    ties = torch.where(measured == least[row], other, LAST)
+    nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
+    return Decision(nearest, least, torch.ones_like(rows, dtype=torch.bool))
+
+
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """Merges of one round: `gone` goes into `kept`, their sizes before, and D between them; (R,) each."""

@@ -2,23 +2,23 @@
 
 The product of a block of rows with all points gives a height for every pair, off by at most what `bounds.py` allows.
 The best k become the row's list, the next one bounds what is outside. Rows whose winner that does not prove are scanned
-again with more bits, at last in float64; where even float64 cannot tell candidates apart, all of those are measured.
+again with more bits, at last in float64, and where even that cannot tell candidates apart, looked at closely.
 
 M clusters, R rows of a block, C columns of a block, k entries of a list.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from shoal.clustering.ward import triton_scan
-from shoal.clustering.ward.bounds import FLOAT64, TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
+from shoal.clustering.ward.bounds import TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
+from shoal.clustering.ward.closeup import Accept, Closeup
 from shoal.clustering.ward.crowd import Crowd
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.lent import MatmulPrecision
-from shoal.clustering.ward.lists import Decision, Lists, settle
+from shoal.clustering.ward.lists import Lists, settle
 from shoal.clustering.ward.points import ENCODE_ROWS, Points, middle, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
@@ -33,9 +33,6 @@ ELEMENT_BYTES = 24
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
-
-Accept = Callable[[Tensor, Lists, Decision], None]
-"""Takes rows, their lists and their certain nearest."""
 
 
 @dataclass(slots=True)
@@ -92,6 +89,9 @@ class Scanner:
             if not len(rows):
                 return
             rows = self._scan(rows, precision, accept)
+        if len(rows):
+            closeup = Closeup(self.geometry, self.margins, self.is_live, self.center, self.k, self.memory, self.workers)
+            closeup.scan(rows, accept)
 
     def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all.
@@ -108,7 +108,7 @@ class Scanner:
 
             first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
             left = torch.cat(self.workers.map(work, first))
-            if rest and 2 * len(left) > sum(map(len, first)) and precision is not FLOAT64:
+            if rest and 2 * len(left) > sum(map(len, first)):
                 return torch.cat([left, *rest])
             return torch.cat([left, *self.workers.map(work, rest)])
 
@@ -125,12 +125,9 @@ class Scanner:
 
     def _scan_block(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         lists, is_hopeful = self._listed(rows, self._propose(rows, precision), precision)
-        is_last = precision is FLOAT64
-        tried = torch.arange(len(rows), device=rows.device) if is_last else is_hopeful.nonzero()[:, 0]
+        tried = is_hopeful.nonzero()[:, 0]
         lists = lists.take(tried)
         decision = settle(self.geometry, self.margins, rows[tried], lists)
-        if is_last:
-            self._exhaust(rows, decision)
         sure = decision.is_certain.nonzero()[:, 0]
         accept(rows[tried[sure]], lists.take(sure), decision.take(sure))
         is_open = torch.ones_like(rows, dtype=torch.bool)
@@ -211,27 +208,3 @@ class Scanner:
     def _error(self, half: Tensor, other: Tensor, precision: Precision) -> Tensor:
         """E: how far the squared distance of two points may be off in a product of `precision`."""
         return product_error(half, other, self.geometry.centroids.shape[1], precision)
-
-    def _exhaust(self, rows: Tensor, decision: Decision) -> None:
-        """Measure, for each uncertain row, every cluster that float64 products cannot rule out."""
-        sizes = self.geometry.sizes
-        for at in (~decision.is_certain).nonzero()[:, 0].tolist():
-            row = rows[at : at + 1]
-            own = self._points(row, FLOAT64)
-            rivals = []
-            width = ENCODE_ROWS[rows.device.type]
-            for start in range(0, len(self.is_live), width):
-                columns = slice(start, min(start + width, len(self.is_live)))
-                theirs = self._points(columns, FLOAT64)
-                height = self._values(row, own, columns, theirs, FLOAT64)[0] * (-4 * sizes[row])
-                height = height / 2 if self.is_uniform else height
-                error = self._error(own.half, theirs.half, FLOAT64)
-                least = height * (1 - 16 * FLOAT64.unit)
-                low = lower(least, weight(sizes[row], sizes[columns]), error, own.reach + theirs.reach)
-                is_out = torch.isinf(height) | self.margins.certain(decision.distance[at], low)
-                rivals.append((~is_out).nonzero()[:, 0] + start)
-            others = torch.cat(rivals)
-            distance = self.geometry.distances(row.expand(len(others)), others)
-            decision.distance[at] = distance.min()
-            decision.nearest[at] = others[distance == distance.min()].min()
-        decision.is_certain[:] = True

@@ -3,7 +3,8 @@
 An entry is computed in float32 by a matrix product and stays true until one of its two clusters merges. As in a scan
 (`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
 of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
-row's heights are first computed again in float64, and where it happens to many rows, the whole table is. The table is
+row's heights are first computed again in float64, then about a center near the row (`closeup.py`), and where it happens
+to many rows, the whole table is computed in float64. The table is
 filled with D itself where ties have made it measure as many distances as it holds, and where so few clusters are left
 that a GPU only waits for its next kernel. So the tree is the one that lists and scans give, bit for bit.
 
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import FLOAT32, FLOAT64, Margins, Precision, lower, product_error, weight
+from shoal.clustering.ward.closeup import sharpen
 from shoal.clustering.ward.crowd import Crowd
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lent import MatmulPrecision
-from shoal.clustering.ward.lists import LAST, Decision
+from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
 from shoal.clustering.ward.points import Points, middle
 from shoal.clustering.ward.workers import Workers
 
@@ -134,16 +136,21 @@ class Table:
         heights = self.heights[rows] + self.dead if is_tabled else self._heights(rows, everyone, precision)
         low = self._low(rows, heights.double(), precision)  # (R, M)
         is_rival = ~self.margins.certain(decision.distance[:, None], low)
-        is_done = (is_rival.sum(1) <= MANY) | (precision is FLOAT64)
-        row, other = (is_rival & is_done[:, None]).nonzero(as_tuple=True)
-        self.n_measured += len(row)
-        measured = self.geometry.distances(rows[row], other)
-        least = torch.full_like(decision.distance, torch.inf).scatter_reduce(0, row, measured, "amin")
-        ties = torch.where(measured == least[row], other, LAST)
-        nearest = torch.full_like(rows, LAST).scatter_reduce(0, row, ties, "amin")
-        return Decision(
-            torch.where(is_done, nearest, decision.nearest), torch.where(is_done, least, decision.distance), is_done
-        )
+        is_many = is_rival.sum(1) > MANY
+        if precision is FLOAT64 and bool(is_many.any()):
+            is_rival[is_many] = self._close_rivals(rows[is_many], low[is_many], is_rival[is_many])
+            is_many[:] = False
+        done = (~is_many).nonzero()[:, 0]
+        self.n_measured += int(is_rival[done].sum())
+        decision.is_certain[:] = False
+        decision.put(done, nearest_rival(self.geometry, rows[done], is_rival[done]))
+        return decision
+
+    def _close_rivals(self, rows: Tensor, low: Tensor, is_rival: Tensor) -> Tensor:
+        """The rivals (R, M) that are left when those of rows that have many are looked at closely."""
+        sharpen(self.geometry, rows, low, is_rival)
+        best = self.geometry.distances(rows, low.argmin(1))
+        return ~self.margins.certain(best[:, None], low)
 
     def _fill(self, precision: Precision | None) -> None:
         """Compute the whole table: heights by products of a precision, or D itself (None)."""
