@@ -68,9 +68,33 @@ def test_memory_that_is_no_whole_number_is_refused(memory: object, n: int) -> No
 
 
 @pytest.mark.parametrize("neighbors", ["x", {"a": 1}, object()])
-def test_neighbors_that_are_no_numbers_are_refused(neighbors: object) -> None:
+@pytest.mark.parametrize("n", [1, 30])
+def test_neighbors_that_are_no_numbers_are_refused(neighbors: object, n: int) -> None:
     with pytest.raises(UsageError, match=r"neighbors: found \w+, expected \(N, k\) row numbers"):
-        ward_linkage(np.random.default_rng(0).normal(size=(30, 4)), neighbors=neighbors)
+        ward_linkage(np.random.default_rng(0).normal(size=(30, 4))[:n], neighbors=neighbors)
+
+
+def test_neighbors_of_a_single_row_that_name_others_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"neighbors: found shape \(3, 3\), expected \(1, k\)"):
+        ward_linkage(np.ones((1, 4)), neighbors=np.zeros((3, 3), int))
+
+
+def test_tensors_that_hold_no_plain_numbers_are_refused() -> None:
+    for found in (torch.eye(4).to_sparse(), torch.empty(4, 4, device="meta")):
+        with pytest.raises(DataError, match="X: found a sparse, quantized or empty tensor, expected plain numbers"):
+            ward_linkage(found)
+
+
+def test_masked_entries_are_refused_by_row() -> None:
+    rows = np.ma.masked_array(np.eye(4), mask=np.eye(4)[:, ::-1] * [[0], [0], [1], [0]])
+    with pytest.raises(DataError, match=r"X: masked entries in row 2 \(1 of 4\); fill them in"):
+        ward_linkage(rows)
+    assert len(ward_linkage(np.ma.masked_array(np.eye(4)))) == 3
+
+
+def test_progress_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(UsageError, match="progress: found int, expected a function"):
+        ward_linkage(np.eye(4), progress=5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n", [400, 3000])

@@ -26,7 +26,7 @@ from shoal.clustering.ward.points import ENCODE_ROWS
 from shoal.clustering.ward.rounds import FEW, Merges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
-from shoal.clustering.ward.vouched import ready_lists
+from shoal.clustering.ward.vouched import check_neighbors, ready_lists
 from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError, UsageError
@@ -73,6 +73,10 @@ def ward_linkage(
     """
     rows = _as_rows(X, device)
     memory = None if memory is None else as_count(memory, name="memory", least=1)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: found {type(progress).__name__}, expected a function of (done, total)")
+    if neighbors is not None:
+        check_neighbors(neighbors, len(rows))
     if len(rows) == 1:
         return np.zeros((0, 4))
     with Workers(rows.device) as workers:
@@ -121,6 +125,8 @@ def precisions(device: torch.device) -> tuple[Precision, ...]:
 def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
     """A checked float32 or float64 tensor on the device to compute on; not copied where it need not be."""
     if isinstance(X, Tensor):
+        if X.layout != torch.strided or X.is_quantized or X.device.type == "meta":
+            raise DataError("X: found a sparse, quantized or empty tensor, expected plain numbers; X.to_dense() or so")
         tensor = X.detach()
         if tensor.dtype == torch.bfloat16:
             tensor = tensor.float()

@@ -52,6 +52,12 @@ def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
     return Vouched(indices, similarities, fingerprint(row_hashes(rows)), _of_lists(indices, similarities))
 
 
+def check_neighbors(neighbors: Any, n_rows: int) -> None:
+    """Refuse what cannot be lists of these rows; those vouched for were checked with their own, and compared later."""
+    if not isinstance(neighbors, Vouched):
+        _check(_as_indices(neighbors), n_rows)
+
+
 def ready_lists(
     neighbors: Any, rows: Tensor, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
 ) -> Lists | None:
@@ -59,10 +65,7 @@ def ready_lists(
 
     Of longer lists than `most` the first entries are kept: what they cost grows with the square of their length.
     """
-    if not isinstance(neighbors, Vouched):
-        _check(_as_indices(neighbors), len(rows))
-        return None
-    if not neighbors.is_of(groups.hashes):
+    if not isinstance(neighbors, Vouched) or not neighbors.is_of(groups.hashes):
         return None
     first = groups.first
     index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
@@ -96,7 +99,8 @@ def _of_lists(indices: Tensor, similarities: Tensor) -> int:
 def _check(indices: Tensor, n_rows: int) -> None:
     shape = tuple(indices.shape)
     if indices.ndim != 2 or len(indices) != n_rows or not 1 <= shape[1] < max(n_rows, 2):
-        raise UsageError(f"neighbors: found shape {shape}, expected ({n_rows}, k) with k from 1 to {n_rows - 1}")
+        most = max(n_rows - 1, 1)
+        raise UsageError(f"neighbors: found shape {shape}, expected ({n_rows}, k) with k from 1 to {most}")
     if indices.dtype not in (torch.int32, torch.int64):
         raise UsageError(f"neighbors: found dtype {indices.dtype}, expected int64 row numbers")
     if bool(((indices < 0) | (indices >= n_rows)).any()):
