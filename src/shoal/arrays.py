@@ -49,7 +49,7 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
     elif found.dtype not in (np.float32, np.float64):
         found = found.astype(np.float64)
     if isinstance(x, np.ma.MaskedArray) and x.mask.any():
-        hidden = np.asarray(x.mask.any(axis=1))
+        hidden = np.isin(np.arange(len(found)), x.mask.nonzero()[0])
         raise DataError(f"{name}: masked entries in {name_rows(hidden)}; fill them in, or leave these rows out")
     bad = ~np.isfinite(found).all(axis=1)
     if bad.any():
