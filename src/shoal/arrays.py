@@ -48,9 +48,8 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
         found = found.astype(np.float32)
     elif found.dtype not in (np.float32, np.float64):
         found = found.astype(np.float64)
-    if isinstance(x, np.ma.MaskedArray) and x.mask.any():
-        hidden = np.isin(np.arange(len(found)), x.mask.nonzero()[0])
-        raise DataError(f"{name}: masked entries in {name_rows(hidden)}; fill them in, or leave these rows out")
+    if isinstance(x, np.ma.MaskedArray):
+        found = np.where(np.ma.getmaskarray(x), np.nan, found)
     bad = ~np.isfinite(found).all(axis=1)
     if bad.any():
         raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")

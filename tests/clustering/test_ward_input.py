@@ -85,9 +85,9 @@ def test_tensors_that_hold_no_plain_numbers_are_refused() -> None:
             ward_linkage(found)
 
 
-def test_masked_entries_are_refused_by_row() -> None:
+def test_masked_entries_are_missing_ones() -> None:
     rows = np.ma.masked_array(np.eye(4), mask=np.eye(4)[:, ::-1] * [[0], [0], [1], [0]])
-    with pytest.raises(DataError, match=r"X: masked entries in row 2 \(1 of 4\); fill them in"):
+    with pytest.raises(DataError, match=r"X: NaN or infinity in row 2 \(1 of 4\)"):
         ward_linkage(rows)
     assert len(ward_linkage(np.ma.masked_array(np.eye(4)))) == 3
 
