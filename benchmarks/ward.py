@@ -179,6 +179,7 @@ def check_gpu() -> list[str]:
     grid = np.random.default_rng(0).integers(0, 3, size=(1_500, 6)).astype(np.float32)
     kinds = {"raw": raw, "raw, odd": raw[:2_777, :301], "duplicates": twice, "ties": grid}
     kinds |= {"shifted": shift(raw), "float64": raw[:1_500].astype(np.float64), "larger": make_rows(12_000)}
+    kinds["tight"] = tight_rows(4_000)
     lines = []
     for name, rows in kinds.items():
         same = np.array_equal(ward_linkage(rows, device="cuda"), ward_linkage(rows, device="cpu"))

@@ -29,10 +29,10 @@ LADDERS = {
 @pytest.fixture(autouse=True, scope="module", params=["lists", "table"])
 def finder(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every test twice: by lists and scans to the end, and by the table that takes over when few clusters are left."""
-    before = FEW["cpu"]
-    FEW["cpu"] = 0 if request.param == "lists" else before
+    before = FEW.copy()
+    FEW.update(before if request.param == "table" else dict.fromkeys(before, 0))
     yield request.param
-    FEW["cpu"] = before
+    FEW.update(before)
 
 
 def clustered(n: int, d: int = 16, seed: int = 0, spread: float = 0.3) -> np.ndarray:
@@ -351,13 +351,16 @@ def test_the_public_name_is_this_function() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", ["raw", "duplicates", "grid"])
+@pytest.mark.parametrize("kind", ["raw", "duplicates", "grid", "tight"])
 def test_the_gpu_gives_the_cpus_bits(kind: str) -> None:
     rows = clustered(3000, d=96)
     if kind == "duplicates":
         rows[2000:] = rows[:1000]
     elif kind == "grid":
         rows = np.random.default_rng(0).integers(0, 3, size=(1000, 5)).astype(np.float32)
+    elif kind == "tight":  # a millionth apart around a few places
+        rng = np.random.default_rng(0)
+        rows = (rows[rng.integers(8, size=1000)] + 1e-7 * rng.normal(size=(1000, 96))).astype(np.float32)
     expected = ward_linkage(rows, device="cpu")
     assert np.array_equal(ward_linkage(rows, device="cuda"), expected)
     assert np.array_equal(ward_linkage(torch.as_tensor(rows, device="cuda")), expected)
