@@ -28,7 +28,10 @@ FEW = {"cpu": 2560, "cuda": 1 << 15}
 """With no more clusters than this, a table of all their heights costs less than lists and scans."""
 
 CHUNK_ROWS = {"cpu": 1 << 10, "cuda": 1 << 18}
-"""Rows whose lists are renewed at once."""
+"""Rows whose lists are renewed at once, at most."""
+
+JOIN_BYTES = 32
+"""Memory for each pair of entries of the two lists that a merged cluster joins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Rounds:
     ) -> None:
         self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
+        at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
+        self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
         self.table: Table | None = None
         self.nodes, self.next_node = nodes, next_node
         self.n_live = len(nodes)
@@ -118,7 +123,7 @@ class Rounds:
         """Lead all lists to the unions about to be made."""
         sizes = self.geometry.sizes
         partners = Partners.of(pairs, sizes)
-        step = self.workers.share(len(sizes), CHUNK_ROWS[sizes.device.type])
+        step = self.workers.share(len(sizes), self.chunk_rows)
 
         def work(start: int) -> None:
             part = slice(start, start + step)
@@ -148,7 +153,7 @@ class Rounds:
             return self._settle(part, self.lists.take(part))
 
         # Chunks do not meet: each reads and writes the lists of its own rows alone.
-        step = self.workers.share(len(pairs.kept), CHUNK_ROWS[rows.device.type])
+        step = self.workers.share(len(pairs.kept), self.chunk_rows)
         self.workers.map(join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)])
         return torch.cat(self.workers.map(settle_part, self._chunks(rows)))
 
@@ -188,7 +193,7 @@ class Rounds:
         decision.nearest, decision.distance = first, least
 
     def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(rows, self.workers.share(len(rows), CHUNK_ROWS[rows.device.type]))
+        return torch.split(rows, self.workers.share(len(rows), self.chunk_rows))
 
     def _renumber(self) -> Tensor:
         """Close the gaps that dead slots left, keeping the order; returns the new number of every live slot."""
