@@ -76,6 +76,13 @@ def fold_unlabeled(names: Iterable[str] = UNLABELED_NAMES) -> frozenset[str]:
     return frozenset(name.strip().casefold() for name in names)
 
 
+def is_missing(label: Any) -> bool:
+    """Whether a label is None, NaN, NA or NaT."""
+    if isinstance(label, float | np.floating | Decimal):
+        return bool(label != label)
+    return label is None or type(label).__name__ in ("NAType", "NaTType")  # pandas' own, known without importing it
+
+
 def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
     """The class that one label names, or None where it says 'unlabeled': the one meaning for arrays and for files.
 
@@ -84,7 +91,7 @@ def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
     stands. True and False are the names 'True' and 'False', as tables write them. Fractions and numbers below -1 are
     refused, as text too. Anything else comes back as it is, for the caller to judge.
     """
-    if label is None or type(label).__name__ in ("NAType", "NaTType"):  # pandas' own, asked for without importing it
+    if is_missing(label):
         return None
     if isinstance(label, np.generic):
         label = label.item()
