@@ -4,11 +4,15 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from shoal.clustering.matching import (
     Accuracy,
+    _middle,
     accuracy_per_subset,
     adjusted_rand,
     class_averaged_accuracy,
@@ -22,17 +26,18 @@ from shoal.clustering.matching import (
 from shoal.errors import DataError, UsageError
 
 
-def slow_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
-    """Try every one-to-one assignment of clusters to classes, dummies filling up the shorter side."""
+def all_best_matchings(y_true: np.ndarray, y_pred: np.ndarray) -> list[np.ndarray]:
+    """Which images are right, for every one-to-one assignment that gets the most right."""
     clusters, classes = np.unique(y_pred).tolist(), np.unique(y_true).tolist()
     width = max(len(clusters), len(classes))
     classes += [None] * (width - len(classes))
     clusters += [None] * (width - len(clusters))
-    best = 0
-    for order in itertools.permutations(classes):
-        wanted = dict(zip(clusters, order, strict=True))
-        best = max(best, sum(wanted[p] == t for t, p in zip(y_true, y_pred, strict=True)))
-    return best / len(y_true)
+    rights = [
+        np.array([dict(zip(clusters, order, strict=True))[p] == t for t, p in zip(y_true, y_pred, strict=True)])
+        for order in itertools.permutations(classes)
+    ]
+    most = max(right.sum() for right in rights)
+    return [right for right in rights if right.sum() == most]
 
 
 @pytest.mark.parametrize("n_clusters", [1, 3, 4, 6])
@@ -40,7 +45,7 @@ def slow_accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:
 def test_the_matching_is_the_best_of_all_permutations(n_clusters: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     y_true, y_pred = rng.integers(0, 4, 30), rng.integers(0, n_clusters, 30)
-    assert matched_accuracy(y_true, y_pred) == pytest.approx(slow_accuracy(y_true, y_pred))
+    assert matched_accuracy(y_true, y_pred) == all_best_matchings(y_true, y_pred)[0].mean()
 
 
 def test_one_matching_serves_known_and_novel() -> None:
@@ -82,15 +87,70 @@ def test_a_subset_without_images_is_nan() -> None:
     assert math.isnan(matched_accuracy([], []))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_names_of_clusters_and_order_of_images_change_nothing(seed: int) -> None:
-    """Small counts make many ties between matchings; none may be broken by a name or by the order of files."""
+def test_of_equally_good_matchings_known_and_novel_are_the_middle() -> None:
+    """One cluster holds an image of a known and one of a novel class: either may be matched, whatever their names."""
+    for known, novel in ((0, 1), (1, 0)):
+        for score in (gcd_accuracy, class_averaged_accuracy):
+            assert score([known, novel], [0, 0], [True, False]) == Accuracy(all=0.5, known=0.5, novel=0.5)
+
+
+def middle(values: list[float]) -> float:
+    return (min(values) + max(values)) / 2
+
+
+@pytest.mark.parametrize("n_clusters", [1, 3, 4, 5])
+@pytest.mark.parametrize("seed", range(6))
+def test_known_and_novel_are_the_middle_over_all_best_permutations(n_clusters: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    y_true, y_pred = rng.integers(0, 5, 20), rng.integers(0, 6, 20)
-    renamed, order = rng.permutation(6)[y_pred], rng.permutation(20)
-    expected = gcd_accuracy(y_true, y_pred, y_true < 3)
-    assert gcd_accuracy(y_true, renamed, y_true < 3) == expected
-    assert gcd_accuracy(y_true[order], y_pred[order], y_true[order] < 3) == expected
+    y_true, y_pred = rng.integers(0, 4, 12), rng.integers(0, n_clusters, 12)
+    known = y_true < 2
+    best = all_best_matchings(y_true, y_pred)
+    found = gcd_accuracy(y_true, y_pred, known)
+    assert found.all == best[0].mean()
+    assert found.known == pytest.approx(middle([float(right[known].mean()) for right in best]))
+    assert found.novel == pytest.approx(middle([float(right[~known].mean()) for right in best]))
+    averaged = class_averaged_accuracy(y_true, y_pred, known)
+    for value, classes in ((averaged.known, range(2)), (averaged.novel, range(2, 4))):
+        present = [c for c in classes if (y_true == c).any()]
+        means = [float(np.mean([right[y_true == c].mean() for c in present])) for right in best]
+        assert value == pytest.approx(middle(means))
+
+
+Labels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=30)
+
+
+@settings(max_examples=100, deadline=None)
+@given(Labels, st.randoms(use_true_random=False))
+def test_no_name_and_no_order_of_images_changes_an_accuracy(pairs: list[tuple[int, int]], random: object) -> None:
+    """Small counts make many ties between matchings; none may be broken by a name or by the order of files."""
+    y_true, y_pred = np.array(pairs).T
+    rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
+    classes, clusters, order = rng.permutation(6), rng.permutation(7), rng.permutation(len(pairs))
+    for score in (gcd_accuracy, class_averaged_accuracy, accuracy_per_subset):
+        expected = score(y_true, y_pred, y_true < 3)
+        found = score(classes[y_true][order], clusters[y_pred][order], (y_true < 3)[order])
+        assert (found.all, found.known, found.novel) == pytest.approx(
+            (expected.all, expected.known, expected.novel), abs=1e-12, nan_ok=True
+        )
+
+
+@settings(max_examples=100, deadline=None)
+@given(Labels)
+def test_all_is_the_mean_of_known_and_novel_weighted_by_their_images(pairs: list[tuple[int, int]]) -> None:
+    y_true, y_pred = np.array(pairs).T
+    known = y_true < 3
+    found = gcd_accuracy(y_true, y_pred, known)
+    weighted = [value * n for value, n in ((found.known, known.sum()), (found.novel, (~known).sum())) if n]
+    assert sum(weighted) == pytest.approx(found.all * len(pairs), abs=1e-9)
+    assert found.all == matched_accuracy(y_true, y_pred)
+
+
+def test_one_image_among_sixty_million_still_decides() -> None:
+    """Matching 0 with a and 1 with b agrees on one image more than the other way round, where all known ones agree."""
+    counts = np.array([[2**24, 2**24], [2**24 - 1, 2**24]])
+    assert _middle(counts, counts * np.array([[0, 1], [1, 0]])) == (2**25, 0)
+    tied = np.array([[2**24, 2**24], [2**24, 2**24]])
+    assert _middle(tied, tied * np.array([[1, 0], [0, 0]])) == (2**25, 2**23)
 
 
 def test_of_clusters_that_hold_the_same_the_lowest_name_is_matched() -> None:
@@ -100,7 +160,7 @@ def test_of_clusters_that_hold_the_same_the_lowest_name_is_matched() -> None:
     assert match(["b", "a", "b", "a"], [7, 7, 3, 3]).clusters.tolist() == [3, 7]
 
 
-@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
 def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) -> None:
     names = np.array(["a", missing, "b"], dtype=object)
     with pytest.raises(DataError, match=r"y_true: None or NaN in row 1 \(1 of 3\)"):
@@ -109,6 +169,22 @@ def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) 
         matched_accuracy(["a", "b", "b"], names)
     with pytest.raises(DataError, match=r"y_true: None or NaN in row 0"):
         matched_accuracy([np.nan, 1.0], [0, 1])
+
+
+@pytest.mark.parametrize("y_true", [[0, -1, 1], [0.0, -1.0, 1.0], ["a", -1, "b"], np.array([0, -1, 1], dtype=object)])
+def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true: object) -> None:
+    for score in (gcd_accuracy, accuracy_per_subset, class_averaged_accuracy):
+        with pytest.raises(DataError, match=r"y_true: -1, unlabeled, in row 1 \(1 of 3\)"):
+            score(y_true, [0, -1, 1], [True, True, False])  # type: ignore[arg-type]
+
+
+def test_a_prediction_of_minus_one_is_a_cluster_like_others() -> None:
+    assert gcd_accuracy([0, 1], [-1, 0], [True, False]) == Accuracy(1.0, 1.0, 1.0)
+
+
+def test_no_images_match_nothing() -> None:
+    matching = match([], [])
+    assert (len(matching.clusters), len(matching.classes), len(matching.counts)) == (0, 0, 0)
 
 
 def test_contingency_counts_pairs() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import Bools, Ints, as_count, name_rows
+from shoal.arrays import UNLABELED, Bools, Ints, as_count, is_missing, name_rows
 from shoal.errors import DataError, UsageError
 
 
@@ -44,17 +44,24 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
 
     Pass the unlabeled images. `is_known` (N,) says whether an image's true class is a known one. Clusters may be more
     or fewer than classes; images of unmatched clusters count as wrong.
+
+    Often several matchings agree on the most images, and what one of them gains on known images another gains on novel
+    ones. All is the same for each. Known and Novel are the middle of what they range over: no name of a class decides,
+    neither side is favored, and All stays the mean of the two weighted by their images. Exact up to 2^26 images.
     """
-    correct, known = _correct(y_true, y_pred), _as_mask(is_known, len(np.asarray(y_true)))
-    return Accuracy(_mean(correct), _mean(correct[known]), _mean(correct[~known]))
+    counts, of_known = _tables(y_true, y_pred, is_known)
+    agreed, gained = _middle(counts, of_known)
+    n_images, n_known = int(counts.sum()), int(of_known.sum())
+    return Accuracy(_share(agreed, n_images), _share(gained, n_known), _share(agreed - gained, n_images - n_known))
 
 
 def accuracy_per_subset(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
     """As `gcd_accuracy`, but known and novel images are matched separately, each on their own.
 
-    The older metric (v1 in released code). A cluster may serve a known and a novel class at once, so it flatters.
+    The older metric (v1 in released code). A cluster may serve a known and a novel class at once, so it flatters. Each
+    of the three is the most that any matching reaches, so equally good matchings give the same.
     """
-    true, pred = _pair(y_true, y_pred)
+    true, pred = _scored(y_true, y_pred)
     known = _as_mask(is_known, len(true))
     return Accuracy(
         matched_accuracy(true, pred),
@@ -64,32 +71,40 @@ def accuracy_per_subset(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLik
 
 
 def class_averaged_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
-    """As `gcd_accuracy`, but every class counts the same however many images it has (for long tails)."""
-    correct, known = _correct(y_true, y_pred), _as_mask(is_known, len(np.asarray(y_true)))
-    inverse = np.unique(np.asarray(y_true), return_inverse=True)[1]
-    sizes = np.bincount(inverse)  # (C,)
-    share = np.bincount(inverse, weights=correct) / sizes
-    class_is_known = np.bincount(inverse, weights=known) / sizes
-    if not np.isin(class_is_known, (0, 1)).all():
+    """As `gcd_accuracy`, but every class counts the same however many images it has (for long tails).
+
+    The matching is still the one that agrees on the most images. Where several do, Known and Novel are each the middle
+    of their range, and All is the mean of the two weighted by their classes.
+    """
+    counts, of_known = _tables(y_true, y_pred, is_known)
+    sizes, n_known = counts.sum(axis=0), of_known.sum(axis=0)  # (C,)
+    if ((n_known > 0) & (n_known < sizes)).any():
         raise DataError("is_known: a class has both known and novel images; expected one value per true class")
-    of_known = class_is_known == 1
-    return Accuracy(_mean(share), _mean(share[of_known]), _mean(share[~of_known]))
+    shares = counts / sizes  # (K, C)
+    known, novel = (_middle(counts, shares * chosen)[1] for chosen in (n_known > 0, n_known == 0))
+    n_classes, n_known_classes = len(sizes), int((n_known > 0).sum())
+    return Accuracy(
+        _share(known + novel, n_classes), _share(known, n_known_classes), _share(novel, n_classes - n_known_classes)
+    )
 
 
 def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Share of images that agree under the best one-to-one matching; NaN without images."""
-    return _mean(_correct(y_true, y_pred))
+    matching = match(y_true, y_pred)
+    return _share(int(matching.counts.sum()), len(np.asarray(y_true)))
 
 
 def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
     """Match clusters to classes so that the most images agree (Hungarian; rectangular if their numbers differ).
 
-    Among equally good matchings the choice does not depend on the order of images. Nor does it on the names of
-    clusters, except for those that hold the very same counts: of these the lowest name is matched first.
+    For whoever needs one mapping. Among equally good matchings the choice does not depend on the order of images. Nor
+    does it on the names of clusters, except for those that hold the very same counts: of these the lowest name is
+    matched first. It may depend on the names of classes: how many images agree does not, which ones may.
     """
     true, pred = _pair(y_true, y_pred)
     counts, clusters, classes = contingency(true, pred)
-    order = np.lexsort(counts.T[::-1])  # clusters by what they hold, those that hold the same by name
+    # Clusters by what they hold, those that hold the same by name.
+    order = np.lexsort(counts.T[::-1]) if counts.size else np.arange(0)
     rows, columns = linear_sum_assignment(counts[order], maximize=True)
     rows = order[rows]
     agreed = counts[rows, columns]
@@ -136,16 +151,43 @@ def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     return float(adjusted_rand_score(*_pair(y_true, y_pred)))
 
 
-def _correct(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
+def _middle(counts: Ints, gains: NDArray[np.int64 | np.float64]) -> tuple[int, float]:
+    """Images that agree under the best matchings of `counts` (K, C), and the middle of what these add up to in `gains`.
+
+    No matching gains more than all of `gains`, so weighted by more than that one image more always decides, and gains
+    decide between equally good matchings: once for the most, once for the least. Whole numbers stay exact in float64:
+    along an alternating path the cells add up to at most N, so with counts for gains nothing exceeds N (N + 1).
+    """
+    total, found, agreed = gains.sum(), [], 0
+    for sign in (1, -1):
+        pairs = linear_sum_assignment(counts * (total + 1) + sign * gains, maximize=True)
+        agreed = int(counts[pairs].sum())
+        found.append(float(gains[pairs].sum()))
+    return agreed, sum(found) / 2
+
+
+def _share(part: float, whole: int) -> float:
+    return float(part) / whole if whole else float("nan")
+
+
+def _tables(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> tuple[Ints, Ints]:
+    """Count images per (cluster, class), all of them and those of known classes; (K, C) each."""
+    true, pred = _scored(y_true, y_pred)
+    known = _as_mask(is_known, len(true))
+    counts, clusters, classes = contingency(true, pred)
+    of_known = np.zeros_like(counts)
+    np.add.at(of_known, (np.searchsorted(clusters, pred[known]), np.searchsorted(classes, true[known])), 1)
+    return counts, of_known
+
+
+def _scored(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """As `_pair`; refuses the mark of unlabeled images, which would be scored as a class of their own."""
     true, pred = _pair(y_true, y_pred)
-    if len(true) == 0:
-        return np.zeros(0, dtype=bool)
-    matching = match(true, pred)
-    order = np.argsort(matching.clusters)
-    clusters, classes = matching.clusters[order], matching.classes[order]
-    position = np.searchsorted(clusters, pred).clip(max=len(clusters) - 1)
-    correct: Bools = (clusters[position] == pred) & (classes[position] == true)
-    return correct
+    mark = str(UNLABELED) if true.dtype.kind == "U" else UNLABELED  # numpy makes text of -1 in a list of names
+    unlabeled = np.asarray(true == mark)
+    if unlabeled.any():
+        raise DataError(f"y_true: -1, unlabeled, in {name_rows(unlabeled)}; score only images that have a label")
+    return true, pred
 
 
 def _pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
@@ -169,9 +211,9 @@ def _as_array(labels: ArrayLike, name: str) -> NDArray[np.generic]:
 
 
 def _is_missing(labels: NDArray[np.generic]) -> Bools:
-    """(N,) where a label is NaN or None."""
+    """(N,) where a label is None, NaN or NA."""
     if labels.dtype == object:
-        return np.array([label is None or label != label for label in labels.tolist()], dtype=bool)
+        return np.array([is_missing(label) for label in labels.tolist()], dtype=bool)
     return np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(len(labels), dtype=bool)
 
 
