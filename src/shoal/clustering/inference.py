@@ -37,6 +37,11 @@ MAX_WARD_LIST = 64
 """Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
 
 
+ROUNDING = 1024
+"""Rows whose Ward height is at most so many machine epsilons (1.2e-4 in float32, 2.3e-13 in float64) count as equal: a
+shift adds up to 1,001 rows, those that are equally similar in the order of their numbers, and each addition rounds."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InferenceSettings:
     """How Algorithm 1 moves and when it gives up."""
@@ -92,9 +97,11 @@ def infer(
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
 
     Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without any label K must be
-    given, and a fixed number of shifts is made. Where different rows are exactly as similar (binary or quantized
-    embeddings), the lower row decides, so there the order of the rows may show. Cost per iterate: one neighbor search,
-    one tree that starts from its lists, one shift.
+    given, and a fixed number of shifts is made. Shifting ends before fewer than K rows are distinct beyond rounding: a
+    cut at K would part equal rows by their number. Embeddings with fewer from the start are refused.
+
+    Where different rows are exactly as similar (binary or quantized embeddings), the lower row decides, so there the
+    order of the rows may show. Cost per iterate: one neighbor search, one tree that starts from its lists, one shift.
     """
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
@@ -186,7 +193,8 @@ def _iterates(
         lists = _lists(points, own, moves)
         listed = lists.first(MAX_WARD_LIST)
         ready = vouch(points, listed.indices, listed.similarities)
-        yield Tree(ward_linkage(points, device=points.device, neighbors=ready)), points
+        linkage = ward_linkage(points, device=points.device, neighbors=ready)
+        yield Tree(linkage, rounding=ROUNDING * torch.finfo(points.dtype).eps), points
         if moves.retrieval == "random":
             lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
         points = _shifted(points, lists, moves, attention)
@@ -208,9 +216,10 @@ def _shifted(points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: 
     return torch.cat(parts)
 
 
-def _run(
-    pairs: Iterator[tuple[Iterate, Iterate]], known: Ints, n_clusters: int | None, settings: InferenceSettings
-) -> Inference:
+Pair = tuple[Iterate, Iterate]
+
+
+def _run(pairs: Iterator[Pair], known: Ints, n_clusters: int | None, settings: InferenceSettings) -> Inference:
     """Algorithm 1 over (iterate to return, iterate to judge by); `known` labels the images of the latter.
 
     The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept.
@@ -218,19 +227,11 @@ def _run(
     labeled = known != UNLABELED
     estimate: NClustersEstimate | None = None
     if n_clusters is None:
-        first = list(islice(pairs, settings.estimate_shifts + 1))
-        answer, judge = first[-1]
-        estimate = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
+        estimate, pairs = _estimate(pairs, known, settings)
         n_clusters = estimate.n_clusters
-        if n_clusters > answer[0].n_leaves:
-            raise DataError(
-                f"n_clusters: estimated {n_clusters} on the validation images for {answer[0].n_leaves} images; "
-                "give the number of clusters"
-            )
-        pairs = chain(first, pairs)
     accuracies: list[float] = []
     best: tuple[int, Iterate] | None = None
-    for t, (answer, judge) in enumerate(pairs):
+    for t, (answer, judge) in enumerate(_distinct(pairs, n_clusters, "n_clusters")):
         accuracies.append(matched_accuracy(known[labeled], judge[0].cut(n_clusters)[labeled]))
         if best is None or accuracies[-1] > max(accuracies[:-1]):
             best = (t, answer)
@@ -239,6 +240,37 @@ def _run(
     assert best is not None
     tree, points = best[1]
     return Inference(tree.cut(n_clusters), n_clusters, best[0], tuple(accuracies), tree, points, estimate)
+
+
+def _estimate(
+    pairs: Iterator[Pair], known: Ints, settings: InferenceSettings
+) -> tuple[NClustersEstimate, Iterator[Pair]]:
+    """K after the shifts asked for, or the last before classes fall together, and all iterates from the first again."""
+    n_known = len(np.unique(known[known != UNLABELED]))
+    first = list(islice(_distinct(pairs, n_known, "known classes"), settings.estimate_shifts + 1))
+    answer, judge = first[-1]
+    found = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
+    if found.n_clusters > answer[0].n_distinct:
+        raise DataError(
+            f"n_clusters: estimated {found.n_clusters} on the validation images for {answer[0].n_distinct} distinct "
+            "images; give the number of clusters"
+        )
+    has_ended = len(first) <= settings.estimate_shifts
+    return found, iter(first) if has_ended else chain(first, pairs)
+
+
+def _distinct(pairs: Iterator[Pair], n_clusters: int, name: str) -> Iterator[Pair]:
+    """The iterates before the first with fewer than K distinct rows, or an error where there is none."""
+    for t, pair in enumerate(pairs):
+        n_distinct, n_rows = min((tree.n_distinct, tree.n_leaves) for tree, _ in pair)
+        if n_distinct < n_clusters:
+            if t == 0:
+                raise DataError(
+                    f"{name}: found {n_clusters} with {n_distinct} distinct rows among {n_rows} embeddings, expected "
+                    f"at most {n_distinct}; copies are not told apart, so ask for fewer or add embeddings"
+                )
+            return
+        yield pair
 
 
 def stops(accuracies: list[float]) -> bool:
@@ -282,7 +314,11 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
 
 
 def _without_labels(iterates: Iterator[Iterate], n_clusters: int, n_shifts: int) -> Inference:
-    for _ in range(n_shifts):
-        next(iterates)
-    tree, points = next(iterates)
-    return Inference(tree.cut(n_clusters), n_clusters, n_shifts, (float("nan"),) * (n_shifts + 1), tree, points, None)
+    """The iterate after so many shifts, or the last before fewer than K rows are distinct."""
+    pairs = _distinct(((own, own) for own in iterates), n_clusters, "n_clusters")
+    (tree, points), _ = next(pairs)
+    n_made = 0
+    for n_made, ((tree, points), _) in enumerate(islice(pairs, n_shifts), start=1):  # noqa: B007  (only the last is kept)
+        pass
+    nothing = (float("nan"),) * (n_made + 1)
+    return Inference(tree.cut(n_clusters), n_clusters, n_made, nothing, tree, points, None)

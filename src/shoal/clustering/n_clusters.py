@@ -114,14 +114,12 @@ def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = 
     limit = min(as_count(wanted, name="max_clusters"), tree.n_leaves)
     if limit < n_classes:
         raise UsageError(f"max_clusters: found {wanted} with {n_classes} known classes, expected {n_classes} or more")
-    # Equal points are joined at height 0: a cut above their number would only tell copies apart.
-    n_distinct = 1 + int(np.count_nonzero(tree.heights))
-    merges = tree.merges(max(min(limit, n_distinct), n_classes))
+    merges = tree.merges(max(min(limit, tree.n_distinct), n_classes))
     n_clusters = np.arange(n_classes, len(merges) + 2)
     class_sizes = np.bincount(known[known != UNLABELED], minlength=n_classes)
     accuracy, occupied, fit = _sweep(merges, known, n_classes)
-    gap = _gaps(tree.heights, n_clusters)
-    return Curve(n_clusters, accuracy / class_sizes.sum(), occupied, fit, gap, class_sizes, n_distinct)
+    gap = _gaps(tree, n_clusters)
+    return Curve(n_clusters, accuracy / class_sizes.sum(), occupied, fit, gap, class_sizes, tree.n_distinct)
 
 
 def _sweep(merges: Merges, known: Ints, n_classes: int) -> tuple[Ints, Ints, Floats]:
@@ -143,12 +141,13 @@ def _sweep(merges: Merges, known: Ints, n_classes: int) -> tuple[Ints, Ints, Flo
     return total, held, fit
 
 
-def _gaps(heights: Floats, n_clusters: Ints) -> Floats:
+def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
     """(M,) log(next merge / last merge done) at each K; 0 where nothing but copies is joined yet."""
+    heights = tree.heights
     done = len(heights) - n_clusters  # (M,) index of the last merge done
     last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
     gaps: Floats = np.zeros(len(n_clusters))
-    np.log(np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > 0), out=gaps)
+    np.log(np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > tree.rounding), out=gaps)
     return gaps
 
 

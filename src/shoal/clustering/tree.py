@@ -45,6 +45,7 @@ class Tree:
     Args:
         linkage: (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never fall. An empty
             (0, 4) matrix is the tree of a single leaf.
+        rounding: leaves joined up to this height differ by rounding alone, and count as copies of one another.
 
     Example:
         >>> tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
@@ -52,8 +53,11 @@ class Tree:
         array([0, 0, 1])
     """
 
-    def __init__(self, linkage: ArrayLike) -> None:
+    def __init__(self, linkage: ArrayLike, *, rounding: float = 0.0) -> None:
         self.linkage: Floats = _checked(linkage)
+        if not as_number(rounding, name="rounding") >= 0:
+            raise UsageError(f"rounding: found {rounding}, expected a height of 0 or more")
+        self.rounding = float(rounding)
         self.n_leaves = len(self.linkage) + 1
         self._left, self._right = self.linkage[:, :2].T.astype(np.int64)  # (N-1,) each
 
@@ -61,6 +65,11 @@ class Tree:
     def heights(self) -> Floats:
         """(N-1,) the height of each merge, never falling."""
         return self.linkage[:, 2]
+
+    @property
+    def n_distinct(self) -> int:
+        """Leaves that differ, N without copies: a cut at more clusters would tell copies apart by their row."""
+        return self.n_leaves - int(np.searchsorted(self.heights, self.rounding, side="right"))
 
     def cut(self, n_clusters: int) -> Ints:
         """Label every leaf 0 … n_clusters-1, clusters numbered by their smallest leaf.
