@@ -334,10 +334,14 @@ def test_a_novel_category_never_takes_the_name_of_a_known_one(clouds: tuple[np.n
 
 @pytest.mark.parametrize("container", [np.array, np.ndarray.tolist, pd.DataFrame])
 def test_whole_numbers_may_have_rows_of_zeros_whatever_holds_them(container: Callable) -> None:
-    """Counts of nothing are data; they take the direction that prefers no column."""
+    """Counts of nothing are data; they take the direction that prefers no column, and are named."""
     counts = np.array([[3, 0], [4, 0], [0, 2], [0, 5], [0, 0], [1, 1]])
-    model = MeanShiftClustering(n_clusters=3, n_neighbors=1, max_shifts=0).fit(container(counts))
+    model = MeanShiftClustering(n_clusters=3, n_neighbors=1, max_shifts=0)
+    with pytest.warns(UserWarning, match=r"only zeros in row 4 \(1 of 6\), so no direction; taken for") as told:
+        model.fit(container(counts))
+    assert told[0].filename == __file__
     assert model.labels_[4] == model.labels_[5]
-    assert model.predict(container(np.zeros((1, 2), dtype=int)))[0] in (-1, model.labels_[4])
+    with pytest.warns(UserWarning, match=r"only zeros in row 0 \(1 of 1\)"):
+        assert model.predict(container(np.zeros((1, 2), dtype=int)))[0] in (-1, model.labels_[4])
     with pytest.raises(DataError, match="only zeros in row 4"):
         model.fit(container(counts.astype(float)))

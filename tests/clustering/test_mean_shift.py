@@ -150,6 +150,18 @@ def test_random_neighbors_are_different_rows_and_never_the_point(points: Tensor,
     assert drawn.sort(dim=1).values.tolist() == everyone_else
 
 
+def test_random_neighbors_reach_every_row_where_none_is_left_out(points: Tensor) -> None:
+    """-1 leaves out nobody: over 4,000 draws of 3 among 40 rows each comes up about 300 times, the last one too."""
+    queries = points[:1].expand(4000, -1)
+    drawn = random_neighbors(
+        queries, points, 3, exclude=torch.full((4000,), -1), generator=torch.Generator().manual_seed(0)
+    ).indices
+    counts = torch.bincount(drawn.flatten(), minlength=40)
+    assert (counts > 200).all()
+    assert (counts < 400).all()
+    assert (drawn.sort(dim=1).values.diff(dim=1) > 0).all()
+
+
 def test_random_neighbors_follow_the_generator(points: Tensor, own: Tensor) -> None:
     settings = ShiftSettings(retrieval="random")
     first, again, other = (
@@ -212,6 +224,11 @@ def test_arguments_that_cannot_be_used_are_refused(points: Tensor, own: Tensor) 
         mean_shift(points, points, lists.indices, alpha=1.5)
     with pytest.raises(UsageError, match="attention="):
         shift(points, points, lists, ShiftSettings(aggregation="attention"))
+    for attention in (NeighborAttention(6), NeighborAttention(7).double()):
+        with pytest.raises(
+            UsageError, match=r"attention: learned on . columns of .*, found embeddings of 6 columns of"
+        ):
+            shift(points, points, lists, ShiftSettings(aggregation="attention"), attention=attention)
     with pytest.raises(UsageError, match="39 other rows"):
         random_neighbors(points, points, 40, exclude=own)
 

@@ -293,6 +293,13 @@ def test_no_more_clusters_than_distinct_points(rule: str) -> None:
     assert found.accuracy == 1.0 or rule == "gap"  # to it copies are one image, and five images no clusters
 
 
+def test_a_linkage_matrix_is_not_taken_for_a_tree() -> None:
+    linkage = grow(np.eye(4)).linkage
+    for given in (linkage, linkage.tolist()):
+        with pytest.raises(UsageError, match=r"tree: found (ndarray|list), expected a Tree; pass Tree\(linkage\)"):
+            estimate_n_clusters(given, [0, 1, -1, -1])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("copies", [2, 3])
 @pytest.mark.parametrize("n_labels", [1, 3])
 def test_copies_of_every_image_do_not_pass_for_clusters(copies: int, n_labels: int) -> None:

@@ -3,6 +3,7 @@
 N images, D columns, k neighbors, C known classes.
 """
 
+import warnings
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from shoal.arrays import UNLABELED, Floats, Ints, as_class, as_count, as_number, fold_unlabeled, sort_classes
+from shoal.arrays import UNLABELED, Floats, Ints, as_class, as_count, as_number, fold_unlabeled, name_rows, sort_classes
 from shoal.clustering.categories import (
     category_names,
     number_clusters,
@@ -32,8 +33,11 @@ ROUNDING = 4 * float(np.finfo(np.float32).eps)
 class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Discover known and novel categories in embeddings of which some are labeled (the paper's Algorithm 1).
 
+    Rows are scaled to length 1. A row of zeros has no direction and is refused; where X holds whole numbers, counts of
+    nothing, it is taken for the direction (1, …, 1), with a warning that names the rows.
+
     Args:
-        n_clusters: how many clusters; None estimates it from the labels.
+        n_clusters: how many clusters, at most the number of distinct rows; None estimates it from the labels.
         n_neighbors: neighbors a point moves toward, itself not counted.
         alpha: weight of their mean; 0 leaves every point where it is.
         kernel: 'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
@@ -96,8 +100,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Unlabeled is -1, None, NaN, NA or the empty string, as in the files that `shoal cluster` reads, and so are the
         texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 and fractions are refused; True and False
         are the names 'True' and 'False', and the text '3.0' is '3'.
-        Rows are scaled to length 1. Labels are used to number the known classes, to stop shifting and, where
-        `n_clusters` is None, to estimate it; nothing else is read from `y`.
+        Rows are scaled to length 1; in whole numbers rows of zeros become (1, …, 1), with a warning. Labels are used
+        to number the known classes, to stop shifting and, where `n_clusters` is None, to estimate it; nothing else is
+        read from `y`.
         """
         settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)
@@ -116,7 +121,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
         A row joins the category most common among its k nearest fitted rows, the nearest deciding ties. A row whose
         outlier score exceeds `threshold_` is farther from them than all but `outlier_share` of the fitted rows were
-        from each other, and gets -1. No category is ever added or changed.
+        from each other, and gets -1. No category is ever added or changed. In whole numbers rows of zeros become
+        (1, …, 1), with a warning.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
@@ -168,10 +174,18 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 def _with_directions(given: Any, rows: Floats) -> Floats:
     """Let rows of zeros pass where whole numbers were given: no counts at all prefer no column over another.
 
-    In float embeddings they mean that something broke, and are refused.
+    In float embeddings they mean that something broke, and are refused. Of whole numbers scikit-learn's checks expect
+    that they are taken.
     """
-    if np.asarray(given).dtype.kind in "iu":  # lists and data frames of whole numbers too
-        rows[~rows.any(axis=1)] = 1  # a copy: whole numbers were just converted
+    is_zero = np.asarray(~rows.any(axis=1))  # (N,)
+    if is_zero.any() and np.asarray(given).dtype.kind in "iu":  # lists and data frames of whole numbers too
+        rows[is_zero] = 1  # a copy: whole numbers were just converted
+        warnings.warn(
+            f"X: only zeros in {name_rows(is_zero)}, so no direction; taken for (1, …, 1), which prefers no column; "
+            "remove them if they are no counts",
+            UserWarning,
+            stacklevel=4,  # whoever called fit or predict
+        )
     return rows
 
 

@@ -122,7 +122,7 @@ def find_neighbors(
 def random_neighbors(
     points: Tensor, bank: Tensor, k: int, *, exclude: Tensor | None = None, generator: torch.Generator | None = None
 ) -> Neighbors:
-    """k different bank rows per point drawn at random, never the excluded one, with their similarities."""
+    """k different bank rows per point drawn at random, never the excluded one (-1: none), with their similarities."""
     others = len(bank) - (exclude is not None)
     if not 1 <= k <= others:
         raise UsageError(f"random_neighbors: found k={k} with {others} other rows, expected 1 <= k <= {others}")
@@ -132,7 +132,11 @@ def random_neighbors(
     drawn = torch.cat([torch.rand(size, others, generator=generator).topk(k, dim=1).indices for size in sizes])
     drawn = drawn.to(bank.device)  # (N, k)
     if exclude is not None:
-        skipped = torch.where(exclude < 0, others, exclude)[:, None]
+        # Whoever may have all rows leaves out one at random: else it would never be given the last.
+        left_out = (
+            torch.randint(len(bank), (len(points),), generator=generator) if bool((exclude < 0).any()) else exclude
+        )
+        skipped = torch.where(exclude < 0, left_out.to(exclude.device), exclude)[:, None]
         drawn = drawn + (drawn >= skipped)
     return Neighbors(drawn, similarities(points, bank, drawn))
 
@@ -159,6 +163,7 @@ def shift(
         return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
     if attention is None:
         raise UsageError("aggregation 'attention' needs the learned NeighborAttention; pass attention=")
+    _check_attention(attention, points)
     weights = settings.alpha * attention(points, bank[indices])  # (N, k)
     return weighted_shift(points, bank, indices, 1 - settings.alpha, weights, detach_norm=detach_norm)
 
@@ -181,6 +186,15 @@ def _onto_sphere(moved: Tensor, before: Tensor, detach_norm: bool) -> Tensor:
 def _choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise UsageError(f"{name}: found {value!r}, expected one of {', '.join(choices)}")
+
+
+def _check_attention(attention: NeighborAttention, points: Tensor) -> None:
+    weight = attention.query.weight
+    if (weight.shape[1], weight.dtype) != (points.shape[1], points.dtype):
+        raise UsageError(
+            f"attention: learned on {weight.shape[1]} columns of {weight.dtype}, found embeddings of {points.shape[1]} "
+            f"columns of {points.dtype}; embed with the encoder and head that it was trained with, and convert them"
+        )
 
 
 def _check_alpha(alpha: float) -> None:

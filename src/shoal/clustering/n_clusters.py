@@ -108,6 +108,8 @@ def choose(curve: Curve, rule: str) -> tuple[int, str]:
 
 def accuracy_curve(tree: Tree, labels: ArrayLike, *, max_clusters: int | None = None) -> Curve:
     """Sweep every cut from `max_clusters` down to the number of known classes; the arguments are those above."""
+    if not isinstance(tree, Tree):
+        raise UsageError(f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage matrix")
     known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
     n_classes = int(known.max()) + 1
     wanted = max(DEFAULT_MAX_CLUSTERS, 10 * n_classes) if max_clusters is None else max_clusters
