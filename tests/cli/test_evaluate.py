@@ -1,7 +1,7 @@
 """`shoal evaluate`: a run against the truth."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -55,18 +55,20 @@ def evaluate(run: Run, truth: Path, *flags: str) -> Result:
 
 
 def test_only_unlabeled_images_count_and_clusters_are_matched_once(run: Run, tmp_path: Path) -> None:
-    """Matched: cats' cluster with cat, novel-001 with owl. Right: b of 1 known image; d, e of 4 novel ones."""
+    """Matched: novel-001 with owl, which is right for d and e; the cats' cluster, with one unlabeled image of each
+    class, with cat or with dog: so between none and 1 of 1 known image is right, and between 2 and 3 of 4 novel ones.
+    """
     found = evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH))
     assert found.exit_code == 0, found.stderr
     assert found.stdout == (
-        "All 60.0 / Known 100.0 / Novel 50.0 on 5 unlabeled images; 2 categories found, 3 true classes among them\n"
+        "All 60.0 / Known 50.0 / Novel 62.5 on 5 unlabeled images; 2 categories found, 3 true classes among them\n"
     )
     assert found.stderr == f"written to {run.path / 'accuracy.json'}; next: shoal report {run.path}\n"
 
 
 def test_json_holds_the_same_numbers_and_they_are_kept_with_the_run(run: Run, tmp_path: Path) -> None:
     found = json.loads(evaluate(run, write_truth(tmp_path / "truth.csv", TRUTH), "--json").stdout)
-    assert (found["all"], found["known"], found["novel"]) == (0.6, 1.0, 0.5)
+    assert (found["all"], found["known"], found["novel"]) == (0.6, 0.5, 0.625)
     assert (found["n_images"], found["n_classes"], found["n_clusters"]) == (5, 3, 2)
     assert run.json("accuracy") == found
 
@@ -80,7 +82,7 @@ def test_columns_of_other_names_are_named_by_the_flags_that_the_error_asks_for(r
     assert "name it with --label-column" in refused.stderr
     found = evaluate(run, table, "--label-column", "species", "--path-column", "photo")
     assert found.exit_code == 0, found.stderr
-    assert found.stdout.startswith("All 60.0 / Known 100.0 / Novel 50.0")
+    assert found.stdout.startswith("All 60.0 / Known 50.0 / Novel 62.5")
 
 
 def test_images_without_a_true_class_are_left_out(run: Run, tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_names_spelled_differently_are_said_and_not_only_a_missing_accuracy(run:
 def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(run: Run, tmp_path: Path) -> None:
     table = write_truth(tmp_path / "truth.csv", TRUTH | {"x": "cat", "y": "dog"})
     found = evaluate(run, table)
-    assert found.stdout.startswith("All 60.0 / Known 100.0 / Novel 50.0")
+    assert found.stdout.startswith("All 60.0 / Known 50.0 / Novel 62.5")
     note = "note: 2 row(s) name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
     assert found.stderr.splitlines()[0] == note
 
@@ -138,3 +140,11 @@ def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     found = evaluate(Run(tmp_path), write_truth(tmp_path / "truth.csv", TRUTH))
     assert found.exit_code == 3
     assert "no run here" in found.stderr
+
+
+def test_a_run_whose_images_were_all_labeled_has_nothing_to_score(run: Run, tmp_path: Path) -> None:
+    rows = [replace(row, label_given="cat") for row in run.assignments]
+    run.write_assignments(rows)
+    found = evaluate(Run.open(run.path), write_truth(tmp_path / "truth.csv", TRUTH))
+    assert (found.exit_code, found.stdout) == (3, "")
+    assert "all of its 6 images were labeled, so nothing is unlabeled" in " ".join(found.stderr.split())

@@ -47,6 +47,11 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
     rows = run.assignments
     known_names = {row.label_given for row in rows if row.label_given}
     scored = [row for row in rows if not row.label_given and row.path in truth]
+    if rows and all(row.label_given for row in rows):
+        raise DataError(
+            f"{run.path}: all of its {len(rows):,} images were labeled, so nothing is unlabeled and nothing can be "
+            "scored; evaluate a run that was given labels of some of the images"
+        )
     if not scored:
         raise DataError(
             f"truth: has a class for none of the {sum(not row.label_given for row in rows):,} unlabeled images of "

@@ -40,7 +40,7 @@ def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
 
 def test_parquet_with_numbered_columns_is_read_as_csv_is(tmp_path: Path) -> None:
     frame = pd.DataFrame(
-        {"filename": ["b", "a"], "embedding_10": [3.0, 6.0], "embedding_2": [1, 4], "label": ["x", None]}
+        {"filename": ["b", "a"], "embedding_2": [3.0, 6.0], "embedding_1": [1, 4], "label": ["x", None]}
     )
     frame.to_parquet(tmp_path / "x.parquet")
     frame.to_csv(tmp_path / "x.csv", index=False)
@@ -115,8 +115,6 @@ def test_embeddings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     refused("single.npz", r"y: found shape \(\), expected \(3,\), one per row")
     np.savez(tmp_path / "below.npz", X=X, y=np.array([0, -2, -1]))
     refused("below.npz", "labels: found -2, expected 0 or more")
-    np.savez(tmp_path / "bytes.npz", X=X, y=np.array([b"cat", b"dog", b""]))
-    refused("bytes.npz", "labels: found b'cat', expected a number or a text")
     pd.DataFrame({"path": ["a", "b"], "emb": [[1.0], [2.0]], "label": [["x"], ["y"]]}).to_parquet(
         tmp_path / "l.parquet"
     )
@@ -153,3 +151,26 @@ def test_rows_named_by_number_keep_their_order_past_a_million(tmp_path: Path) ->
     found = read_embeddings(tmp_path / "x.npy")
     assert found.names[-2:] == ("row-0999999", "row-1000000")
     assert found.rows[-1] == 1_000_000
+
+
+def test_names_stored_as_bytes_are_text(tmp_path: Path) -> None:
+    names, classes = [name.encode() for name in ("b\u00e9.png", "a.png", "c.png")], [b"dog", b"cat", b"-1"]
+    np.savez(tmp_path / "x.npz", X=X, y=np.array(classes), paths=np.array(names))
+    pd.DataFrame({"path": names, "label": classes, "emb": list(X)}).to_parquet(tmp_path / "x.parquet")
+    for file in ("x.npz", "x.parquet"):
+        found = read_embeddings(tmp_path / file)
+        assert found.names == ("a.png", "b\u00e9.png", "c.png")
+        assert (found.classes, found.labels.tolist()) == (("cat", "dog"), [0, 1, -1])
+    np.savez(tmp_path / "x.npz", X=X, paths=np.array([b"\xff", b"a", b"b"]))
+    with pytest.raises(DataError, match=r"paths: found b'\\xff', which is no UTF-8"):
+        read_embeddings(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("numbers", [(0, 2), (1, 2, 4), (2,)])
+def test_numbered_columns_leave_none_out(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    frame = pd.DataFrame({f"embedding_{i}": X[:, 0] for i in numbers})
+    frame.to_csv(tmp_path / "x.csv")
+    frame.to_parquet(tmp_path / "x.parquet")
+    for file in ("x.csv", "x.parquet"):
+        with pytest.raises(DataError, match=rf"found embedding_{numbers[-1]} where embedding_\d would"):
+            read_embeddings(tmp_path / file)

@@ -24,6 +24,23 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
     assert found.notes == ("1 row(s) name images that are not there (t.csv, line 4: elsewhere.jpg)",)
 
 
+def test_accents_may_be_spelled_with_one_code_point_or_two(tmp_path: Path) -> None:
+    """A name exactly as it stands comes first, where the names hold both forms."""
+    one, two = "caf\u00e9/1.jpg", "cafe\u0301/1.jpg"
+    for name, spelled in ((one, two), (two, one), (two, f"./{one}")):
+        table = write(tmp_path / "t.csv", f"path,label\n{spelled},cat\n")
+        assert read_names(table, (name,)).classes == {name: "cat"}
+    table = write(tmp_path / "t.csv", f"path,label\n{one},cat\n{two},dog\n")
+    assert read_names(table, (one, two)).classes == {one: "cat", two: "dog"}
+
+
+@pytest.mark.parametrize("suffix", ["npz", "xlsx"])
+def test_a_file_of_another_kind_is_told_all_that_is_read(tmp_path: Path, suffix: str) -> None:
+    file = write(tmp_path / f"labels.{suffix}", "")
+    with pytest.raises(DataError, match=rf"found a .{suffix} file, expected a table \(.csv, .*\) or an array \(.npy\)"):
+        read_names(file, NAMES)
+
+
 @pytest.mark.parametrize("cell", ["", "nan", "-1", "unlabeled", "Unknown"])
 def test_unlabeled_cells_name_nothing(tmp_path: Path, cell: str) -> None:
     table = write(tmp_path / "t.csv", f"path,label\na/1.jpg,cat\na/2.jpg,{cell}\n")

@@ -133,7 +133,7 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
 def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:
     """An array (N,) as a list; another shape is refused, since whole rows would be read as names of classes."""
     if found.shape == (n_rows,):
-        return list(found.tolist())
+        return _decoded(found.tolist(), where)
     if found.ndim == 1:
         raise DataError(
             f"{where}: found {len(found):,} for {n_rows:,} rows of embeddings, expected one per row in their order; "
@@ -143,11 +143,19 @@ def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:
     raise DataError(f"{where}: found shape {found.shape}, expected ({n_rows},), one per row of embeddings; {advice}")
 
 
+def _decoded(cells: list[Any], where: str) -> list[Any]:
+    """Names stored as bytes as the text that they spell."""
+    try:
+        return [cell.decode("utf-8") if isinstance(cell, bytes) else cell for cell in cells]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: found {error.object!r}, which is no UTF-8; save names as text (dtype U)") from error
+
+
 def _read_parquet(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
     columns = read_parquet_columns(path)
     table = Table(str(path), path.parent, columns, range(0))
     vector = next((name for name in VECTOR_COLUMNS if name in columns), None)
-    numbered = _numbered_columns(columns)
+    numbered = _numbered_columns(columns, path)
     if vector is None and not numbered:
         raise DataError(
             f"{path}: found columns {sorted(columns)}, expected a list column {' or '.join(VECTOR_COLUMNS)}, "
@@ -159,14 +167,14 @@ def _read_parquet(path: Path, path_column: str | None, label_column: str | None)
         _stack_lists(columns[vector], f"{path}: column {vector}")
         if vector is not None
         else _stack_columns([columns[name].to_pylist() for name in numbered], path),
-        None if names is None else columns[names].to_pylist(),
-        None if labels is None else columns[labels].to_pylist(),
+        None if names is None else _decoded(columns[names].to_pylist(), f"{path}: column {names}"),
+        None if labels is None else _decoded(columns[labels].to_pylist(), f"{path}: column {labels}"),
     )
 
 
 def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
     table = read_table(path)
-    numbered = _numbered_columns(table.columns)
+    numbered = _numbered_columns(table.columns, path)
     if not numbered:
         raise DataError(f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them")
     x = _stack_columns([table.columns[name] for name in numbered], path)
@@ -179,10 +187,17 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
     )
 
 
-def _numbered_columns(columns: Iterable[str]) -> list[str]:
-    """The names embedding_0, embedding_1, … among those of columns, by their numbers."""
-    numbered = {int(match[1]): name for name in columns if (match := NUMBERED_COLUMN.fullmatch(name))}
-    return [numbered[i] for i in sorted(numbered)]
+def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
+    """The names embedding_0, embedding_1, … among those of columns, by their numbers, which leave none out."""
+    found = sorted((int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name)))
+    start = 1 if found and found[0][0] == 1 else 0
+    for expected, (number, name) in enumerate(found, start):
+        if number != expected:
+            raise DataError(
+                f"{path}: found {name} where embedding_{expected} would be next; a column is missing or named twice, "
+                "so write the embeddings again with all of them"
+            )
+    return [name for _, name in found]
 
 
 def _stack_columns(columns: list[Any], path: Path) -> Any:

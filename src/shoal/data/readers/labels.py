@@ -3,7 +3,7 @@
 import os
 import posixpath
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,15 +109,31 @@ def merge(parts: Sequence[RowLabels]) -> RowLabels:
     return RowLabels(labels, places, tuple(note for part in parts for note in part.notes))
 
 
+class Spellings:
+    """Finds a name however its accents are spelled: file systems of macOS write 'é' as two code points, tables as one.
+
+    A name as it stands comes before one in another Unicode form.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = frozenset(names)
+        self.composed = {_nfc(name): name for name in self.names}
+
+    def find(self, spellings: Sequence[str]) -> str | None:
+        """The name that one of the spellings means, the first of them that means any."""
+        for name in spellings:
+            if name in self.names:
+                return name
+        return next((self.composed[name] for name in map(_nfc, spellings) if name in self.composed), None)
+
+
 class _Finder:
     """Looks up the image that a path in a table means."""
 
     def __init__(self, names: Sequence[str], root: Path, folder: Path | None) -> None:
         self.roots = [f"{path.as_posix().rstrip('/')}/" for path in dict.fromkeys((root, root.resolve()))]
         self.folders = [f"{folder.as_posix()}/", self.roots[0]] if folder is not None else self.roots[:1]
-        self.names = frozenset(names)
-        # File systems of macOS spell 'é' with two code points, tables usually with one.
-        self.spelled = {_nfc(name): name for name in names}
+        self.names = Spellings(names)
 
     def find(self, raw: str, place: str) -> str | None:
         """The name of the image, or None where there is none; a path out of the root is refused."""
@@ -125,10 +141,7 @@ class _Finder:
         inside = [name for path in spellings for name in self._inside(path)]
         if not inside:
             raise DataError(f"{place}: {raw!r} leads out of {self.roots[0]}; give paths inside that folder")
-        for name in inside:
-            if name in self.names:
-                return name
-        return next((self.spelled[name] for name in map(_nfc, inside) if name in self.spelled), None)
+        return self.names.find(inside)
 
     def _inside(self, path: str) -> list[str]:
         """The names under the root that a path may mean."""

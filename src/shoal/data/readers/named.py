@@ -7,7 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings, load_array, one_per_row
-from shoal.data.readers.labels import class_name, encode, refuse_second_label, row_notes, similar_classes
+from shoal.data.readers.folders import TABLE_SUFFIXES
+from shoal.data.readers.labels import Spellings, class_name, encode, refuse_second_label, row_notes, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, Table, find_column, read_table, require_column
 from shoal.errors import DataError
 
@@ -43,6 +44,11 @@ def read_names(
         _check_order(has_order, names, str(file))
         cells = one_per_row(load_array(Path(file)), len(names), str(file))
         return NamedClasses(_classes(names, [class_name(cell, unlabeled) for cell in cells]))
+    if Path(file).is_file() and Path(file).suffix.lower() not in TABLE_SUFFIXES:
+        raise DataError(
+            f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table ({', '.join(TABLE_SUFFIXES)}) "
+            "or an array (.npy) with a label per row"
+        )
     table = read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
     labels = [class_name(cell, unlabeled) for cell in cells]
@@ -50,10 +56,10 @@ def read_names(
     if column is None:
         _check_order(has_order, names, table.where)
         return NamedClasses(_in_order(table, names, labels))
-    wanted, found, places = set(names), dict[str, str](), dict[str, str]()
+    wanted, found, places = Spellings(names), dict[str, str](), dict[str, str]()
     absent = []
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
-        name = _spelled(str(raw), wanted)
+        name = wanted.find([str(raw), _as_posix(str(raw))])
         if name is None:
             absent.append(f"{table.place(row)}: {raw}")
         if name is None or label is None:
@@ -62,8 +68,8 @@ def read_names(
         found[name], places[name] = label, table.place(row)
     if len(absent) == len(table):  # a name without a label is found all the same
         raise DataError(
-            f"{table.where}: has none of the {len(wanted):,} names; the first here is {next(iter(names))!r}, in the "
-            f"table {str(table.columns[column][0])!r}; spell them alike"
+            f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "
+            f"the table {str(table.columns[column][0])!r}; spell them alike"
         )
     return NamedClasses(found, row_notes(absent))
 
@@ -106,9 +112,6 @@ def _classes(names: Sequence[str], labels: Sequence[str | None]) -> dict[str, st
     return {name: label for name, label in zip(names, labels, strict=True) if label is not None}
 
 
-def _spelled(raw: str, wanted: set[str]) -> str | None:
-    """The name that a cell means: as it stands, or as a path with forward slashes and without './'."""
-    if raw in wanted:
-        return raw
-    path = PurePosixPath(raw.replace("\\", "/")).as_posix()
-    return path if path in wanted else None
+def _as_posix(raw: str) -> str:
+    """A path with forward slashes and without './'."""
+    return PurePosixPath(raw.replace("\\", "/")).as_posix()
