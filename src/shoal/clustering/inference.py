@@ -37,9 +37,10 @@ MAX_WARD_LIST = 64
 """Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
 
 
-ROUNDING = 1024
-"""Rows whose Ward height is at most so many machine epsilons (1.2e-4 in float32, 2.3e-13 in float64) count as equal: a
-shift adds up to 1,001 rows, those that are equally similar in the order of their numbers, and each addition rounds."""
+ROUNDING = 2
+"""Machine epsilons of height per row added up, until which rows of a tree count as equal: where a shift brings rows to
+one place, each adds the same rows in an order of its own, and each addition rounds. Before a shift they are rounded
+once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,12 +190,14 @@ def _iterates(
     """The tree and the embeddings after 0, 1, 2 … shifts; a shift is made only when its iterate is asked for."""
     moves = settings.shift
     own = torch.arange(len(points), device=points.device)
+    n_added = 1  # rows whose sum each row is
     while True:
         lists = _lists(points, own, moves)
         listed = lists.first(MAX_WARD_LIST)
         ready = vouch(points, listed.indices, listed.similarities)
         linkage = ward_linkage(points, device=points.device, neighbors=ready)
-        yield Tree(linkage, rounding=ROUNDING * torch.finfo(points.dtype).eps), points
+        yield Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps), points
+        n_added = 1 + moves.list_length(len(points) - 1)
         if moves.retrieval == "random":
             lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
         points = _shifted(points, lists, moves, attention)
