@@ -198,3 +198,16 @@ def test_arguments_of_a_wrong_type_or_sign_are_refused_by_name(
 def test_gpu_finds_the_same_clouds(clouds: tuple[Tensor, Tensor, Tensor]) -> None:
     points, labels, _ = clouds
     assert torch.equal(run(points.cuda(), labels.cuda(), 5).labels.cpu(), run(points, labels, 5).labels)
+
+
+@pytest.mark.parametrize("numbers", [1, 7, 300, 5000, 1 << 20])
+@pytest.mark.parametrize("n_columns", [3, 37, 1280])
+def test_draws_measure_distances_in_blocks_of_any_size_to_the_same_bits(
+    numbers: int, n_columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = torch.randn(33, n_columns, generator=torch.Generator().manual_seed(0))
+    center = points[5:6].double()
+    expected = module._assign(points, torch.full((33,), -1), center)[1]
+    monkeypatch.setitem(module.NUMBERS_AT_ONCE, "cpu", numbers)
+    assert torch.equal(module._distances(points, center), expected)
+    assert len(module._distances(points[:0], center)) == 0

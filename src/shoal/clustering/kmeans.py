@@ -18,6 +18,10 @@ from shoal.errors import DataError, UsageError
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of distances or of points in float64."""
 
+NUMBERS_AT_ONCE = {"cpu": 1 << 14, "cuda": 1 << 27}
+"""Numbers of points compared at once with a single center: on the CPU so few that they stay in its cache, since each of
+the many draws goes over all points."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class KMeansResult:
@@ -97,7 +101,7 @@ def _first_centers(points: Tensor, labels: Tensor, n_known: int, n_clusters: int
     for _ in range(n_clusters - n_known):
         drawn = free[_draw(nearest, generator)][None].double()  # (1, D)
         centers.append(drawn)
-        nearest = torch.minimum(nearest, _assign(free, unlabeled, drawn)[1])
+        nearest = torch.minimum(nearest, _distances(free, drawn))
     return torch.cat(centers)
 
 
@@ -110,6 +114,13 @@ def _draw(weights: Tensor, generator: torch.Generator) -> int:
     sums = odds.cumsum(0)
     at = torch.rand(1, dtype=torch.float64, generator=generator) * sums[-1]
     return int(torch.searchsorted(sums, at, right=True).clamp(max=len(sums) - 1))
+
+
+def _distances(points: Tensor, center: Tensor) -> Tensor:
+    """(N,) squared distances to one center (1, D), float64, the same bits that `_assign` finds."""
+    step = max(1, NUMBERS_AT_ONCE[points.device.type] // points.shape[1])
+    starts = range(0, max(len(points), 1), step)  # nobody: an empty one
+    return torch.cat([(points[start : start + step].double() - center).square_().sum(dim=1) for start in starts])
 
 
 def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Tensor]:
