@@ -4,6 +4,7 @@
     ├── UsageError             2  an argument, flag or setting that cannot be used
     │   └── UnknownName        2  a name that is not in a catalog
     ├── DataError              3  images, labels or embeddings that cannot be used
+    │   └── TooFewDistinct     3  embeddings of which fewer differ than clusters are asked for
     └── MissingError           4  a package or weights that are not here
 
 Every message says where, what was found, what was expected and what to do. Mistakes of our own are `assert`s.
@@ -38,6 +39,10 @@ class DataError(ShoalError, ValueError):
     """Images, labels or embeddings that cannot be used."""
 
     exit_code = 3
+
+
+class TooFewDistinct(DataError):
+    """Embeddings of which fewer differ than clusters are asked for: copies, or a training that has collapsed."""
 
 
 class MissingError(ShoalError):

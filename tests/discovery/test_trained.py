@@ -69,3 +69,34 @@ def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
     assert len(heard) == 1
     tell(row | {"epoch": 2})
     assert "collapsed" in heard[-1]
+
+
+def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    """Training is replaced by one whose embeddings are two points; five categories were asked for."""
+    real = trained.get_method
+
+    def collapsing(name: str):
+        method = real(name)
+
+        def represent(task, chosen, **options):
+            learned = method.represent(task, chosen, **options)
+            parity = torch.arange(len(learned.embeddings)) % 2
+            return replace(learned, embeddings=torch.eye(learned.embeddings.shape[1])[parity])
+
+        return replace(method, represent=represent)
+
+    monkeypatch.setattr(trained, "get_method", collapsing)
+    heard: list[str] = []
+    wanted = replace(with_training(settings, epochs=1), n_clusters=5)
+    run = run_on(photos, tmp_path / "run", wanted, narrator=Narrator(heard.append))
+    assert run.is_finished
+    (said,) = [line for line in heard if "nothing to cluster" in line]
+    assert "2 distinct rows" in said
+    assert said.endswith("so the first answer stands")
+    assert run.n_clusters == 5
+    assert not (run.path / "frozen").exists()
+    assert not (run.path / "trained").exists()
+    assert not run.has("choice.json")
+    assert not run.has("model.safetensors")

@@ -25,7 +25,7 @@ from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.clustering.ward.vouched import vouch
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, TooFewDistinct, UsageError
 
 ROWS_AT_ONCE = 8192
 """Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
@@ -254,7 +254,7 @@ def _estimate(
     answer, judge = first[-1]
     found = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
     if found.n_clusters > answer[0].n_distinct:
-        raise DataError(
+        raise TooFewDistinct(
             f"n_clusters: estimated {found.n_clusters} on the validation images for {answer[0].n_distinct} distinct "
             "images; give the number of clusters"
         )
@@ -268,7 +268,7 @@ def _distinct(pairs: Iterator[Pair], n_clusters: int, name: str) -> Iterator[Pai
         n_distinct, n_rows = min((tree.n_distinct, tree.n_leaves) for tree, _ in pair)
         if n_distinct < n_clusters:
             if t == 0:
-                raise DataError(
+                raise TooFewDistinct(
                     f"{name}: found {n_clusters} with {n_distinct} distinct rows among {n_rows} embeddings, expected "
                     f"at most {n_distinct}; copies are not told apart, so ask for fewer or add embeddings"
                 )

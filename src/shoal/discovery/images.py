@@ -110,8 +110,7 @@ def _discover(
     answer = answer_first(frozen, images, run, settings, narrator)
     other: Answer | None = None
     if settings.is_trained:
-        trained, stands = answer_trained(frozen, answer, images, run, settings, resume, narrator, tensorboard)
-        answer, other = (trained, answer) if stands else (answer, trained)
+        answer, other = answer_trained(frozen, answer, images, run, settings, resume, narrator, tensorboard)
     _write(run, answer, other, settings, narrator)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
@@ -151,10 +150,11 @@ def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySe
     answer.write(run, settings, _repeats(answer, settings, narrator))
     if answer.name == TRAINED:
         run.keep_model(run)
+    elif settings.is_trained:
+        Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
     if other is not None:
         if other.name == TRAINED:
             keep_answer(run, other, settings)
-            Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
         narrator.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
     run.log(answer.found.in_words())
 

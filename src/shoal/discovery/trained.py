@@ -16,7 +16,7 @@ from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
 from shoal.distributed import told_by_main
-from shoal.errors import UsageError
+from shoal.errors import TooFewDistinct, UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run
@@ -40,8 +40,11 @@ def answer_trained(
     resume: bool,
     narrator: Narrator,
     tensorboard: bool,
-) -> tuple[Answer, bool]:
-    """Train, and cluster by what was learned; and say whether that stands, or what the frozen encoder knows."""
+) -> tuple[Answer, Answer | None]:
+    """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
+
+    There is no other where training has brought images together so that no cut makes as many categories.
+    """
     collection = images.collection
     withheld = withhold(collection, settings)
     for line in describe_withheld(collection, withheld):
@@ -65,12 +68,17 @@ def answer_trained(
         )
     watch(collapse_statistics(learned.embeddings))
     stands = True
-    if withheld.hidden:
-        choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
-        run.write_json("choice", choice.to_dict())
-        narrator.say(choice.in_words())
-        stands = choice.keeps_training
-    return _answer(learned, first if doubt else None, images, withheld, chosen), stands
+    try:
+        answer = _answer(learned, first if doubt else None, images, withheld, chosen)
+        if withheld.hidden:
+            choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
+            run.write_json("choice", choice.to_dict())
+            narrator.say(choice.in_words())
+            stands = choice.keeps_training
+    except TooFewDistinct as error:
+        narrator.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
+        return first, None
+    return (answer, first) if stands else (first, answer)
 
 
 def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:
