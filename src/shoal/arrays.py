@@ -35,7 +35,10 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
 
     float16 becomes float32: no arithmetic is done in half precision on the CPU.
     """
-    found = np.asarray(x)
+    try:
+        found = np.asarray(x)
+    except ValueError as error:
+        raise DataError(f"{name}: found rows of different lengths, expected (N, D), a row per image") from error
     if found.dtype == object or found.dtype.kind not in "fiub":
         raise DataError(f"{name}: found dtype {found.dtype}, expected numbers; convert it to float32")
     if found.ndim != 2:

@@ -91,8 +91,11 @@ def test_lows_of_unions_never_exceed_the_distance() -> None:
         if (h > torch.minimum(x, y)).any():
             continue
         x, y = margins.low(x), margins.low(y)
-        low = merged_low(x, y, h, margins.low(h), sizes[0], sizes[1], sizes[rest], margins.eta)
-        low, least = margins.moved(low, sizes[rest]), margins.moved(torch.minimum(x, y), sizes[rest])
+        low = merged_low(x, y, h, sizes[0], sizes[1], sizes[rest], margins.eta)
+        low, least = (
+            margins.moved(low, sizes[rest]),
+            margins.moved(torch.minimum(x, y) * (1 - 8 * margins.eta), sizes[rest]),
+        )
         geometry.merge(torch.tensor([0]), torch.tensor([1]))
         for at, other in enumerate(rest.tolist()):
             true = true_height(geometry.centroids[0], geometry.centroids[other], *geometry.sizes[[0, other]].tolist())
@@ -105,7 +108,7 @@ def test_the_low_of_a_union_is_monotone_in_the_size_of_the_other() -> None:
     c = torch.arange(1, 100).double()
     for x, y in [(2.0, 3.0), (1.0, 1.0), (9.0, 1.2)]:
         low = merged_low(
-            *(torch.tensor(number) for number in (x, y, 1.0, 1.0, 3.0, 5.0)),
+            *(torch.tensor(number) for number in (x, y, 1.0, 3.0, 5.0)),
             c,
             0.0,
         )

@@ -102,6 +102,16 @@ def test_sharpened_lows_never_exceed_the_distance_and_come_close_to_it() -> None
                 assert low[i, j] == 0
 
 
+@pytest.mark.parametrize("noise", [1e-13, 1e-14, 1e-15])
+def test_rows_a_rounding_apart_give_one_tree_whatever_the_memory(noise: float) -> None:
+    """Ten places, and distances of the size of what a merge rounds: bounds come down to zero, and stay numbers."""
+    rng = np.random.default_rng(33)
+    rows = rng.normal(size=(10, 2))[np.arange(90) % 10] + noise * rng.normal(size=(90, 2))
+    expected = ward_linkage(rows)
+    assert np.array_equal(ward_linkage(rows, memory=24 * 90 * torch.get_num_threads()), expected)
+    np.testing.assert_array_equal(Tree(expected).cut(10), np.arange(90) % 10)
+
+
 def test_equally_far_rows_tie_as_the_table_lets_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """One-hot rows: everything ties with everything, and nothing but measuring helps."""
     expected = ward_linkage(np.eye(40))

@@ -85,6 +85,30 @@ def test_tensors_that_hold_no_plain_numbers_are_refused() -> None:
             ward_linkage(found)
 
 
+def test_rows_of_different_lengths_are_refused() -> None:
+    with pytest.raises(DataError, match="X: found rows of different lengths"):
+        ward_linkage([[1.0], [2.0, 3.0]])
+
+
+def test_views_and_short_floats_are_taken_for_their_numbers() -> None:
+    rows = torch.as_tensor(np.random.default_rng(0).integers(-8, 8, size=(30, 4))).float()
+    expected = ward_linkage(rows)
+    assert np.array_equal(ward_linkage(torch._neg_view(-rows)), expected)
+    assert np.array_equal(ward_linkage(rows.to(torch.float8_e4m3fn)), expected)  # whole numbers to 16 fit
+
+
+def test_neighbors_in_a_tensor_without_plain_numbers_are_refused() -> None:
+    for found in (torch.eye(30).long().to_sparse(), torch.empty(30, 4, dtype=torch.int64, device="meta")):
+        with pytest.raises(UsageError, match="neighbors: found Tensor, expected"):
+            ward_linkage(np.random.default_rng(0).normal(size=(30, 4)), neighbors=found)
+
+
+@pytest.mark.parametrize("found", ["x", [[0, 1, 1, 2], [2, 3]], np.full((1, 4), 1j), [[0, 1e300, 1, 2]]])
+def test_what_is_no_linkage_makes_no_tree(found: object) -> None:
+    with pytest.raises(DataError, match="linkage: "):
+        Tree(found)  # type: ignore[arg-type]
+
+
 def test_masked_entries_are_missing_ones() -> None:
     rows = np.ma.masked_array(np.eye(4), mask=np.eye(4)[:, ::-1] * [[0], [0], [1], [0]])
     with pytest.raises(DataError, match=r"X: NaN or infinity in row 2 \(1 of 4\)"):

@@ -5,9 +5,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import Margins
+from shoal.clustering.ward import rounds
+from shoal.clustering.ward.bounds import FLOAT64, Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Lists, Pairs, Partners, follow, join, settle
+from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.workers import Workers
 
 MARGINS = Margins.of(5, 4.0)
 
@@ -32,6 +35,14 @@ def mutual(geometry: Geometry) -> Pairs:
     return Pairs(kept, gone, sizes[kept], sizes[gone], distance[kept])
 
 
+def floors_of(geometry: Geometry, is_live: Tensor | None = None, margins: Margins = MARGINS) -> Tensor:
+    """What is known of every cluster once its nearest is: nobody is nearer."""
+    distance = all_distances(geometry)
+    if is_live is not None:
+        distance[:, ~is_live] = torch.inf
+    return margins.low(distance.amin(1))
+
+
 def check(lists: Lists, rows: Tensor, geometry: Geometry, is_live: Tensor) -> None:
     """Whatever is listed is not below its smallest low, whatever is not listed is not below `outside`."""
     distance = all_distances(geometry)
@@ -51,7 +62,9 @@ def test_lows_stay_below_the_distances_when_listed_clusters_and_their_own_merge(
     geometry = Geometry(torch.as_tensor(rng.normal(size=(40, 5))), sizes)
     lists, pairs, before = nearest_lists(geometry, 7), mutual(geometry), sizes.clone()
     assert len(pairs.kept) > 3
-    follow(lists, before, Partners.of(pairs, before), MARGINS)
+    partners = Partners.of(pairs, before, floors_of(geometry), MARGINS.eta)
+    follow(lists, before, partners, MARGINS)
+    floors = MARGINS.moved(partners.bystander_low(partners.floors), before)
     geometry.merge(pairs.kept, pairs.gone)
     is_live = torch.ones(40, dtype=torch.bool)
     is_live[pairs.gone] = False
@@ -61,8 +74,15 @@ def test_lows_stay_below_the_distances_when_listed_clusters_and_their_own_merge(
     check(lists.take(rest), rest, geometry, is_live)
     live = geometry.sizes[is_live]
     joined = join(
-        lists.take(pairs.kept), lists.take(pairs.gone), pairs, geometry.sizes, (live.min(), live.max()), MARGINS
+        lists.take(pairs.kept),
+        lists.take(pairs.gone),
+        pairs,
+        (floors[pairs.kept], floors[pairs.gone]),
+        geometry.sizes,
+        (live.min(), live.max()),
+        MARGINS,
     )
+    assert not torch.isnan(joined.low).any()
     assert torch.isinf(joined.low[joined.index == pairs.kept[:, None]]).all()
     check(joined, pairs.kept, geometry, is_live)
 
@@ -89,7 +109,10 @@ def test_lows_of_entries_stay_true_when_every_round_moves_unions_against_us() ->
         kept, gone = live[::2], live[1::2]
         before = geometry.sizes.clone()
         pairs = Pairs(kept, gone, before[kept], before[gone], geometry.distances(kept, gone))
-        follow(lists, before[n:], Partners.of(pairs, before), COARSE)
+        is_live = torch.zeros(n + 1, dtype=torch.bool)
+        is_live[live] = True
+        floors = floors_of(geometry, is_live, COARSE)
+        follow(lists, before[n:], Partners.of(pairs, before, floors, COARSE.eta), COARSE)
         geometry.merge(kept, gone)
         geometry.centroids[kept, 1] += COARSE.kappa
         live, true = kept, geometry.distances(torch.full_like(kept, n), kept)
@@ -108,16 +131,68 @@ def test_what_is_outside_a_list_stays_true_when_unions_are_moved_against_us(n_pa
     lists = Lists(torch.full((5, 1), 4), torch.full((5, 1), torch.inf).double(), COARSE.low(ones))
     kept, gone = torch.tensor([0, 2])[:n_pairs], torch.tensor([1, 3])[:n_pairs]
     pairs = Pairs(kept, gone, ones[kept], ones[gone], geometry.distances(kept, gone))
-    follow(lists, ones, Partners.of(pairs, ones), COARSE)
+    partners = Partners.of(pairs, ones, COARSE.low(ones), COARSE.eta)
+    follow(lists, ones, partners, COARSE)
+    floors = COARSE.moved(partners.bystander_low(partners.floors), ones)
     geometry.merge(kept, gone)
     toward = geometry.centroids[2] - geometry.centroids[0]
     toward *= COARSE.kappa / toward.norm()
     geometry.centroids[0] += toward
     geometry.centroids[2] -= toward * (n_pairs - 1)
     live = geometry.sizes[torch.tensor([0, 2])]
-    outside = join(lists.take(kept), lists.take(gone), pairs, geometry.sizes, (live.min(), live.max()), COARSE).outside
+    parts, span = (lists.take(kept), lists.take(gone)), (live.min(), live.max())
+    outside = join(*parts, pairs, (floors[kept], floors[gone]), geometry.sizes, span, COARSE).outside
     outside = lists.outside[2:3] if n_pairs == 1 else outside
     assert 0.98 < outside[0] <= geometry.distances(torch.tensor([2]), torch.tensor([0])) < 1
+
+
+def test_a_cluster_that_waits_is_not_taken_to_have_the_nearest_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 and 1 merge, and their union is stored κ nearer to 2 than 3 is, which 2 has waited for. Its own nearest is
+    another union, so 2 hears nothing of it and merges with 3: lows of 0 must not rest on 3 being 2's nearest."""
+    kappa, rise, e = 1e-3, 0.125**0.5, torch.eye(8, dtype=torch.float64)
+    s = 0.01 * kappa
+    u = -rise * e[2]
+    v = u + 0.5**0.5 * e[4]
+    w = v + 0.5**0.5 * e[6]
+    a, b = -0.5 * e[1] + (rise + s) * e[2], 0.5 * e[1] + (rise + s) * e[2]
+    ends = [(u, e[0]), (v, e[5]), (w, e[7])]
+    (u0, u1), (v0, v1), (w0, w1) = ((at - (0.5 - s) * way, at + (0.5 - s) * way) for at, way in ends)
+    rows = torch.stack([u0, u1, a, b, b + (1 - s) * e[3], b + 1.5 * e[3], v0, v1, w0, w1])
+    toward_b = (b - u) / (b - u).norm()
+    aside = (a - u) - (a - u) @ toward_b * toward_b
+    half_way = u - (a + b) / 2
+    push = {
+        0: aside / aside.norm(),
+        6: 0.5 * e[6] - 0.75**0.5 * e[4],
+        8: -e[6],
+        2: half_way / half_way.norm(),
+    }
+    geometry, margins = Geometry(rows, torch.ones(10).double()), Margins(Margins.of(8, 4.0).eta, kappa)
+    exact = geometry.merge
+
+    def merge_coarsely(kept: Tensor, gone: Tensor) -> None:
+        exact(kept, gone)
+        for slot in kept.tolist():
+            geometry.centroids[slot] += kappa * push.get(slot, 0)
+
+    monkeypatch.setattr(geometry, "merge", merge_coarsely)
+    monkeypatch.setattr(Margins, "within", lambda self, radius: self)
+    monkeypatch.setattr(rounds, "LIVE_SHARE", 0)
+    workers = Workers(rows.device)
+    at_work = rounds.Rounds(
+        Scanner(geometry, (FLOAT64,), margins, 9, 1 << 24, workers), margins, workers, torch.arange(10), 10, 0
+    )
+    at_work.start(None, lambda n_rows: None)
+    was_misled = False
+    for _ in range(2):
+        at_work.step()
+        distance = all_distances(geometry)
+        distance[:, ~at_work.is_live] = torch.inf
+        live = at_work.is_live.nonzero()[:, 0]
+        was_misled |= bool((at_work.decision.distance[live] > distance[live].amin(1)).any())
+        check(at_work.lists.take(live), live, geometry, at_work.is_live)
+        assert (at_work.floors[live] <= distance[live].amin(1)).all()
+    assert was_misled  # else this proves nothing
 
 
 def test_a_list_that_holds_both_parts_knows_the_distance_of_their_union() -> None:
@@ -128,7 +203,7 @@ def test_a_list_that_holds_both_parts_knows_the_distance_of_their_union() -> Non
         torch.tensor([[1, 2], [0, 2], [1, 0]]), torch.tensor([[1.0, 25], [1, 16], [16, 25]]).double(), lists.outside
     )
     lists.outside.fill_(torch.inf)
-    follow(lists, geometry.sizes, Partners.of(pairs, geometry.sizes), Margins(0.0, 0.0))
+    follow(lists, geometry.sizes, Partners.of(pairs, geometry.sizes, floors_of(geometry), 0.0), Margins(0.0, 0.0))
     assert lists.index[2].tolist() == [0, 0]
     assert lists.low[2].tolist() == pytest.approx([27.0, 27.0], rel=1e-15)
 
@@ -140,7 +215,8 @@ def test_a_partner_outside_the_list_counts_with_what_is_outside() -> None:
     lists = Lists(
         torch.tensor([[1], [0], [1]]), torch.tensor([[1.0], [1], [16]]).double(), torch.full((3,), 20.0).double()
     )
-    follow(lists, geometry.sizes, Partners.of(mutual(geometry), geometry.sizes), Margins(0.0, 0.0))
+    partners = Partners.of(mutual(geometry), geometry.sizes, floors_of(geometry), 0.0)
+    follow(lists, geometry.sizes, partners, Margins(0.0, 0.0))
     assert lists.index[2].tolist() == [0]
     assert lists.low[2].tolist() == pytest.approx([20.0], rel=1e-15)
 

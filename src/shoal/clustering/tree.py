@@ -152,7 +152,10 @@ class Tree:
 
 def _checked(linkage: ArrayLike) -> Floats:
     """Check scipy's format, so that every walk over the tree ends."""
-    found = np.array(linkage, dtype=np.float64)  # a copy: a tree does not change
+    try:
+        found = np.array(np.asarray(linkage).astype(np.float64, casting="same_kind"))  # a copy: a tree does not change
+    except (TypeError, ValueError) as error:
+        raise DataError("linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it") from error
     if found.size == 0:
         found = found.reshape(0, 4)
     if found.ndim != 2 or found.shape[1] != 4:
@@ -160,7 +163,7 @@ def _checked(linkage: ArrayLike) -> Floats:
     if not np.isfinite(found).all():
         raise DataError("linkage: NaN or infinity found, expected finite nodes, heights and counts")
     n_merges = len(found)
-    nodes = found[:, :2].astype(np.int64)
+    nodes = found[:, :2].clip(-1, 2.0**62).astype(np.int64)
     is_made = (nodes >= 0) & (nodes < np.arange(n_merges + 1, 2 * n_merges + 1)[:, None])
     if not is_made.all() or (nodes != found[:, :2]).any() or (np.bincount(nodes.ravel()) > 1).any():
         raise DataError("linkage: a node is used twice or before it is made; expected scipy's format")

@@ -18,12 +18,15 @@ distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and b
 **Direct differences.** D differs from δ by a factor within 1 ± η: one rounding for a difference, one for its square,
 one per level of the halving tree, a few for the weight; the additive TINY covers underflow.
 
-**Merges.** Ward is reducible: if A and B are mutually nearest, δ(A+B, C) >= min(δ(A,C), δ(B,C)), so a low for both is a
-low for their union; Lance and Williams' formula gives a higher one. Rounded arithmetic costs a factor 1 - 4η, and so
-does "nearest", which is known of D and not of δ. The union's centroid is then stored rounded, which moves it by at most
-κ, and the square root of δ by at most sqrt(2·size)·κ, `size` being that of either cluster (`moved`). Both are given
-away at each merge, before the low is used again, so that it is true of the centroids as they are stored after every
-round: nothing is owed that the formula, which can double an error, could multiply.
+**Merges.** By Lance and Williams' formula δ(A+B, C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c), so lows of
+the two distances make one of the union's (`merged_low`, which counts every rounding). A and B are nearest to each
+other: the *floor* of a cluster, a low for all others, is D of its nearest but for roundings, and stands in for lows
+that are smaller. So a union is no nearer to C than its parts were, but for roundings again: a low L for both parts is
+one for their union if L >= δ(A,B), and min(L, 2f - δ(A,B)) is if not, f being the smaller floor of A and B (put the
+larger of L and f for both distances). Last, the union's centroid is stored rounded, which moves it by at most κ, and
+the square root of δ by at most sqrt(2·size)·κ, `size` being that of either cluster (`moved`). All of it is given away
+in every round, of floors too, before a low is used again. So a low is true of the centroids as they are stored, however
+long it has waited, and nothing is owed that the formula, which can double an error, could multiply.
 """
 
 from dataclasses import dataclass
@@ -37,6 +40,10 @@ TINY = 1e-290
 
 UNDERFLOW = 2.0**-120
 """More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
+
+
+KAPPA = 16 * 2.0**-53
+"""More than a union's centroid is rounded by, in lengths of its parts' centroids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,8 @@ def weight(a: Tensor, b: Tensor) -> Tensor:
 def product_error(half: Tensor, other: Tensor, n_columns: int, precision: Precision) -> Tensor:
     """E: how far the squared distance of points may be off in a product, from half their squared lengths."""
     magnitude = 2 * (half * other).sqrt() + half + other
-    return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * UNDERFLOW
+    lost = TINY if precision.dtype == torch.float64 else UNDERFLOW
+    return 2.0001 * precision.gamma(n_columns) * magnitude + n_columns * lost
 
 
 def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tensor:
@@ -103,16 +111,16 @@ def lower(height: Tensor, weights: Tensor, error: Tensor, reach: Tensor) -> Tens
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """How much certainty float64 arithmetic costs, for rows of D columns and length at most `radius`."""
+    """How much certainty float64 arithmetic costs, for rows of D columns and centroids no longer than `radius`."""
 
     eta: float
-    kappa: float
+    kappa: float | Tensor
 
     @classmethod
     def of(cls, n_columns: int, radius: float) -> "Margins":
         """η and κ; each counts every rounding at least once."""
         levels = 1 + ceil(log2(n_columns)) if n_columns > 1 else 1
-        return cls(eta=(levels + 16) * 2.0**-53, kappa=16 * 2.0**-53 * radius)
+        return cls(eta=(levels + 16) * 2.0**-53, kappa=KAPPA * radius)
 
     def low(self, distance: Tensor) -> Tensor:
         """The low of a directly computed distance."""
@@ -127,20 +135,19 @@ class Margins:
         return (best < self.bar(low)) | torch.isinf(low)
 
     def moved(self, low: Tensor, sizes: Tensor) -> Tensor:
-        """The low after one of the two clusters, either of which has `sizes`, has been merged and stored.
+        """The low after one of the two clusters, either of which has `sizes`, has been merged and stored."""
+        root = low.sqrt() - sizes.sqrt() * (1.01 * sqrt(2.0) * self.kappa)
+        return root.clamp(min=0).square() * (1 - self.eta)
 
-        The first factor is for "nearest" and what computes this, the last for the formula's roundings and the rest.
-        """
-        root = (low * (1 - 4 * self.eta)).sqrt() - sizes.sqrt() * (1.01 * sqrt(2.0) * self.kappa)
-        return root.clamp(min=0).square() * (1 - 4 * self.eta)
+    def within(self, radius: Tensor) -> "Margins":
+        """The same for merges of clusters whose centroids are no longer than `radius`."""
+        return Margins(self.eta, KAPPA * radius)
 
 
-def merged_low(x: Tensor, y: Tensor, h: Tensor, floor: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:
-    """The low of δ(A+B, C), but for roundings within 4η, from lows x of δ(A,C) and y of δ(B,C); A and B merge at D = h.
+def merged_low(x: Tensor, y: Tensor, h: Tensor, a: Tensor, b: Tensor, c: Tensor, eta: float) -> Tensor:
+    """The low of δ(A+B, C) from lows x of δ(A,C) and y of δ(B,C), with A and B of sizes a and b at D = h.
 
-    Lance and Williams: δ(A+B,C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c). A and B are mutually nearest, so
-    that neither δ(A,C) nor δ(B,C) is below `floor`, which is h but for roundings; hence at most half of the positive
-    terms cancels.
+    η is more than 16 roundings: the positive terms suffer five, the negative one four, and their difference two.
     """
-    x, y = torch.maximum(x, floor), torch.maximum(y, floor)
-    return ((a + c) * x + (b + c) * y - c * (h * (1 + 2 * eta))) / (a + b + c)
+    found = ((a + c) * x + (b + c) * y) * (1 - eta) - c * (h * (1 + 2 * eta))
+    return (found / (a + b + c)).clamp_(min=0) * (1 - eta)

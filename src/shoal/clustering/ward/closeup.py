@@ -21,8 +21,8 @@ from shoal.clustering.ward.workers import Workers
 COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 16}
 """Clusters whose points are made at once."""
 
-ELEMENT_BYTES = 48
-"""Memory for each pair of a block: its low, and what finding rivals or computing it takes."""
+ELEMENT_BYTES = 128
+"""Memory for each pair of a block: its low, and what measuring it takes where everything is tied."""
 
 NEAR = 4
 """Clusters that may be no further than this multiple of the nearest one's squared height are looked at closely."""

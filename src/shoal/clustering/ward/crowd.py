@@ -35,6 +35,8 @@ class Crowd:
     """The smallest of the far; inf where there are none."""
     reach: Tensor
     """The most that rounding moved any."""
+    near_reach: Tensor
+    """The most that it moved one that is not far."""
 
     @classmethod
     def of(cls, sizes: Tensor, half: Tensor, reach: Tensor, is_live: Tensor) -> "Crowd":
@@ -44,9 +46,9 @@ class Crowd:
         """
         is_far = half > FAR * half[:: max(1, len(half) // N_MIDDLE)].median(0).values
         near, far = half.masked_fill(is_far, 0.0), half.masked_fill(~is_far, torch.inf)
-        measures = torch.stack([sizes, -sizes, half, near, -far, reach])  # (6, M)
-        size, least, most, near, far, reach = measures.masked_fill_(~is_live, -torch.inf).amax(1)
-        return cls(size, -least, most, near, -far, reach)
+        measures = torch.stack([sizes, -sizes, half, near, -far, reach, reach.masked_fill(is_far, 0.0)])  # (7, M)
+        size, least, most, near, far, reach, near_reach = measures.masked_fill_(~is_live, -torch.inf).amax(1)
+        return cls(size, -least, most, near, -far, reach, near_reach)
 
     def low(
         self, heights: Tensor, sizes: Tensor, own_half: Tensor, own_reach: Tensor, n_columns: int, precision: Precision
@@ -55,11 +57,12 @@ class Crowd:
         least = heights * (1 - 16 * precision.unit)  # the weight's own roundings
         most = weight(sizes, self.size)
 
-        def by_products(half: Tensor) -> Tensor:
-            return lower(least, most, product_error(own_half, half, n_columns, precision), reach)
+        def by_products(half: Tensor, reach: Tensor) -> Tensor:
+            return lower(least, most, product_error(own_half, half, n_columns, precision), own_reach + reach)
 
         reach = own_reach + self.reach
         gap = (2 * self.far_half).sqrt() * (1 - 1e-9) - (2 * own_half).sqrt() * (1 + 1e-9) - reach
         far = weight(sizes, self.least_size) * gap.clamp(min=0).square() * (1 - 1e-9)
-        low = torch.maximum(by_products(self.half), torch.minimum(by_products(self.near_half), far))
+        near = by_products(self.near_half, self.near_reach)
+        low = torch.maximum(by_products(self.half, self.reach), torch.minimum(near, far))
         return torch.where(torch.isinf(heights), torch.inf, low)

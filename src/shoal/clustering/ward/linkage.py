@@ -127,9 +127,9 @@ def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
     if isinstance(X, Tensor):
         if X.layout != torch.strided or X.is_quantized or X.device.type == "meta":
             raise DataError("X: found a sparse, quantized or empty tensor, expected plain numbers; X.to_dense() or so")
-        tensor = X.detach()
-        if tensor.dtype == torch.bfloat16:
-            tensor = tensor.float()
+        tensor = X.detach().resolve_conj().resolve_neg()
+        if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+            tensor = tensor.float()  # numpy has no bfloat16, nor anything shorter
         if tensor.device.type == "cuda" and device is None:
             return _checked_on_device(tensor)
         home = tensor.device if device is None else choose_device(device)

@@ -125,20 +125,35 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """The same merges by slot, and the sizes before: whom each cluster merges with, itself if nobody, and D; (M,)."""
+    """The same merges by slot, (M,) each: whom each cluster merges with, itself if nobody, and D; sizes, floors before.
+
+    And what they do to bystanders, in ascending order of height: (R,) D, (R+1,) the smallest low that the union of a
+    pair as high or higher may have, inf at the end.
+    """
 
     partner: Tensor
     distance: Tensor
     sizes: Tensor
+    floors: Tensor
+    heights: Tensor
+    least: Tensor
 
     @classmethod
-    def of(cls, pairs: Pairs, sizes: Tensor) -> "Partners":
-        """Spread pairs over all slots; `sizes` (M,) are those before the round."""
+    def of(cls, pairs: Pairs, sizes: Tensor, floors: Tensor, eta: float) -> "Partners":
+        """Spread pairs over all slots; `sizes` and `floors` (M,) are those before the round."""
         partner, distance = torch.arange(len(sizes), device=sizes.device), torch.zeros_like(sizes)
         both = torch.cat([pairs.kept, pairs.gone])
         partner[both] = torch.cat([pairs.gone, pairs.kept])
         distance[both] = pairs.distance.repeat(2)
-        return cls(partner, distance, sizes)
+        heights, order = (pairs.distance * (1 + 2 * eta)).sort()
+        floor = torch.minimum(floors[pairs.kept], floors[pairs.gone])[order]
+        union = (2 * floor * (1 - eta) - heights * (1 + eta)).clamp_(min=0)
+        least = torch.cat([union, union.new_full((1,), torch.inf)]).flip(0).cummin(0).values.flip(0)
+        return cls(partner, distance, sizes, floors, heights, least)
+
+    def bystander_low(self, low: Tensor) -> Tensor:
+        """What is left of a low for clusters that merge with each other: all of it, but where it is next to D."""
+        return torch.minimum(low, self.least[torch.searchsorted(self.heights, low, right=True)])
 
 
 def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins) -> None:
@@ -153,18 +168,24 @@ def follow(lists: Lists, own_sizes: Tensor, partners: Partners, margins: Margins
     mine, other, outside = lists.index[row, column], partner[row, column], lists.outside[row]
     is_other = lists.index[row] == other[:, None]  # (E, k)
     theirs = torch.where(is_other, lists.low[row], outside[:, None]).amin(1)
-    sizes, h = partners.sizes, partners.distance[mine]
-    a, b, c = sizes[mine], sizes[other], own_sizes[row]
-    low = merged_low(lists.low[row, column], theirs, h, margins.low(h), a, b, c, margins.eta)
-    lists.low[row, column] = margins.moved(torch.minimum(low, outside), c)
-    lists.outside.copy_(margins.moved(lists.outside, own_sizes))  # any of those outside may have merged
+    sizes, floors, h = partners.sizes, partners.floors, partners.distance[mine]
+    x, y = torch.maximum(lists.low[row, column], floors[mine]), torch.maximum(theirs, floors[other])
+    low = merged_low(x, y, h, sizes[mine], sizes[other], own_sizes[row], margins.eta)
+    lists.low[row, column] = margins.moved(torch.minimum(low, outside), own_sizes[row])
+    lists.outside.copy_(margins.moved(partners.bystander_low(lists.outside), own_sizes))
     torch.minimum(lists.index, partner, out=lists.index)  # the lower slot is kept
 
 
 def join(
-    left: Lists, right: Lists, pairs: Pairs, sizes: Tensor, span: tuple[Tensor, Tensor], margins: Margins
+    left: Lists,
+    right: Lists,
+    pairs: Pairs,
+    floors: tuple[Tensor, Tensor],
+    sizes: Tensor,
+    span: tuple[Tensor, Tensor],
+    margins: Margins,
 ) -> Lists:
-    """The lists of unions from the lists of their parts, which have followed the round's merges.
+    """The lists of unions from the lists of their parts; these, and their floors, have followed the round's merges.
 
     `sizes` of all slots and `span`, the smallest and the largest live size, are those after the round. The low for what
     is outside both lists is monotone in the outsider's size, so the ends of the span bound it.
@@ -178,10 +199,11 @@ def join(
     match = left.index[:, :, None] == right.index[:, None, :]  # (R, k, k)
     both = right_low[:, None, :].expand(match.shape).masked_fill(~match, torch.inf).amin(2)
     both = torch.where(match.any(2), both, out_right)  # (R, k) low of δ(right part, left's entry)
-    floor = margins.moved(margins.low(h), a + b)  # others have merged this round: these were not below h before
+    left_floor, right_floor = floors[0][:, None], floors[1][:, None]
 
     def union_low(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
-        return margins.moved(merged_low(x, y, h, floor, a, b, c, margins.eta), a + b)
+        x, y = torch.maximum(x, left_floor), torch.maximum(y, right_floor)
+        return margins.moved(merged_low(x, y, h, a, b, c, margins.eta), a + b)
 
     first = union_low(left_low, both, sizes[left.index])
     second = union_low(out_left, right_low, sizes[right.index]).masked_fill_(match.any(1), torch.inf)

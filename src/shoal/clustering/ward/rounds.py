@@ -3,8 +3,8 @@
 Ward is reducible, so the greedy algorithm would merge such pairs too, only one after the other. Pairs are ordered by
 (D, lower slot, higher slot); each cluster takes its first pair in that strict order (the lowest slot among equals),
 hence the first pair of all is always mutual and every round merges, whatever is tied. Where three clusters are equally
-far from each other, a union may come out a rounding nearer to a third cluster than its parts were: the union, whose
-nearest is always found anew, tells it so.
+far from each other, a union may come out a rounding nearer to a third cluster than its parts were. If that is the
+union's nearest, it is told so; else it may keep, until its nearest merges, one that is a rounding further away.
 
 M slots, of which some are dead until they are renumbered; a cluster's slot is in the order of its smallest leaf.
 """
@@ -51,6 +51,7 @@ class Rounds:
         self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int, n_tabled: int
     ) -> None:
         self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
+        self.round_margins = margins  # of the round's own merges
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
         self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
@@ -61,6 +62,7 @@ class Rounds:
         self.is_live = torch.ones_like(slots, dtype=torch.bool)
         self.heights = torch.zeros_like(self.geometry.sizes)  # D at which each cluster was made
         self.decision = Decision(slots.clone(), self.heights.clone(), self.is_live.clone())
+        self.floors = self.heights.clone()  # lows for all others, known since each cluster's nearest is
         low = self.heights.new_full((len(nodes), scanner.k), torch.inf)
         self.lists = Lists(slots[:, None].repeat(1, scanner.k), low, self.heights.clone())
 
@@ -121,15 +123,24 @@ class Rounds:
 
     def _follow(self, pairs: Pairs) -> None:
         """Lead all lists to the unions about to be made."""
-        sizes = self.geometry.sizes
-        partners = Partners.of(pairs, sizes)
+        sizes, margins = self.geometry.sizes, self._margins(pairs)
+        partners = Partners.of(pairs, sizes, self.floors, margins.eta)
         step = self.workers.share(len(sizes), self.chunk_rows)
 
         def work(start: int) -> None:
             part = slice(start, start + step)
-            follow(self.lists.take(part), sizes[part], partners, self.margins)
+            follow(self.lists.take(part), sizes[part], partners, margins)
 
         self.workers.map(work, range(0, len(sizes), step))
+        self.floors = margins.moved(partners.bystander_low(self.floors), sizes)
+        self.round_margins = margins
+
+    def _margins(self, pairs: Pairs) -> Margins:
+        """What rounding may do to the unions of these pairs, by the lengths of their parts."""
+        points = self.scanner.points
+        both = torch.cat([pairs.kept, pairs.gone])
+        length = (2 * points.half[both]).sqrt() + points.reach[both]
+        return self.margins.within(1.0001 * (length.amax() + torch.linalg.vector_norm(self.scanner.center)))
 
     def _stale(self, pairs: Pairs) -> Tensor:
         """The clusters that did not merge but whose nearest did."""
@@ -147,7 +158,8 @@ class Rounds:
 
         def join_part(part: Pairs) -> None:
             left, right = self.lists.take(part.kept), self.lists.take(part.gone)
-            self.lists.put(part.kept, join(left, right, part, sizes, span, self.margins))
+            floors = self.floors[part.kept], self.floors[part.gone]
+            self.lists.put(part.kept, join(left, right, part, floors, sizes, span, self.round_margins))
 
         def settle_part(part: Tensor) -> Tensor:
             return self._settle(part, self.lists.take(part))
@@ -161,8 +173,7 @@ class Rounds:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
         decision = settle(self.geometry, self.margins, rows, lists)
         sure = decision.is_certain.nonzero()[:, 0]
-        self.lists.put(rows[sure], lists.take(sure))
-        self.decision.put(rows[sure], decision.take(sure))
+        self._accept(rows[sure], lists.take(sure), decision.take(sure))
         return rows[~decision.is_certain]
 
     def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
@@ -177,11 +188,15 @@ class Rounds:
 
     def _scan(self, rows: Tensor, report: Callable[[int], None]) -> None:
         def accept(part: Tensor, lists: Lists, decision: Decision) -> None:
-            self.lists.put(part, lists)
-            self.decision.put(part, decision)
+            self._accept(part, lists, decision)
             report(len(part))
 
         self.scanner.scan(rows, accept)
+
+    def _accept(self, rows: Tensor, lists: Lists, decision: Decision) -> None:
+        self.lists.put(rows, lists)
+        self.decision.put(rows, decision)
+        self.floors[rows] = self.margins.low(decision.distance)
 
     def _tell(self, fresh: Tensor) -> None:
         """Make each cluster just decided on the nearest of its nearest, where it comes before that one's own."""
@@ -207,6 +222,7 @@ class Rounds:
             self.scanner.keep(live)
             self.lists = self.lists.take(live)
             self.lists.index = number[self.lists.index]
+            self.floors = self.floors[live]
         self.decision.nearest = number[self.decision.nearest]
         self.nodes, self.heights, self.is_live = self.nodes[live], self.heights[live], self.is_live[live]
         return number

@@ -4,9 +4,9 @@ An entry is computed in float32 by a matrix product and stays true until one of 
 (`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
 of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
 row's heights are first computed again in float64, then about a center near the row (`closeup.py`), and where it happens
-to many rows, the whole table is computed in float64. The table is
-filled with D itself where ties have made it measure as many distances as it holds, and where so few clusters are left
-that a GPU only waits for its next kernel. So the tree is the one that lists and scans give, bit for bit.
+to many rows, the whole table is computed in float64. The table is filled with D itself where ties have made it measure
+as many distances as it holds, and where so few clusters are left that a GPU only waits for its next kernel. So the tree
+is the one that lists and scans give, bit for bit.
 
 M slots, of which some are dead until they are renumbered; R rows at work; C columns.
 """

@@ -83,7 +83,7 @@ def _as_indices(neighbors: Any) -> Tensor:
     """Row numbers out of an array, or of lists of neighbors with `indices`."""
     found = neighbors if isinstance(neighbors, Tensor) else getattr(neighbors, "indices", neighbors)
     try:
-        return torch.as_tensor(found)
+        return torch.as_tensor(torch.as_tensor(found).cpu().numpy())  # neither sparse nor without numbers
     except (TypeError, ValueError, RuntimeError) as error:
         raise UsageError(f"neighbors: found {type(neighbors).__name__}, expected (N, k) row numbers") from error
 
