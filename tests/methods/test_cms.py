@@ -151,3 +151,28 @@ def test_the_objective_is_equation_8_on_shifted_views_and_plain_labeled_ones():
     assert not torch.isclose(
         found["loss"], 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(views, 0.2)
     )
+
+
+def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself():
+    """Section 5.3; four images, two views each, in the layout of a batch: view 1 of all, then view 2."""
+    generator = torch.Generator().manual_seed(0)
+    views = F.normalize(torch.randn(8, 5, generator=generator), dim=1)
+    bank = Bank(rows=F.normalize(torch.randn(30, 5, generator=generator), dim=1), basis=None)
+    images = torch.tensor([3, 7, 11, 29] * 2)
+    moves = ShiftSettings(n_neighbors=4, retrieval="random")
+    batch = Batch(
+        images=images,
+        features=views,
+        embeddings=views,
+        labels=torch.full((8,), -1),
+        bank=bank,
+        epoch=0,
+        generator=generator,
+    )
+    objective = module.MeanShiftObjective(LossSettings(), moves, 5)
+    first, second = (objective._neighbors(batch, bank) for _ in range(2))
+    assert torch.equal(first.indices[:4], first.indices[4:])
+    assert len({tuple(row) for row in first.indices[:4].tolist()}) == 4, "each image has its own"
+    assert not torch.equal(first.indices, second.indices), "and others in the next step"
+    assert not (first.indices == images[:, None]).any()
+    assert torch.allclose(first.similarities.float(), (views[:, None] * bank.rows[first.indices]).sum(dim=2))

@@ -16,6 +16,7 @@ from shoal.arrays import Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.neighbors import Neighbors
+from shoal.clustering.similarity import similarities
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings, compact
@@ -96,10 +97,13 @@ class MeanShiftObjective(Objective):
         """The neighbors of this process's views."""
         if self.shift.retrieval != "random":
             return bank.neighbors(batch.embeddings, batch.images, self.shift)
-        # Every process draws for all views and keeps its own: generators are alike, so each would else draw the same.
-        everyone, images = batch.gather(batch.embeddings.detach()), batch.gather(batch.images)  # (2B, D), (2B,)
-        drawn = bank.neighbors(everyone, images, self.shift, batch.generator)
-        return Neighbors(batch.own(drawn.indices), batch.own(drawn.similarities))
+        # Both views of an image are given the same ones, "for stable learning" (section 5.3). Every process draws for
+        # the whole batch and keeps its own: generators are alike, so each would else draw the same.
+        everyone = (batch.gather(batch.embeddings.detach()), batch.gather(batch.images))  # (2B, D), (2B,)
+        first, images = (rows.chunk(2)[0] for rows in everyone)  # (B, D), (B,)
+        once = bank.neighbors(first, images, self.shift, batch.generator).indices  # (B, k)
+        drawn = batch.own(torch.cat([once, once]))  # (2b, k)
+        return Neighbors(drawn, similarities(compact(batch.embeddings.detach(), bank.basis), bank.rows, drawn))
 
     def identity(self) -> dict[str, Any]:
         """The settings of loss and shift."""
