@@ -54,6 +54,7 @@ def load_tiny(name, *, n_tail_blocks=None, input_size=None):
 
 OPTIONS = Options(
     encoder="efficientnet-lite0",
+    input_size=14,
     changes={
         "training.epochs": 2,
         "training.batch_size": 16,
@@ -79,7 +80,6 @@ def tiny():
         for module in (agglomerative, cms, gcd, runner, stage):
             patch.setattr(module, "load_encoder", load_tiny)
         patch.setattr(stage, "read_benchmark", read)
-        patch.setattr(runner, "check_part", lambda dataset, root, part: None)
         yield asked
     torch.set_num_threads(n_threads)
 

@@ -5,7 +5,8 @@ import pytest
 from shoal.reproduce.catalog import get_experiment
 from shoal.reproduce.choices import choices_of, grouped
 from shoal.reproduce.experiment import Options, make_cell
-from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown
+from shoal.reproduce.formats import to_csv, to_latex, to_markdown
+from shoal.reproduce.tables import build_table
 
 OFFLINE = Options(encoder="efficientnet-lite2")
 
@@ -27,13 +28,23 @@ def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_t
     assert released.head == "bottleneck of 256 (released code)"
 
 
+def test_the_head_on_clip_is_said_to_take_other_numbers_than_the_papers():
+    text = "paper, on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
+    assert chosen("13", "CMS, K given", Options()).head == text
+    gcds = text.replace("paper,", "bottleneck of 256 (released code),", 1)
+    assert chosen("13", "GCD, K given", Options()).head == f"{gcds}, discarded after training"
+    assert chosen("13", "CMS, K given").head == "paper", "with another encoder there is no such difference"
+
+
 def test_where_k_comes_from():
     assert chosen("1", "CMS, K given").k_rule == "given"
-    assert chosen("1", "CMS, K estimated").k_rule == "rule 'balance' on labeled validation images"
-    assert chosen("1", "CMS, K estimated", Options()).k_rule == "rule 'paper' on labeled validation images"
-    assert chosen("1", "Agglomerative, K estimated").k_rule == "rule 'balance' on all given labels"
+    assert chosen("1", "CMS, K estimated").k_rule == "Shoal's rule 'balance' on labeled validation images"
+    assert chosen("1", "CMS, K estimated", Options()).k_rule == "the paper's rule on labeled validation images"
+    assert chosen("1", "Agglomerative, K estimated").k_rule == "Shoal's rule 'balance' on all given labels"
+    gcds = chosen("1", "GCD, K estimated").k_rule
+    assert gcds == "Shoal's rule 'balance' on labeled validation images, not by GCD's k-means on frozen features"
     shifted = chosen("1", "Agglomerative + IMS, K estimated").k_rule
-    assert shifted == "rule 'balance' on all given labels after 1 shift(s)"
+    assert shifted == "Shoal's rule 'balance' on all given labels after 1 shift(s)"
     hidden = chosen("1", "CMS, K estimated", Options(protocol="reference"))
     assert "HIDDEN labels" in hidden.k_rule
     assert "HIDDEN labels" in hidden.snapshot
@@ -42,13 +53,16 @@ def test_where_k_comes_from():
 @pytest.mark.parametrize(
     ("decided", "text"),
     [
-        (["balance", "balance"], "rule 'balance' on labeled validation images"),
-        (["median"], "rule 'balance' (decided by 'median') on labeled validation images"),
-        (["median", "gap", "median"], "rule 'balance' (decided by 'gap' and 'median') on labeled validation images"),
-        ([None], "rule 'balance' (which one decided was not kept) on labeled validation images"),
+        (["balance", "balance"], "Shoal's rule 'balance' on labeled validation images"),
+        (["median"], "Shoal's rule 'balance' (decided by 'median') on labeled validation images"),
+        (
+            ["median", "gap", "median"],
+            "Shoal's rule 'balance' (decided by 'gap' and 'median') on labeled validation images",
+        ),
+        ([None], "Shoal's rule 'balance' (which one decided was not kept) on labeled validation images"),
         (
             ["median", None],
-            "rule 'balance' (decided by 'median'; which one decided was not kept) on labeled validation images",
+            "Shoal's rule 'balance' (decided by 'median'; which one decided was not kept) on labeled validation images",
         ),
     ],
 )
@@ -57,7 +71,7 @@ def test_the_rule_that_decided_is_named_where_labels_were_too_few_for_the_one_as
 
 
 def test_the_papers_rule_is_never_replaced_and_a_given_k_has_none():
-    assert chosen("1", "CMS, K estimated", Options(), [None]).k_rule == "rule 'paper' on labeled validation images"
+    assert chosen("1", "CMS, K estimated", Options(), [None]).k_rule == "the paper's rule on labeled validation images"
     assert chosen("1", "CMS, K given", decided=[None]).k_rule == "given"
     hidden = chosen("1", "CMS, K estimated", replace(OFFLINE, protocol="reference"), [None])
     assert hidden.k_rule == "highest accuracy on known classes by HIDDEN labels"
@@ -66,6 +80,9 @@ def test_the_papers_rule_is_never_replaced_and_a_given_k_has_none():
 def test_which_snapshot_is_kept():
     assert chosen("1", "CMS, K given").snapshot == "best epoch by labeled validation images over all K"
     assert chosen("3", "CMS*").snapshot == "best epoch by labeled validation images at the given K"
+    released = replace(OFFLINE, protocol="reference")
+    assert chosen("3", "CMS", released).snapshot == "best epoch by HIDDEN labels over all K"
+    assert chosen("3", "CMS*", released).snapshot == "best epoch by HIDDEN labels at the given K"
     assert chosen("7", "CMS").snapshot == "last epoch"
     assert chosen("1", "Agglomerative, K given").snapshot == "none"
     last = Options(encoder="efficientnet-lite2", changes={"training.snapshot": "last"})
@@ -75,7 +92,9 @@ def test_which_snapshot_is_kept():
 def test_rows_that_choose_alike_are_named_together_and_all_of_them_not_at_all():
     rows = {name: chosen("1", name) for name in ("GCD, K given", "CMS, K given", "CMS, K estimated")}
     assert grouped(rows, "snapshot") == "Snapshot: best epoch by labeled validation images over all K"
-    assert grouped(rows, "k_rule").startswith("K: given (GCD, K given | CMS, K given); rule 'balance' on labeled")
+    assert grouped(rows, "k_rule").startswith(
+        "K: given (GCD, K given | CMS, K given); Shoal's rule 'balance' on labeled"
+    )
 
 
 def test_every_form_of_a_table_says_what_was_chosen():

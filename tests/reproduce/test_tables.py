@@ -1,3 +1,5 @@
+import csv
+import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -5,8 +7,9 @@ import pytest
 
 from shoal.reproduce.catalog import get_experiment
 from shoal.reproduce.experiment import Options
+from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.runner import cells_of
-from shoal.reproduce.tables import Entry, build_table, to_csv, to_latex, to_markdown
+from shoal.reproduce.tables import Entry, build_table
 
 OPTIONS = Options(encoder="efficientnet-lite2", changes={"training.epochs": 40})
 
@@ -56,13 +59,17 @@ def printed(table):
 def test_a_printed_table_says_what_ours_and_the_papers_numbers_were_made_with():
     options = replace(OPTIONS, input_size=112, changes={**OPTIONS.changes, "training.batch_size": 64})
     line = (
-        "Ours: encoder efficientnet-lite2, images of 112 px, 40 epochs, training.batch\\_size 64, seeds 0, 1; protocol "
-        "'paper'. In parentheses the paper's, with dino-vitb16, another encoder."
+        "Ours: encoder efficientnet-lite2, images of 112 px, 40 epochs, training.batch\\_size 64, seeds 0, 1, "
+        "mean $\\pm$ standard deviation; protocol 'paper', which says who chooses and not which losses are taken ("
     )
     found = printed(build_table(get_experiment("12"), ["cub"], (0, 1), options, {}))
     assert sum(line in text for text in found) == 1
+    assert (
+        sum("In parentheses the paper's, with dino-vitb16, another encoder. -- not run." in text for text in found) == 1
+    )
     same = "\n".join(printed(build_table(get_experiment("12"), ["cub"], (0,), Options(), {})))
-    assert "encoder dino-vitb16, images of 224 px, 200 epochs, seeds 0;" in same
+    assert "encoder dino-vitb16, images of 224 px, 200 epochs, seed 0; protocol" in same
+    assert "standard deviation" not in same, "of one seed there is none"
     assert "the paper's, with dino-vitb16." in same
     own = Options(encoder="/models/a_b&c#1")
     found = "\n".join(printed(build_table(get_experiment("7"), ["cub"], (0,), own, {})))
@@ -71,10 +78,10 @@ def test_a_printed_table_says_what_ours_and_the_papers_numbers_were_made_with():
 
 def test_datasets_are_named_where_their_epochs_differ():
     table = build_table(get_experiment("12"), ["cub", "imagenet100"], (0,), OPTIONS, {})
-    assert "images of 224 px, 40 epochs, seeds" in table.notes[0]
+    assert "images of 224 px, 40 epochs, seed 0" in table.notes[0]
     own = {key: replace(found, epochs=8) for key, found in table.choices.items() if key[1] == "cub"}
     shown = replace(table, choices=table.choices | own).notes[0]
-    assert "images of 224 px, 8 epochs on CUB-200-2011, 40 epochs on ImageNet-100, seeds 0" in shown
+    assert "images of 224 px, 8 epochs on CUB-200-2011, 40 epochs on ImageNet-100, seed 0" in shown
 
 
 @pytest.mark.parametrize(("name", "has_kmeans"), [("1", True), ("3", True), ("4", True), ("7", True), ("10", False)])
@@ -108,7 +115,7 @@ def test_csv_has_a_line_per_number_and_empty_fields_for_what_is_not_there():
     assert lines[0].startswith("table,row,dataset,column,ours,spread,n_seeds,paper")
     choices = '"InfoNCE and supervised contrastive, released code\'s denominator of the latter",'
     choices += '"paper, discarded after training",given,last epoch,10 starts (100 in GCD\'s released code),40,224'
-    assert lines[1] == "7,GCD,cub,All,,,0,27.9,efficientnet-lite2,paper," + choices
+    assert lines[1] == "7,GCD,cub,All,,,0,27.9,efficientnet-lite2,paper,,,," + choices
     assert len(lines) == 3
 
 
@@ -116,14 +123,40 @@ def test_every_form_of_a_table_says_that_hidden_labels_chose():
     options = replace(OPTIONS, protocol="reference")
     for name in ("1", "2", "3"):
         table = build_table(get_experiment(name), ["cub"], (0,), options, {})
-        assert "(protocol 'reference')" in to_markdown(table).splitlines()[0]
-        for text in (to_markdown(table), to_latex(table)):
+        title = "(protocol 'reference': hidden labels chose snapshot and K)"
+        assert to_markdown(table).splitlines()[0].endswith(title)
+        assert title in printed(table)[1]
+        for text in (to_markdown(table), "\n".join(printed(table))):
             assert "snapshot and K chosen by HIDDEN labels" in text
             assert "set aside" not in text
             assert "kept from the loss" not in text
-        printed = [line for line in to_latex(table).splitlines() if not line.startswith("%")]
-        assert "hidden labels choose snapshot and K" in printed[-2]
         assert all(",reference," in line for line in to_csv(table).splitlines()[1:])
+    nothing_to_choose = build_table(get_experiment("7"), ["cub"], (0,), options, {})
+    assert nothing_to_choose.header.endswith("(protocol 'reference')")
+
+
+def test_every_form_of_a_table_has_its_remarks_and_the_misprints_of_the_paper():
+    results = results_of("12", [40.0, 50.0, 60.0], seeds=(0,))
+    first, *_ = results.values()
+    first |= {"notes": ["60 images, but the published train part has 5,994"], "images": 60}
+    table = build_table(get_experiment("12"), ["cub"], (0,), OPTIONS, results)
+    remark = "CUB-200-2011: 60 images, but the published train part has 5,994."
+    assert f"- {remark}" in to_markdown(table).splitlines()
+    assert any(remark in line for line in printed(table))
+    assert any(
+        "The section of the paper on $\\lambda$ cites the table of $\\alpha$." in line for line in printed(table)
+    )
+    records = to_records(table)
+    assert [record["remarks"] for record in records] == [remark] * 3 + [None] * 6
+    assert [record["images"] for record in records] == [60] * 3 + [None] * 6
+    assert {record["misprints"] for record in records} == {"The section of the paper on λ cites the table of α."}
+    lines = list(csv.DictReader(io.StringIO(to_csv(table))))
+    assert [(line["images"], line["remarks"]) for line in lines[:1]] == [("60", remark)]
+
+
+def test_one_epoch_is_not_called_epochs():
+    table = build_table(get_experiment("12"), ["cub"], (0,), Options(changes={"training.epochs": 1}), {})
+    assert "images of 224 px, 1 epoch, seed 0" in table.notes[0]
 
 
 def test_the_share_set_aside_is_that_of_the_setup():

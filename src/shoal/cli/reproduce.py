@@ -5,8 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.console import Json, result, say
+from shoal.cli.console import Json, complain, result, say
 from shoal.errors import UsageError
+
+FAILED = 1
 
 
 def reproduce(
@@ -56,8 +58,13 @@ def reproduce(
     found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
     files = [str(file) for each in found for file in each.files]
     numbers = [record for each in found for record in each.records]
+    failures = {key: reason for each in found for key, reason in each.failures.items()}
     end = f"\nWritten: {', '.join(files)}" if files else ""
-    result("\n".join(each.text for each in found) + end, {"numbers": numbers, "files": files}, as_json=json)
+    told = {"numbers": numbers, "files": files, "failed": failures}
+    result("\n".join(each.text for each in found) + end, told, as_json=json)
+    if failures:
+        complain(f"error: {len(failures)} cell(s) failed and are left out; the same command tries them again")
+        raise typer.Exit(FAILED)
 
 
 def _list_experiments(*, as_json: bool) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from shoal.errors import UnknownName
 from shoal.reproduce.experiment import Experiment, Row
-from shoal.reproduce.paper import FOUR, SIX
+from shoal.reproduce.paper import CLIP, FOUR, SIX
 
-CLIP = "clip-vitb16"
 THREE = ("cifar100", "imagenet100", "cub")
 TWO = ("imagenet100", "cub")
 IMAGES = {"training.bank": "images"}

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.clustering.n_clusters import NEEDS
-from shoal.encoders.catalog import ENCODERS
 from shoal.methods.catalog import get_method
 from shoal.reproduce.experiment import Cell
+from shoal.reproduce.paper import CLIP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +60,7 @@ def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
         snapshot=_snapshot(cell),
         kmeans=_kmeans(cell),
         epochs=cell.settings.training.epochs if get_method(cell.method).trains else None,
-        input_size=_input_size(cell),
+        input_size=cell.input_size,
     )
 
 
@@ -80,6 +80,22 @@ def grouped(choices: Mapping[str, Choices], name: str) -> str:
     return f"{TITLES[name]}: " + "; ".join(f"{text} ({' | '.join(names)})" for text, names in rows.items())
 
 
+def describe_making(
+    encoder: str,
+    changes: Mapping[str, Any],
+    choices: Mapping[tuple[str, str], Choices],
+    titles: Mapping[str, str],
+    seeds: Collection[int],
+) -> str:
+    """'encoder dino-vitb16, images of 224 px, 25 epochs, training.batch_size 64, seeds 0, 1'.
+
+    `choices` are by row and dataset, `titles` names the datasets.
+    """
+    others = "".join(f", {name} {value}" for name, value in changes.items() if name != "training.epochs")
+    named = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}" if seeds else "nothing drawn"
+    return f"encoder {encoder}, {images_and_epochs(choices, titles)}{others}, {named}"
+
+
 def images_and_epochs(choices: Mapping[tuple[str, str], Choices], titles: Mapping[str, str]) -> str:
     """'images of 224 px, 25 epochs'; where datasets differ, 'images of 224 px, 25 epochs on CUB, 8 epochs on …'.
 
@@ -93,9 +109,14 @@ def images_and_epochs(choices: Mapping[tuple[str, str], Choices], titles: Mappin
             found_sizes = {found.input_size for found in own}
             sizes.setdefault(" or ".join(sorted(map(_pixels, found_sizes))), []).append(title)
             numbers = sorted({found.epochs for found in own if found.epochs is not None})
-            epochs = f"{' or '.join(map(str, numbers))} epochs" if numbers else "nothing trained"
+            epochs = "nothing trained" if not numbers else count_epochs(*numbers)
             lengths.setdefault(epochs, []).append(title)
     return ", ".join(_on(found) for found in (sizes, lengths))
+
+
+def count_epochs(*numbers: int) -> str:
+    """'1 epoch', '25 epochs', '8 or 25 epochs'."""
+    return f"{' or '.join(map(str, numbers))} epoch{'' if numbers == (1,) else 's'}"
 
 
 def _pixels(size: int | None) -> str:
@@ -124,6 +145,8 @@ def _head(cell: Cell) -> str:
         return "none"
     head = cell.settings.head
     text = "paper" if head.kind == "paper" else f"bottleneck of {head.bottleneck} (released code)"
+    if cell.settings.encoder == CLIP:
+        text += ", on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
     return text if cell.method == "cms" else f"{text}, discarded after training"
 
 
@@ -135,7 +158,8 @@ def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
     inference: Any = cell.clustering_settings.inference
     is_validated = get_method(cell.method).trains and getattr(cell.settings, "estimate_on", "") == "validation"
     if is_validated:
-        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images"
+        own = "" if cell.method == "cms" else ", not by GCD's k-means on frozen features"
+        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{own}"
     shifts = f" after {inference.estimate_shifts} shift(s)" if cell.clustering == "cms" else ""
     return f"{_rule(inference.rule, decided)} on all given labels{shifts}"
 
@@ -146,7 +170,8 @@ def _rule(asked: str, decided: Collection[str | None]) -> str:
     words = [f"decided by {' and '.join(map(repr, named))}"] if named not in ([], [asked]) else []
     # A rule that needs no number of labels always decides itself.
     words += ["which one decided was not kept"] if None in decided and asked in NEEDS else []
-    return f"rule '{asked}'" + (f" ({'; '.join(words)})" if words else "")
+    whose = "the paper's rule" if asked == "paper" else f"Shoal's rule '{asked}'"
+    return whose + (f" ({'; '.join(words)})" if words else "")
 
 
 def _kmeans(cell: Cell) -> str:
@@ -157,17 +182,10 @@ def _kmeans(cell: Cell) -> str:
     return f"{starts} starts ({published} in GCD's released code)"
 
 
-def _input_size(cell: Cell) -> int | None:
-    size, known = cell.settings.input_size, ENCODERS.get(cell.settings.encoder)
-    return known.input_format.size if size is None and known is not None else size
-
-
 def _snapshot(cell: Cell) -> str:
     if not get_method(cell.method).trains:
         return "none"
     if cell.setup == "unsupervised" or cell.settings.training.snapshot == "last":
         return "last epoch"
-    if cell.sees_hidden_labels:
-        return "best epoch by HIDDEN labels"
     with_k = " at the given K" if cell.selection == "given" else " over all K"
-    return f"best epoch by labeled validation images{with_k}"
+    return f"best epoch by {'HIDDEN labels' if cell.sees_hidden_labels else 'labeled validation images'}{with_k}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shoal.data.benchmarks import Part
+from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.protocols import follow_protocol
@@ -164,6 +165,12 @@ class Cell:
     def parts(self) -> tuple[Part, ...]:
         """The parts of the dataset that it needs."""
         return ("train", "test") if self.setup == "inductive" or self.sees_hidden_labels else ("train",)
+
+    @property
+    def input_size(self) -> int | None:
+        """Side of the images; None: what the encoder, which is not in the catalog, was made for."""
+        size, known = self.settings.input_size, ENCODERS.get(self.settings.encoder)
+        return known.input_format.size if size is None and known is not None else size
 
     @property
     def training(self) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Experiment, Options, check_used, make_cell, protocol_suffix
+from shoal.reproduce.experiment import Experiment, Options, check_used, protocol_suffix
+from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.runner import Runner, cells_of
-from shoal.reproduce.tables import build_table, to_csv, to_latex, to_markdown, to_records
+from shoal.reproduce.tables import build_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +25,12 @@ class Reproduction:
     text: str
     """The table as Markdown, or the names of the figure's files."""
     records: list[dict[str, Any]]
-    """A dictionary per number of a table."""
+    """A dictionary per number."""
     files: tuple[Path, ...]
     n_missing: int
-    """Rows of a dataset, or figures, that were not run for want of time."""
+    """Rows of a dataset, or figures, that were not run for want of time, or failed."""
+    failures: dict[str, str]
+    """The cells of it that failed, by key, and why."""
 
 
 def reproduce(
@@ -43,7 +46,8 @@ def reproduce(
     """Run tables and figures of the paper on the datasets in `roots` (benchmark -> folder) and write them into `out`.
 
     What they share is trained once. Finished cells in `out` are read, not run again; so are trainings, one that was cut
-    off within goes on from its last epoch.
+    off within goes on from its last epoch. A training that fails is told and left out of the tables, which say so; with
+    nothing else to show, its error is raised.
     """
     experiments = list({found.name: found for found in map(get_experiment, names)}.values())
     if not roots:
@@ -67,8 +71,10 @@ def reproduce_with(runner: Runner, experiment: Experiment, seeds: Sequence[int],
     results = runner.run(experiment, seeds, options)
     datasets = [name for name in experiment.datasets if name in runner.roots]
     datasets += [name for name in runner.roots if name not in datasets]
+    keys = {cell.key for cell in cells_of(experiment, datasets, seeds, options)}
+    failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
     write = _write_figures if experiment.is_figure else _write_table
-    return write(runner.out, experiment, datasets, seeds, options, results)
+    return write(runner.out, experiment, datasets, seeds, options, results, failures)
 
 
 def _write_table(
@@ -78,21 +84,20 @@ def _write_table(
     seeds: Sequence[int],
     options: Options,
     results: Mapping[str, Mapping[str, Any]],
+    failures: dict[str, str],
 ) -> Reproduction:
-    table = build_table(experiment, datasets, seeds, options, results)
+    table = build_table(experiment, datasets, seeds, options, results, failures)
     contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
     stem = f"table{experiment.name}{protocol_suffix(options.protocol)}"
-    files = tuple(out / f"{stem}{suffix}" for suffix in contents)
-    for file, text in zip(files, contents.values(), strict=True):
-        write_text(file, text)
     expected = sum(row.method is not None for row in experiment.rows) * len(datasets)
     has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
     return Reproduction(
         experiment=experiment,
         text=contents[".md"],
         records=to_records(table),
-        files=files,
+        files=_write(out, stem, contents),
         n_missing=expected - len(has_ours),
+        failures=failures,
     )
 
 
@@ -103,24 +108,31 @@ def _write_figures(
     seeds: Sequence[int],
     options: Options,
     results: Mapping[str, Mapping[str, Any]],
+    failures: dict[str, str],
 ) -> Reproduction:
-    """One figure per dataset, of the first seed."""
-    from shoal.reproduce.figures import draw, to_svg
+    """One figure per dataset."""
+    from shoal.reproduce import figures
 
-    files = []
-    for dataset in datasets:
-        materials = {}
-        for row in experiment.rows:
-            key = make_cell(experiment, row, dataset, seeds[0], options).key
-            if key in results:
-                materials[row.name] = results[key]["material"]
-        if materials:
-            files.append(out / f"figure_{experiment.name}_{dataset}{protocol_suffix(options.protocol)}.svg")
-            write_text(files[-1], to_svg(draw(experiment, materials, options.protocol)))
+    drawings = [figures.build_drawing(experiment, name, seeds, options, results, failures) for name in datasets]
+    files: list[Path] = []
+    for drawing in drawings:
+        if drawing.materials:
+            contents = {".svg": figures.to_svg(figures.draw(drawing)), ".csv": figures.to_csv(drawing)}
+            stem = f"figure_{experiment.name}_{drawing.dataset}{protocol_suffix(options.protocol)}"
+            files += _write(out, stem, contents)
     return Reproduction(
         experiment=experiment,
-        text="\n".join(str(file) for file in files),
-        records=[],
+        text="\n".join([*map(str, files), *(f"- {note}" for drawing in drawings for note in drawing.remarks)]),
+        records=[record for drawing in drawings for record in figures.to_records(drawing)],
         files=tuple(files),
-        n_missing=len(datasets) - len(files),
+        n_missing=sum(not drawing.materials for drawing in drawings),
+        failures=failures,
     )
+
+
+def _write(out: Path, stem: str, contents: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write what is not empty, each under its ending."""
+    files = {out / f"{stem}{suffix}": text for suffix, text in contents.items() if text}
+    for file, text in files.items():
+        write_text(file, text)
+    return tuple(files)

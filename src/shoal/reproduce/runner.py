@@ -1,8 +1,6 @@
 """Running cells: those that share a training are run together, and each leaves one JSON file when it is done."""
 
-import json
 import math
-import platform
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,27 +8,20 @@ from typing import Any
 
 import torch
 
-import shoal
 from shoal.arrays import UNLABELED
-from shoal.data.benchmarks import check_part
 from shoal.encoders.catalog import load_encoder
-from shoal.errors import DataError, ShoalError, UsageError
-from shoal.files import make_folder, write_text
+from shoal.encoders.embed import check_directions, is_out_of_memory
+from shoal.errors import DataError, MissingError, ShoalError, UsageError
+from shoal.files import make_folder
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, Representation, Task
 from shoal.methods.method import Options as Keeping
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
 from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, make_cell
+from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.reproduce.scoring import figure_material, recall, score
 from shoal.reproduce.stage import Stage, read_names_sha256
 from shoal.training.checkpoint import is_finished
-
-Result = dict[str, Any]
-"""What a cell's file holds."""
-
-HOLDS = {"cell", "epoch", "notes"}
-"""What every cell's file has, beside one of these: its scores, or what a figure is drawn from."""
-SHOWS = {"accuracy", "material"}
 
 FIRST_GUESS_S = 60.0
 """How long the first training on a dataset is taken to last where time is limited."""
@@ -42,7 +33,8 @@ class Runner:
     `until` is a moment of `time.monotonic`: a training that would not be done by then, judged by the longest one so
     far on its dataset, is not begun. Tokens are kept in the folder `shared`, where there is one, for other runners. In
     the folder `trainings`, where there is one, every training leaves its checkpoints: one that was cut off goes on, and
-    a finished one serves later cells, of this call or another.
+    a finished one serves later cells, of this call or another. Cells that fail are left out, and are in `failed` by
+    their key; another runner tries them again.
     """
 
     def __init__(
@@ -61,7 +53,8 @@ class Runner:
         self.tell = tell or (lambda text: None)
         self.stages: dict[tuple[str, int], Stage] = {}
         self.longest: dict[str, float] = {}
-        self.marks: dict[str, str | None] = {}
+        self.marks: dict[tuple[str, str], str | None] = {}
+        self.failed: dict[str, ShoalError] = {}
         make_folder(out / "cells")
 
     def run(self, experiment: Experiment, seeds: Iterable[int], options: Options) -> dict[str, Result]:
@@ -72,13 +65,17 @@ class Runner:
         """Run what is missing of some cells, of one experiment or several: what they share is learned once."""
         wanted = {cell.key: cell for cell in cells}
         done = {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
-        missing = [cell for key, cell in wanted.items() if key not in done]
+        missing = [cell for key, cell in wanted.items() if key not in done and key not in self.failed]
         self._check_folders(missing)
         for key, found in done.items():
             self._check_same_images(wanted[key], found)
-        for group in groups_of(missing):
+        for group in in_order(groups_of(missing)):
             self._run_group(group)
-        return done | {cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()}
+        done |= {cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()}
+        errors = [self.failed[cell.key] for cell in missing if cell.key in self.failed]
+        if errors and not done:  # there is nothing to show
+            raise errors[0]
+        return done
 
     def file(self, cell: Cell) -> Path:
         """Where the result of a cell is."""
@@ -91,20 +88,20 @@ class Runner:
         self.stages.clear()
 
     def _check_folders(self, cells: list[Cell]) -> None:
-        """Refuse a folder without the images that cells need before the first training, not after it."""
+        """Read the lists of all images that cells need before the first training: what is not there is refused now."""
         for dataset, part in sorted({(cell.dataset, part) for cell in cells for part in cell.parts}):
-            if self.until is None or time.monotonic() < self.until:
-                check_part(dataset, self.roots[dataset], part)
+            if (self.until is None or time.monotonic() < self.until) and (dataset, part) not in self.marks:
+                self.marks[dataset, part] = read_names_sha256(dataset, self.roots[dataset], part)
 
     def _check_same_images(self, cell: Cell, found: Result) -> None:
         """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
-        root = self.roots[cell.dataset]
-        if cell.dataset not in self.marks:
+        root, place = self.roots[cell.dataset], (cell.dataset, "train")
+        if place not in self.marks:
             try:
-                self.marks[cell.dataset] = read_names_sha256(cell.dataset, root)
+                self.marks[place] = read_names_sha256(cell.dataset, root)
             except ShoalError:
-                self.marks[cell.dataset] = None
-        mark = self.marks[cell.dataset]
+                self.marks[place] = None
+        mark = self.marks[place]
         if mark is not None and found.get("names_sha256", mark) != mark:
             raise UsageError(
                 f"{self.file(cell)}: was made with other images ({found['images']:,}) than {root} holds; "
@@ -118,10 +115,30 @@ class Runner:
             self.tell(f"left out for want of time: {', '.join(cell.key for cell in cells)}")
             return
         began = time.monotonic()
-        learned, seconds = self._learn(first)
+        self.stage(first).read(first.parts)  # images that cannot be read are the folder's fault, and end the call
+        try:
+            learned, seconds = self._learn(first)
+        except Exception as error:
+            self._give_up(cells, error)
+            return
         for cell in cells:
-            self._finish(cell, learned, self.stage(cell), seconds)
+            try:
+                self._finish(cell, learned, self.stage(cell), seconds)
+            except Exception as error:
+                self._give_up([cell], error)
         self._note(first, learned, time.monotonic() - began)
+
+    def _give_up(self, cells: list[Cell], error: Exception) -> None:
+        """Leave cells out and say why; but raise what the next one would end in as well."""
+        causes = [each for each in (error, error.__cause__) if isinstance(each, Exception)]
+        if isinstance(error, MissingError | OSError | MemoryError) or any(map(is_out_of_memory, causes)):
+            raise error
+        if not isinstance(error, ShoalError):
+            wrapped = ShoalError(f"{type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            error = wrapped
+        self.failed |= dict.fromkeys((cell.key for cell in cells), error)
+        self.tell(f"failed: {', '.join(cell.key for cell in cells)}: {error}; going on without")
 
     def _is_time_left(self, cell: Cell) -> bool:
         expected = self.longest.get(cell.dataset, FIRST_GUESS_S)
@@ -137,11 +154,20 @@ class Runner:
         self.tell(f"{cell.dataset}, {cell.method}: {doing}")
         began = time.monotonic()
         learned = method.represent(task, cell.settings, device=self.device, **kept)
+        self._check_directions(cell, learned)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         seconds = max(time.monotonic() - began, sum(row["seconds"] for row in learned.metrics))
         self._note(cell, learned, seconds)
         return learned, seconds
+
+    def _check_directions(self, cell: Cell, learned: Representation) -> None:
+        """Refuse features that are only zeros, as images too small for an encoder have them."""
+        stage = self.stage(cell)
+        try:
+            check_directions(learned.embeddings, stage.train.names, stage.input_size)
+        except DataError as error:
+            raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
 
     def _kept(self, cell: Cell) -> Keeping:
         """Where a training leaves its checkpoints, and that it goes on from them."""
@@ -156,7 +182,7 @@ class Runner:
 
     def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
         began = time.monotonic()
-        self.marks[cell.dataset] = stage.train.names_sha256
+        self.marks[cell.dataset, "train"] = stage.train.names_sha256
         if cell.figure is not None:
             images = stage.train
             found: Result = {
@@ -164,24 +190,9 @@ class Runner:
             }
         else:
             found = self._cluster_and_score(cell, learned, stage)
-        about = {
-            "cell": cell.identity,
-            "hidden_labels_chose": cell.sees_hidden_labels,
-            "epoch": learned.epoch,
-            "epochs": len(learned.metrics),
-            "validation": _validation(learned),
-            "seconds_training": round(seconds, 1),
-            "seconds_clustering": round(time.monotonic() - began, 1),
-            "images": len(stage.train.labels),
-            "images_skipped": stage.train.n_skipped,
-            "split_sha256": stage.train.split_sha256,
-            "names_sha256": stage.train.names_sha256,
-            "notes": list(stage.train.notes),
-            "device": _device_name(self.device),
-            "torch": torch.__version__,
-            "shoal": shoal.__version__,
-        }
-        write_text(self.file(cell), json.dumps(found | about, indent=1) + "\n")
+        about = describe(cell, learned, stage.train, self.device)
+        times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
+        write_result(self.file(cell), found | about | times)
         shown = "" if cell.figure else f" {_shown(found)}"
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 
@@ -214,7 +225,7 @@ class Runner:
 
     def stage(self, cell: Cell) -> Stage:
         """The images of a cell."""
-        size = cell.settings.input_size
+        size = cell.input_size
         if size is None:
             size = load_encoder(cell.settings.encoder).input_format.size
         key = (cell.dataset, size)
@@ -243,24 +254,35 @@ def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], 
     return [make_cell(experiment, row, name, seed, options) for name in datasets for row in rows for seed in seeds]
 
 
-def read_result(file: Path) -> Result:
-    """Read a cell's file."""
-    problem = "not all of one is there"
-    try:
-        found: Any = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(found, dict) and found.keys() >= HOLDS and not found.keys().isdisjoint(SHOWS):
-            return found
-    except (OSError, ValueError) as error:
-        problem = str(error)
-    raise DataError(f"{file}: cannot be read as the result of a cell ({problem}); delete it to run it again")
-
-
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
     """Cells that share a training, in the order in which they come."""
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.training_key, []).append(cell)
     return list(groups.values())
+
+
+def in_order(groups: Iterable[list[Cell]]) -> list[list[Cell]]:
+    """Groups sorted by what a stage keeps for the next: dataset and size, encoder and tail, seed, views.
+
+    So images are decoded once per dataset, tokens made once per encoder, and pools of views once per seed.
+    """
+    ranks: dict[tuple[Any, ...], int] = {}
+
+    def places(group: list[Cell]) -> list[int]:
+        shared = _shared(group[0])
+        return [ranks.setdefault(shared[: depth + 1], len(ranks)) for depth in range(len(shared))]
+
+    return sorted(groups, key=places)
+
+
+def _shared(cell: Cell) -> tuple[Any, ...]:
+    """What makes images, then tokens, then the pool of views of two cells the same."""
+    images, settings = (cell.dataset, cell.input_size), cell.settings
+    if not get_method(cell.method).trains:
+        return images, (settings.encoder,)
+    training = settings.training
+    return images, (settings.encoder, settings.n_tail_blocks), training.seed, (training.views, cell.setup)
 
 
 def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> str | None:
@@ -270,20 +292,6 @@ def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> 
     return learned.rule if clusters.estimate is None else clusters.estimate.rule
 
 
-def _validation(learned: Representation) -> Result:
-    """What the validation images said about the snapshot that was kept."""
-    if learned.epoch == 0 or not learned.metrics:
-        return {}
-    accuracies = [row["validation_accuracy"] for row in learned.metrics]
-    curve = [None if value is None or math.isnan(value) else round(100 * value, 2) for value in accuracies]
-    kept = learned.epoch - 1
-    return {"accuracy": curve[kept], "n_clusters": learned.metrics[kept]["n_clusters"], "curve": curve}
-
-
 def _shown(found: Result) -> str:
     accuracy = found["accuracy"]
     return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {found['n_clusters']}"
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"CPU {platform.machine()}"

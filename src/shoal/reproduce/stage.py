@@ -5,7 +5,7 @@ for `selection.py`.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,7 @@ class Images:
     """One part of a benchmark in memory; rows are images that could be decoded."""
 
     pixels: ImageRows
+    names: tuple[str, ...]
     labels: Ints
     """(N,) those a user would have, -1 elsewhere."""
     truth: Ints
@@ -78,7 +79,7 @@ class Stage:
     ) -> None:
         self.dataset, self.root, self.device, self.progress = dataset, root, device, progress
         # Images are kept at the size from which the random crop has exactly the encoder's input.
-        self.pixel_size = round(input_size / CROP_RATIO)
+        self.input_size, self.pixel_size = input_size, round(input_size / CROP_RATIO)
         self.scratch, self.shared = scratch, shared
         self._tokens: tuple[tuple[Any, ...], TokenCache] | None = None
         self._pool: tuple[tuple[Any, ...], ViewPool] | None = None
@@ -92,6 +93,11 @@ class Stage:
     def test(self) -> Images:
         """The official test part."""
         return self._read("test")
+
+    def read(self, parts: Iterable[Part]) -> None:
+        """Decode these parts now."""
+        for part in parts:
+            _ = self.train if part == "train" else self.test
 
     def task(self, cell: Cell, *, with_pool: bool = True) -> Task:
         """What the method of a cell may see; the pool of views only where it is about to be trained."""
@@ -202,7 +208,7 @@ class Stage:
         """All images that can be decoded, and their rows in the collection; from the shared folder where they are."""
         if self.shared is None:
             found = load_pixels(collection, self.pixel_size, progress=self.progress)
-            return found[:], found.index
+            return found, found.index
         file = self.shared / f"{self.dataset}-{part}-{self.pixel_size}.npy"
         rows = file.with_suffix(".rows.npy")
         if not file.exists():
@@ -216,6 +222,7 @@ class Stage:
         pixels, kept = self._pixels(part, benchmark.collection)
         return Images(
             pixels=resident(pixels, self.device),
+            names=tuple(benchmark.collection.names[row] for row in kept),
             labels=benchmark.collection.labels[kept],
             truth=benchmark.truth.labels[kept],
             is_known=benchmark.truth.is_known[kept],
@@ -227,9 +234,9 @@ class Stage:
         )
 
 
-def read_names_sha256(dataset: str, root: Path) -> str:
-    """The checksum of the training part of a dataset, no image of which is decoded."""
-    collection = read_benchmark(dataset, root, part="train").collection
+def read_names_sha256(dataset: str, root: Path, part: Part = "train") -> str:
+    """The checksum of a part of a dataset: all of its lists are read, and no image of it is decoded."""
+    collection = read_benchmark(dataset, root, part=part).collection
     return digest_names(collection.names, collection.labels)
 
 

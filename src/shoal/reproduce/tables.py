@@ -1,14 +1,13 @@
-"""Tables: ours beside the paper's, mean and spread over seeds, as Markdown, LaTeX and CSV."""
+"""Tables: ours beside the paper's, mean and spread over seeds, and what a reader must know about them."""
 
-import csv
-import io
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.reproduce.choices import RELEASED, TITLES, Choices, choices_of, grouped, images_and_epochs
+from shoal.methods.catalog import get_method
+from shoal.reproduce.choices import RELEASED, TITLES, Choices, choices_of, describe_making, grouped
 from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
@@ -18,16 +17,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "all": ("All",),
     "n_clusters": ("K", "Err %"),
 }
-
-
-_WARNING = "Ours: the released code's protocol, in which hidden labels choose snapshot and K."
-"""What a printed table of the protocol 'reference' must say."""
-
-
-_LATEX = str.maketrans(
-    {**{mark: f"\\{mark}" for mark in "%_&#${}"}, "|": "$|$", "\\": "$\\backslash$", "~": "$\\sim$", "^": "\\^{}"}
-)
-"""What has a meaning in LaTeX, as it is printed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,8 +51,10 @@ class Table:
     """(row, dataset) -> an entry per column."""
     choices: dict[tuple[str, str], Choices]
     """(row, dataset) -> what was chosen, of the rows that are not quoted."""
-    remarks: tuple[str, ...] = ()
-    """What the readers of the datasets had to say, such as that images are missing."""
+    remarks: dict[tuple[str, str], tuple[str, ...]]
+    """(row, dataset) -> what is strange about its cells, such as missing images, trainings that failed or collapsed."""
+    images: dict[tuple[str, str], int]
+    """(row, dataset) -> images of the training part, of the rows that were run."""
 
     @property
     def encoder(self) -> str:
@@ -78,34 +69,24 @@ class Table:
     @property
     def header(self) -> str:
         """The title, and under which protocol the numbers were made, where hidden labels took part."""
-        protocol = "" if self.options.protocol == "paper" else f" (protocol '{self.options.protocol}')"
+        chose = "" if self._is_unsupervised else ": hidden labels chose snapshot and K"
+        protocol = "" if self.options.protocol == "paper" else f" (protocol '{self.options.protocol}'{chose})"
         return f"Table {self.experiment.name}: {self.experiment.title}{protocol}"
 
     @property
     def notes(self) -> list[str]:
-        """What a reader must know."""
+        """What a reader must know, in every form of the table."""
+        titles = {name: BENCHMARKS[name].title for name in self.datasets}
+        made_with = describe_making(self.encoder, self.options.changes, self.choices, titles, self.seeds)
+        spread = ", mean ± standard deviation" if len(self.seeds) > 1 else ""
         return [
-            f"{self._made_with}, mean ± standard deviation; protocol '{self.options.protocol}' ({self._selection}).",
+            f"Ours: {made_with}{spread}; protocol '{self.options.protocol}', which says who chooses and not which "
+            f"losses are taken ({self._selection}).",
             f"{self._papers} – not run.",
             *self.choice_notes,
             *MISPRINTS.get(self.experiment.name, ()),
-            *self.remarks,
+            *dict.fromkeys(text for texts in self.remarks.values() for text in texts),
         ]
-
-    @property
-    def printed_notes(self) -> list[str]:
-        """Those that a printed table, too, must have."""
-        warning = [] if self.options.protocol == "paper" else [_WARNING]
-        first = f"{self._made_with}; protocol '{self.options.protocol}'. {self._papers}"
-        return [first, *self.choice_notes, *warning]
-
-    @property
-    def _made_with(self) -> str:
-        """The encoder, images, epochs, changed settings and seeds of our numbers."""
-        seeds, titles = ", ".join(map(str, self.seeds)), {name: BENCHMARKS[name].title for name in self.datasets}
-        others = {name: value for name, value in self.options.changes.items() if name != "training.epochs"}
-        changed = "".join(f", {name} {value}" for name, value in others.items())
-        return f"Ours: encoder {self.encoder}, {images_and_epochs(self.choices, titles)}{changed}, seeds {seeds}"
 
     @property
     def _papers(self) -> str:
@@ -123,15 +104,23 @@ class Table:
         return [text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}" for text, on in notes.items()]
 
     @property
+    def _setups(self) -> set[str]:
+        return {row.setup for row in self.experiment.rows if row.method is not None}
+
+    @property
+    def _is_unsupervised(self) -> bool:
+        """Whether there is nothing to choose by."""
+        return self._setups == {"unsupervised"}
+
+    @property
     def _selection(self) -> str:
         """How snapshot and K were chosen."""
-        setups = {row.setup for row in self.experiment.rows if row.method is not None}
-        if setups == {"unsupervised"}:
+        if self._is_unsupervised:
             return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
         if self.options.protocol != "paper":
             methods = dict.fromkeys(row.method for row in self.experiment.rows if row.method is not None)
             return "; ".join([*(RELEASED[method] for method in methods), SELECTIONS[self.options.protocol]])
-        if "inductive" in setups:  # as published
+        if "inductive" in self._setups:  # as published
             return SELECTIONS["paper"] + ", 10 % of the images set aside for it"
         return (
             SELECTIONS["paper"] + f", {100 * self.options.validation_share:g} % of the labels kept from the loss for it"
@@ -144,116 +133,64 @@ def build_table(
     seeds: Iterable[int],
     options: Options,
     results: Mapping[str, Mapping[str, Any]],
+    failures: Mapping[str, str] | None = None,
 ) -> Table:
-    """Put the results of cells, by key, into their places."""
+    """Put the results of cells, by key, into their places; `failures` says why some of them have none."""
     chosen, seeds = tuple(datasets), tuple(seeds)
-    entries, choices = {}, {}
-    remarks: dict[str, None] = {}
-    for row in experiment.rows:
-        for dataset in chosen:
-            keys = _keys(experiment, row, dataset, seeds, options)
-            found = [results[key] for key in keys if key in results]
-            if row.method is not None:
-                cell = make_cell(experiment, row, dataset, seeds[0], options)
-                choices[row.name, dataset] = choices_of(cell, [result.get("rule") for result in found])
-            paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
-            entries[row.name, dataset] = _entries(experiment.measure, found, paper)
-            remarks |= dict.fromkeys([*_few_seeds(row, dataset, len(found), len(keys)), *_remarks(dataset, found)])
-    return Table(
+    table = Table(
         experiment=experiment,
         datasets=chosen,
         options=options,
         seeds=seeds,
-        entries=entries,
-        choices=choices,
-        remarks=tuple(remarks),
+        entries={},
+        choices={},
+        remarks={},
+        images={},
     )
+    for row, dataset in ((row, dataset) for row in experiment.rows for dataset in chosen):
+        place, keys = (row.name, dataset), cell_keys(experiment, row, dataset, seeds, options)
+        found = {key: results[key] for key in keys if key in results}
+        if row.method is not None:
+            cell = make_cell(experiment, row, dataset, seeds[0], options)
+            table.choices[place] = choices_of(cell, [result.get("rule") for result in found.values()])
+            table.remarks[place] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
+        numbers = {result["images"] for result in found.values() if "images" in result}
+        table.images.update(dict.fromkeys([place], max(numbers)) if numbers else {})
+        paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
+        table.entries[place] = _entries(experiment.measure, list(found.values()), paper)
+    return table
 
 
-def to_markdown(table: Table) -> str:
-    """The table as Markdown, with its notes."""
-    titles = [f"{BENCHMARKS[name].title} {column}" for name in table.datasets for column in table.columns]
-    lines = [f"### {table.header}", "", f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
-    for row in table.experiment.rows:
-        lines.append(f"| {row.name} | {' | '.join(_texts(table, row))} |")
-    return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
-
-
-def to_latex(table: Table) -> str:
-    """The table for booktabs; ours, and the paper's in parentheses."""
-    n_columns = len(table.columns)
-    groups = " & ".join(f"\\multicolumn{{{n_columns}}}{{c}}{{{BENCHMARKS[name].title}}}" for name in table.datasets)
-    names = " & ".join(_escape(column) for _ in table.datasets for column in table.columns)
-    lines = [
-        *(f"% {note}" for note in table.notes),
-        f"\\begin{{tabular}}{{l{'c' * n_columns * len(table.datasets)}}}",
-        "\\toprule",
-        f" & {groups} \\\\",
-        f" & {names} \\\\",
-        "\\midrule",
-    ]
-    for row in table.experiment.rows:
-        values = " & ".join(text.replace("–", "--") for text in _texts(table, row, "$\\pm$"))
-        lines.append(f"{_escape(row.name)} & {values} \\\\")
-    lines.append("\\bottomrule")
-    width = 1 + n_columns * len(table.datasets)
-    wide = f"\\multicolumn{{{width}}}{{p{{\\linewidth}}}}"
-    # Comments are not printed, and these must be.
-    lines += [f"{wide}{{\\footnotesize {_escape(text)}}} \\\\" for text in table.printed_notes]
-    return "\n".join([*lines, "\\end{tabular}"]) + "\n"
-
-
-def to_csv(table: Table) -> str:
-    """A line per number: table, row, dataset, column, ours, spread, seeds, the paper's, encoder, protocol, choices."""
-    buffer, records = io.StringIO(), to_records(table)
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(records[0])
-    for record in records:
-        writer.writerow(["" if value is None else value for value in record.values()])
-    return buffer.getvalue()
-
-
-def to_records(table: Table) -> list[dict[str, Any]]:
-    """A dictionary per number."""
-    nothing = dict.fromkeys(field.name for field in fields(Choices))
-    return [
-        {
-            "table": table.experiment.name,
-            "row": row,
-            "dataset": dataset,
-            "column": column,
-            "ours": entry.mean,
-            "spread": entry.spread,
-            "n_seeds": entry.n_seeds,
-            "paper": entry.paper,
-            "encoder": table.encoder,
-            "protocol": table.options.protocol,
-            **(asdict(table.choices[row, dataset]) if (row, dataset) in table.choices else nothing),
-        }
-        for (row, dataset), entries in table.entries.items()
-        for column, entry in zip(table.columns, entries, strict=True)
-    ]
-
-
-def _keys(experiment: Experiment, row: Row, dataset: str, seeds: tuple[int, ...], options: Options) -> list[str]:
-    """The cells of a row, one per seed; one in all where the method draws nothing."""
+def cell_keys(
+    experiment: Experiment, row: Row, dataset: str, seeds: Iterable[int], options: Options
+) -> dict[str, int | None]:
+    """The cells of a row by key, each with its seed; one without any where the method draws nothing."""
     if row.method is None:
-        return []
-    return list(dict.fromkeys(make_cell(experiment, row, dataset, seed, options).key for seed in seeds))
+        return {}
+    trains = get_method(row.method).trains
+    return {make_cell(experiment, row, dataset, seed, options).key: seed if trains else None for seed in seeds}
 
 
-def _few_seeds(row: Row, dataset: str, n_found: int, n_wanted: int) -> list[str]:
-    if n_found in (0, n_wanted):
-        return []
-    return [f"{row.name}, {BENCHMARKS[dataset].title}: {n_found} of {n_wanted} seeds only."]
-
-
-def _remarks(dataset: str, found: list[Mapping[str, Any]]) -> list[str]:
+def remarks_of(
+    row: Row,
+    dataset: str,
+    keys: Mapping[str, int | None],
+    found: Mapping[str, Mapping[str, Any]],
+    failures: Mapping[str, str],
+) -> list[str]:
+    """Sentences about the cells of a row: images, seeds that are missing, trainings that failed or collapsed."""
     title = BENCHMARKS[dataset].title
-    notes = [note for result in found for note in result.get("notes", ())]
-    skipped = max((result.get("images_skipped", 0) for result in found), default=0)
-    notes += [f"{skipped:,} image(s) could not be decoded and were left out"] if skipped else []
-    return [f"{title}: {note}." for note in notes]
+    notes = dict.fromkeys(f"{title}: {note}." for result in found.values() for note in result.get("notes", ()))
+    skipped = max((result.get("images_skipped", 0) for result in found.values()), default=0)
+    texts = [*notes, *([f"{title}: {skipped:,} image(s) could not be decoded and were left out."] if skipped else [])]
+    if len(found) not in (0, len(keys)):
+        texts.append(f"{row.name}, {title}: {len(found)} of {len(keys)} seeds only.")
+    for key, seed in keys.items():
+        who = f"{row.name}, {title}" + ("" if seed is None else f", seed {seed}")
+        collapse = (found.get(key, {}).get("collapse") or {}).get("warning")
+        texts += [f"{who}: {collapse}."] if collapse else []
+        texts += [f"{who}: left out, {failures[key].rstrip('.')}."] if key in failures else []
+    return texts
 
 
 def _entries(measure: str, found: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None) -> tuple[Entry, ...]:
@@ -274,13 +211,3 @@ def _values(measure: str, result: Mapping[str, Any]) -> list[float]:
     if measure == "n_clusters":
         return [float(result["n_clusters"]), result["n_clusters_error"]]
     return [result["recall" if measure == "recall" else "accuracy"][name.lower()] for name in COLUMNS[measure]]
-
-
-def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
-    style = "g" if table.experiment.measure == "n_clusters" else ".1f"  # K is a whole number
-    entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
-    return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]
-
-
-def _escape(text: str) -> str:
-    return text.translate(_LATEX)

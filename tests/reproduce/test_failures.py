@@ -1,0 +1,150 @@
+"""A training that fails or collapses: the others go on, and the table says so."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from shoal.cli.main import app
+from shoal.errors import MissingError, ShoalError, UsageError
+from shoal.methods.catalog import get_method
+from shoal.reproduce import runner as runner_module
+
+REASON = "epoch 2: loss is not a finite number; lower lr"
+
+
+def failing(monkeypatch, method, error):
+    """Let the first half of a method raise; how often it was asked."""
+    asked = []
+
+    def represent(*args, **kwargs):
+        asked.append(method)
+        raise error
+
+    def get(name):
+        return replace(get_method(name), represent=represent) if name == method else get_method(name)
+
+    monkeypatch.setattr(runner_module, "get_method", get)
+    return asked
+
+
+def test_the_other_cells_are_run_the_table_says_which_one_is_missing_and_the_next_call_tries_it_again(
+    run, tmp_path, monkeypatch
+):
+    told = []
+    with monkeypatch.context() as patch:
+        asked = failing(patch, "gcd", ShoalError(REASON))
+        found = run("1", out=tmp_path, tell=told.append)
+    assert asked == ["gcd"], "once for the two cells of the training"
+    ours = {r["row"]: r for r in found.records if r["column"] == "All"}
+    assert ours["GCD, K given"]["ours"] is ours["GCD, K estimated"]["ours"] is None
+    assert ours["CMS, K given"]["ours"] is not None
+    assert found.n_missing == len(found.failures) == 2
+    remark = f"GCD, K given, CUB-200-2011, seed 0: left out, {REASON}."
+    assert f"- {remark}" in found.text.splitlines()
+    assert "| GCD, K given | – (51.3) | – (56.6) | – (48.7) |" in found.text
+    assert remark in ours["GCD, K given"]["remarks"]
+    assert ours["CMS, K given"]["remarks"] is None or REASON not in ours["CMS, K given"]["remarks"]
+    assert remark in (tmp_path / "table1.tex").read_text()
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "table1.csv").read_text())))
+    assert any(remark in line["remarks"] for line in lines)
+    assert any(text.startswith("failed: cub_gcd_gcd_given_") and REASON in text for text in told)
+    again = run("1", out=tmp_path)
+    assert (again.n_missing, again.failures) == (0, {})
+    assert REASON not in again.text
+
+
+def test_a_clustering_that_fails_takes_only_its_own_cell(run, tmp_path, monkeypatch):
+    original = runner_module.cluster_cell
+
+    def cluster(learned, labels, cell, **options):
+        if cell.clustering == "one-step":
+            raise ValueError("found NaN")
+        return original(learned, labels, cell, **options)
+
+    monkeypatch.setattr(runner_module, "cluster_cell", cluster)
+    found = run("4", out=tmp_path)
+    missing = {r["row"] for r in found.records if r["ours"] is None}
+    assert missing == {"(4) CMS, 1-step"}
+    assert "left out, ValueError: found NaN." in found.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyboardInterrupt(),
+        MissingError("no weights"),
+        MemoryError(),
+        OSError(28, "No space left on device"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_the_next_training_would_end_in_too_ends_the_call(run, tmp_path, monkeypatch, error):
+    asked = failing(monkeypatch, "gcd", error)
+    with pytest.raises(type(error)):
+        run("1", out=tmp_path)
+    assert asked == ["gcd"]
+
+
+def test_out_of_memory_that_was_explained_ends_the_call_too(run, tmp_path, monkeypatch):
+    explained = ShoalError("out of memory; lower training.batch_size")
+    explained.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
+    failing(monkeypatch, "gcd", explained)
+    with pytest.raises(ShoalError, match=r"lower training\.batch_size"):
+        run("1", out=tmp_path)
+
+
+def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatch):
+    failing(monkeypatch, "cms", UsageError("n_neighbors: too many"))
+    with pytest.raises(UsageError, match="n_neighbors: too many"):
+        run("12", out=tmp_path)
+
+
+def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch, stand_in):
+    failing(monkeypatch, "gcd", ShoalError(REASON))
+    small = [f"--set={name}={value}" for name, value in stand_in.options.changes.items()]
+    arguments = ["--encoder", "efficientnet-lite0", "--input-size", "14", "--device", "cpu", "--out", str(tmp_path)]
+    found = CliRunner().invoke(app, ["reproduce", "1", "--root", "cub=x", *arguments, *small, "--json"])
+    assert found.exit_code == 1, found.output
+    told = json.loads(found.stdout)
+    assert set(told["failed"].values()) == {REASON}
+    assert len(told["failed"]) == 2
+    assert (tmp_path / "table1.md").exists()
+    assert "2 cell(s) failed and are left out; the same command tries them again" in found.stderr
+
+
+@pytest.mark.parametrize("method", ["gcd", "cms"])
+def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_path, monkeypatch, method):
+    """All embeddings alike, whether the method has a bank or not; the other method's cells say that all is well."""
+
+    def get(name):
+        info = get_method(name)
+
+        def represent(*args, **kwargs):
+            learned = info.represent(*args, **kwargs)
+            first = learned.embeddings[:1]
+            nudge = 1e-4 * torch.randn(learned.embeddings.shape, generator=torch.Generator().manual_seed(0))
+            return replace(learned, embeddings=torch.nn.functional.normalize(first + nudge, dim=1))
+
+        return replace(info, represent=represent) if name == method else info
+
+    monkeypatch.setattr(runner_module, "get_method", get)
+    found = run("1", out=tmp_path)
+    title = method.upper()
+    warned = [line for line in found.text.splitlines() if "training seems to have collapsed" in line]
+    assert [line.split(":")[0] for line in warned] == [
+        f"- {title}, K {how}, CUB-200-2011, seed 0" for how in ("given", "estimated")
+    ]
+    for file in (tmp_path / "cells").glob("*.json"):
+        cell = json.loads(file.read_text())
+        if cell["cell"]["method"] == "agglomerative":
+            assert cell["collapse"] is None
+        else:
+            is_collapsed = cell["cell"]["method"] == method
+            assert (cell["collapse"]["mean_cosine"] > 0.999) == is_collapsed
+            assert (cell["collapse"]["warning"] is not None) == is_collapsed

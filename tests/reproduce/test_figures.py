@@ -1,0 +1,100 @@
+"""Figures say what they were made with and what they do not show; their numbers can be had."""
+
+import csv
+import io
+import json
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from shoal.reproduce.catalog import get_experiment
+from shoal.reproduce.figures import build_drawing, draw, to_records
+from shoal.reproduce.runner import cells_of
+
+
+def written(figure):
+    """All words of a figure, lines joined."""
+    texts = [figure.get_suptitle(), *(text.get_text() for text in figure.texts)]
+    return " ".join(" ".join(texts).split())
+
+
+def results(folder):
+    return {file.stem: json.loads(file.read_text()) for file in (folder / "cells").glob("*.json")}
+
+
+@pytest.mark.parametrize("name", ["iterations", "retrieval", "tsne"])
+def test_a_figure_names_dataset_encoder_size_epochs_and_seed(run, folder, stand_in, name):
+    run(name)
+    found = written(draw(build_drawing(get_experiment(name), "cub", (0,), stand_in.options, results(folder), {})))
+    for words in ("CUB-200-2011", "encoder efficientnet-lite0", "images of 14 px", "2 epochs", "seed 0", "'paper'"):
+        assert words in found
+    assert "training.batch_size 16" in found
+    assert "120 images, but the published train part has 5,994" in found
+
+
+def test_the_figure_of_retrieval_says_that_hidden_labels_chose_its_queries(run, folder, stand_in):
+    found = run("retrieval")
+    said = "An illustration that measures nothing: hidden labels chose the queries"
+    assert said in written(
+        draw(build_drawing(get_experiment("retrieval"), "cub", (0,), stand_in.options, results(folder), {}))
+    )
+    assert said in found.records[0]["notes"]
+    assert all(
+        0 <= r["right_initial"] <= r["retrieved"] and r["right_shifted"] <= r["retrieved"] for r in found.records
+    )
+    for name in ("iterations", "tsne"):
+        assert said not in written(
+            draw(build_drawing(get_experiment(name), "cub", (0,), stand_in.options, results(folder), {}))
+        )
+
+
+def test_the_figure_of_iterations_has_mean_and_spread_of_all_seeds(run, tmp_path):
+    found = run("iterations", out=tmp_path, seeds=(0, 1, 2))
+    cells = results(tmp_path).values()
+    assert len(cells) == 3
+    values = [cell["material"][2]["novel"] for cell in cells]
+    (point,) = [r for r in found.records if (r["shifts"], r["column"]) == (2, "Novel")]
+    assert point["ours"] == pytest.approx(statistics.fmean(values))
+    assert point["spread"] == pytest.approx(statistics.stdev(values))
+    assert point["n_seeds"] == 3
+    assert "seeds 0, 1, 2, mean and standard deviation" in point["notes"]
+    lines = list(csv.DictReader(io.StringIO((tmp_path / "figure_iterations_cub.csv").read_text())))
+    assert len(lines) == len(found.records) == 9 * 3
+    assert float(lines[0]["ours"]) == pytest.approx(found.records[0]["ours"])
+
+
+def test_a_band_is_drawn_around_the_mean_of_several_seeds_and_none_around_one(stand_in):
+    """Accuracies 40 and 60 after every shift: the mean is 50, the band from 50 - √200 to 50 + √200."""
+    experiment, options = get_experiment("iterations"), stand_in.options
+    cells = cells_of(experiment, ["cub"], (0, 1), options)
+    found = {
+        cell.key: {"material": [{"shifts": i, "all": value, "known": value, "novel": value} for i in range(3)]}
+        for cell, value in zip(cells, (40.0, 60.0), strict=True)
+    }
+    axes = draw(build_drawing(experiment, "cub", (0, 1), options, found, {})).axes[0]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[50.0] * 3] * 3
+    assert len(axes.collections) == 3
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((50 - 200**0.5, 50 + 200**0.5))
+    alone = draw(build_drawing(experiment, "cub", (0,), options, found, {})).axes[0]
+    assert [list(line.get_ydata()) for line in alone.lines] == [[40.0] * 3] * 3
+    assert not alone.collections
+
+
+def test_a_figure_of_one_seed_says_which_one_it_shows(stand_in):
+    """Of seeds 0 and 1 only the second is there."""
+    experiment, options = get_experiment("retrieval"), stand_in.options
+    _, second = cells_of(experiment, ["cub"], (0, 1), options)
+    drawing = build_drawing(experiment, "cub", (0, 1), options, {second.key: {"material": []}}, {})
+    assert drawing.notes[0].endswith("seed 1; protocol 'paper'.")
+    assert "CMS, CUB-200-2011: 1 of 2 seeds only." in drawing.notes
+
+
+def test_a_seed_that_failed_is_named_below_the_figure(stand_in):
+    experiment, options = get_experiment("iterations"), replace(stand_in.options, protocol="reference")
+    first, second = cells_of(experiment, ["cub"], (0, 1), options)
+    material = [{"shifts": 0, "all": 1.0, "known": 1.0, "novel": 1.0}]
+    drawing = build_drawing(experiment, "cub", (0, 1), options, {first.key: {"material": material}}, {second.key: "no"})
+    assert "CMS, CUB-200-2011, seed 1: left out, no." in written(draw(drawing))
+    assert len(to_records(drawing)) == 3

@@ -1,0 +1,231 @@
+"""Cells are run once, in a good order, and one that fails takes no other with it."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from shoal.data.benchmarks import load_split, read_benchmark
+from shoal.errors import DataError, UsageError
+from shoal.methods.catalog import get_method
+from shoal.reproduce import runner as runner_module
+from shoal.reproduce import stage
+from shoal.reproduce.catalog import get_experiment
+from shoal.reproduce.reproduce import reproduce, reproduce_with
+from shoal.reproduce.runner import Runner, cells_of, groups_of, in_order
+
+
+def test_finished_cells_are_not_run_again(run, monkeypatch):
+    run("4")
+
+    def refuse(self, cells):
+        raise AssertionError("ran again")
+
+    monkeypatch.setattr(Runner, "_run_group", refuse)
+    assert run("4").n_missing == 0
+
+
+def test_cells_of_other_images_are_not_taken_for_these(run, tmp_path, monkeypatch, stand_in):
+    run("12", out=tmp_path)
+    monkeypatch.setattr(runner_module, "read_names_sha256", lambda dataset, root: "others")
+    with pytest.raises(UsageError, match="was made with other images \\(120\\) than nowhere holds; give another --out"):
+        run("12", out=tmp_path)
+
+
+def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, stand_in):
+    """Tables 1 and 4 are 14 rows of ours, 11 different cells, and 3 things to learn: frozen, GCD and CMS."""
+    learned = []
+
+    def counting(name):
+        info = get_method(name)
+
+        def represent(*args, **kwargs):
+            learned.append(name)
+            return info.represent(*args, **kwargs)
+
+        return replace(info, represent=represent)
+
+    monkeypatch.setattr(runner_module, "get_method", counting)
+    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
+    tables = [get_experiment(name) for name in ("1", "4")]
+    cells = [cell for table in tables for cell in cells_of(table, ["cub"], [0], stand_in.options)]
+    assert len(cells) == 14
+    assert len(runner.run_cells(cells)) == len(list((tmp_path / "cells").glob("*.json"))) == 11
+    assert sorted(learned) == ["agglomerative", "cms", "gcd"]
+    assert all(reproduce_with(runner, table, [0], stand_in.options).n_missing == 0 for table in tables)
+    assert len(learned) == 3
+    runner.close()
+
+
+def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(tmp_path, stand_in, monkeypatch):
+    """Three tables, two datasets, two seeds: in the order of the tables each dataset would be read three times."""
+    options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
+    made = counted(monkeypatch, "load_pixels", "cache_tokens", "pool_views")
+    tables = ["1", "3", "12"]
+    roots = {"cub": "here", "cars": "there"}
+    found = reproduce(tables, roots, tmp_path, device=torch.device("cpu"), seeds=(0, 1), options=options)
+    assert [each.n_missing for each in found] == [0, 0, 0]
+    assert made == {"load_pixels": 2, "cache_tokens": 2, "pool_views": 4}
+
+
+def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_come(stand_in):
+    tables = ("12", "2", "10")
+    cells = [c for name in tables for c in cells_of(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options)]
+    groups = in_order(groups_of(cells))
+    order = [(group[0].dataset, group[0].settings.training.seed, group[0].setup) for group in groups]
+    assert list(dict.fromkeys(order)) == [
+        (dataset, seed, setup)
+        for dataset in ("cars", "cub")
+        for seed in (1, 0)
+        for setup in ("transductive", "inductive")
+    ]
+    shares = [group[0].settings.loss.supervised_weight for group in groups]
+    assert shares[:3] == [0.25, 0.35, 0.5]
+
+
+def test_a_cut_off_table_goes_on_where_it_was(run, tmp_path, stand_in):
+    """Time is up after the first training: what is done is kept, and the rest is run by the next call."""
+    told = []
+    runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"), tell=told.append)
+    runner.until = time.monotonic() + 1000
+    runner.longest["cub"] = 0.0
+    original = Runner._run_group
+
+    def first_only(self, cells):
+        original(self, cells)
+        self.until = time.monotonic()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Runner, "_run_group", first_only)
+        partial = reproduce_with(runner, get_experiment("12"), [0], stand_in.options)
+    runner.close()
+    assert partial.n_missing == 2
+    assert "–" in partial.text
+    assert any("left out for want of time" in text for text in told)
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").glob("*.json")}
+    assert len(kept) == 1
+    whole = run("12", out=tmp_path)
+    assert whole.n_missing == 0
+    assert all(file.stat().st_mtime_ns == changed for file, changed in kept.items())
+
+
+def broken(**changes):
+    """A cell of a table with some of its content changed; None takes it away."""
+    scores = {
+        "accuracy": {"all": 50.0, "known": 60.0, "novel": 40.0},
+        "recall": {"all": 50.0, "labeled": 60.0, "unlabeled": 40.0},
+    }
+    whole = {"cell": {}, "epoch": 1, "notes": [], "n_clusters": 6, "n_clusters_error": 0.0, **scores, **changes}
+    return json.dumps({name: value for name, value in whole.items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "lacks everything"),
+        ("{}", "lacks cell, epoch, notes, n_clusters, n_clusters_error, accuracy.all"),
+        (broken(n_clusters=None), "lacks n_clusters"),
+        (broken(n_clusters="six"), "lacks n_clusters"),
+        (broken(n_clusters_error=None), "lacks n_clusters_error"),
+        (broken(accuracy={"all": 50.0}), "lacks accuracy.known, accuracy.novel"),
+        (broken(recall=3), "lacks recall.all, recall.labeled, recall.unlabeled"),
+    ],
+)
+def test_a_broken_cell_is_named_before_anything_is_run(run, tmp_path, stand_in, monkeypatch, content, problem):
+    cells = cells_of(get_experiment("12"), ["cub"], [0], stand_in.options)
+    (tmp_path / "cells").mkdir()
+    file = tmp_path / "cells" / f"{cells[-1].key}.json"
+    file.write_text(content)
+    monkeypatch.setattr(Runner, "_run_group", lambda self, group: pytest.fail("ran"))
+    with pytest.raises(DataError, match=f"{file.name}: .*{problem}.*delete it to run it again"):
+        run("12", out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("table", "protocol", "parts"),
+    [("1", "paper", {"train"}), ("2", "paper", {"train", "test"}), ("1", "reference", {"train", "test"})],
+)
+def test_all_parts_are_looked_at_before_the_first_training(
+    run, tmp_path, stand_in, tiny, monkeypatch, table, protocol, parts
+):
+    monkeypatch.setattr(Runner, "_run_group", lambda self, group: None)
+    before = len(tiny["reads"])
+    roots = {"cub": "here", "cars": "there"}
+    run(table, out=tmp_path, roots=roots, options=replace(stand_in.options, protocol=protocol))
+    assert set(tiny["reads"][before:]) == {(dataset, part) for dataset in roots for part in parts}
+
+
+def write_cub(root):
+    """CUB's official tree, one training and one test image for each of the 200 classes, all of them empty files."""
+    classes = load_split("cub").class_names
+    names = [f"{name}/{part}.jpg" for name in classes for part in ("train", "test")]
+    columns = {
+        "images": names,
+        "image_class_labels": [1 + i // 2 for i in range(400)],
+        "train_test_split": [1 - i % 2 for i in range(400)],
+        "classes": classes,
+    }
+    for name, values in columns.items():
+        (root / f"{name}.txt").write_text("".join(f"{i + 1} {value}\n" for i, value in enumerate(values)))
+    for name in names:
+        (root / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "images" / name).write_bytes(b"")
+    return [root / "images" / name for name in names]
+
+
+@pytest.mark.parametrize(
+    ("table", "lost", "is_refused"), [("1", "train.jpg", True), ("1", "test.jpg", False), ("2", "test.jpg", True)]
+)
+def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
+    run, tmp_path, monkeypatch, table, lost, is_refused
+):
+    """The layout is all there, and the list names an image that is not: only reading the list finds it."""
+    images = write_cub(tmp_path)
+    next(image for image in reversed(images) if image.name == lost).unlink()
+    monkeypatch.setattr(stage, "read_benchmark", read_benchmark)
+    began = []
+    monkeypatch.setattr(Runner, "_run_group", lambda self, group: began.append(group))
+    if is_refused:
+        with pytest.raises(DataError, match=r"1 listed file\(s\) or classes of CUB-200-2011 are not there"):
+            run(table, out=tmp_path / "out", roots={"cub": tmp_path})
+        assert not began
+    else:
+        run(table, out=tmp_path / "out", roots={"cub": tmp_path})
+        assert began
+
+
+def test_runners_that_share_a_folder_decode_and_run_the_trunk_once_and_find_the_same(tmp_path, stand_in, monkeypatch):
+    options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
+    cells = [cell for cell in cells_of(get_experiment("1"), ["cub"], [0], options) if cell.method == "cms"]
+    (tmp_path / "shared").mkdir()
+    found, made = {}, {}
+    for out, folder in (("alone", None), ("first", tmp_path / "shared"), ("second", tmp_path / "shared")):
+        made[out] = counted(monkeypatch, "load_pixels", "cache_tokens", "pool_views")
+        runner = Runner({"cub": Path("nowhere")}, tmp_path / out, device=torch.device("cpu"), shared=folder)
+        found[out] = [result["accuracy"] for result in runner.run_cells(cells).values()]
+        runner.close()
+        monkeypatch.undo()
+    assert found["alone"] == found["first"] == found["second"]
+    assert made["alone"] == made["first"] == {"load_pixels": 1, "cache_tokens": 1, "pool_views": 1}
+    assert made["second"] == {}
+
+
+def counted(monkeypatch, *names):
+    """How often these functions of the stage are called from now on."""
+    calls = Counter()
+
+    def counting(name, original):
+        def call(*args, **kwargs):
+            calls[name] += 1
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        monkeypatch.setattr(stage, name, counting(name, getattr(stage, name)))
+    return calls

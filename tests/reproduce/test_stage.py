@@ -1,0 +1,30 @@
+"""The images of one dataset, as cells are given them."""
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from shoal.reproduce import stage
+
+
+def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
+    """CIFAR's 32 px would leave a ViT four tokens: everybody enlarges to 256 px and crops 224."""
+    images = stage.Stage("cifar100", tmp_path, device=torch.device("cpu"), input_size=224, scratch=tmp_path).train
+    assert tuple(images.pixels.shape[1:]) == (256, 256, 3)
+
+
+def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(tmp_path, monkeypatch):
+    original = stage.load_pixels
+
+    def without_the_first(collection, size, **options):
+        found = original(collection, size, **options)
+        return replace(found, rows=found.rows[1:], names=found.names[1:], index=found.index[1:])
+
+    monkeypatch.setattr(stage, "load_pixels", without_the_first)
+    arguments = {"device": torch.device("cpu"), "input_size": 14, "scratch": tmp_path}
+    alone = stage.Stage("cub", tmp_path, **arguments).train
+    for images in [stage.Stage("cub", tmp_path, shared=tmp_path, **arguments).train for _ in range(2)]:
+        assert images.n_skipped == alone.n_skipped == 1
+        assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
+        assert np.array_equal(images.truth, alone.truth)
