@@ -48,6 +48,34 @@ def test_without_a_table_they_are_listed():
         ),
         (["1", "12", "--root", "cub=x", "--set", "loss.supervised_weight=1"], 2, "Table 12 sets it row by row"),
         (["1", "16", "--root", "cub=x"], 2, "known: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, iterations"),
+        (
+            ["1", "--root", "cub=x", "--set", "training=5", "--epochs", "1"],
+            2,
+            "training: found 5 for a group of settings, expected one of them by name, as in training.epochs",
+        ),
+        (
+            ["1", "--root", "cub=x", "--seeds", "99999999999999999999"],
+            2,
+            "seed: found 99999999999999999999, expected a whole number from 0 to 4294967295",
+        ),
+        (["1", "--root", "cub=x", "--input-size", "-5"], 2, "--input-size: found -5, expected a number of pixels"),
+        (["1", "--root", "cub=x", "--input-size", "0"], 2, "--input-size: found 0, expected a number of pixels"),
+        (
+            ["1", "--root", "cub=x", "--set", "gcd.training.lr=100.0"],
+            2,
+            "lr: found 100.0, expected a number above 0 and below 100",
+        ),
+        (
+            ["2", "14", "--root", "cub=x", "--validation-share", "0.4"],
+            2,
+            "--validation-share: no row of what is run (2, 14) takes it",
+        ),
+        (
+            ["1", "--root", "cub=x", "--validation-share", "0.4", "--protocol", "reference"],
+            2,
+            "--validation-share: no row of what is run (1) takes it",
+        ),
+        (["1", "2", "--root", "cub=/no/such", "--validation-share", "0.4"], 3, "/no/such"),
         (["1", "--root", "cub=/no/such", "--encoder", "efficientnet-lite2"], 3, "/no/such"),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_part_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 
 def test_an_empty_folder_is_told_what_to_fetch_and_nothing_is_written(tmp_path: Path) -> None:
     found = prepare("cars", tmp_path)
-    assert found.to_fetch[0] == "to fetch: car_devkit.tgz, cars_train.tgz, cars_test.tgz"
+    assert found.to_fetch[0].startswith("to fetch: car_devkit.tgz, cars_train.tgz, cars_test.tgz, ")
     assert "non-commercial research only" in found.to_fetch[1]
     assert "cars_test_annos_withlabels.mat" in found.to_fetch[2]
     assert not list(tmp_path.iterdir())
@@ -160,6 +160,36 @@ def test_the_imagenet_tar_of_tars_yields_only_the_100_synsets(tmp_path: Path) ->
     kept = {"train/n01443537/n01443537_1.JPEG", "train/n01443537/n01443537_2.JPEG"}
     assert files_under(tmp_path) == kept | {"ILSVRC2012_img_train.tar"}
     assert len(found.verification.parts[0].missing) == 99
+
+
+def test_the_test_part_of_imagenet_is_named_too_and_said_to_be_sorted_by_hand(tmp_path: Path) -> None:
+    """Its tar holds 50,000 images and no folder: unpacked here they would lie about, and in no class."""
+    first, *_, last = prepare("imagenet100", tmp_path).to_fetch
+    assert first == "to fetch: ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar"
+    assert last.startswith(f"then: put it in {tmp_path} and run")
+    write_tar(tmp_path / "ILSVRC2012_img_val.tar", {"ILSVRC2012_val_00000001.JPEG": b""})
+    (tmp_path / "train").mkdir()
+    found = prepare("imagenet100", tmp_path)
+    assert found.unpacked == ()
+    assert files_under(tmp_path) == {"ILSVRC2012_img_val.tar"}
+    assert found.to_fetch[0] == "to fetch: nothing more"
+    (sentence,) = [text for text in found.to_fetch if text.startswith("by hand: ILSVRC2012_img_val.tar, ")]
+    assert "sort its images into val/<synset>/ by ILSVRC2012_validation_ground_truth.txt" in sentence
+    (tmp_path / "val").mkdir()
+    assert not any("ILSVRC2012_img_val" in text for text in prepare("imagenet100", tmp_path).to_fetch)
+
+
+@pytest.mark.parametrize("place", ["", "devkit", "stanford_cars/devkit"])
+def test_the_labels_of_the_test_part_of_cars_are_to_be_fetched_until_they_are_there(tmp_path: Path, place: str) -> None:
+    name = "cars_test_annos_withlabels.mat"
+    before = prepare("cars", tmp_path).to_fetch
+    assert before[0] == f"to fetch: car_devkit.tgz, cars_train.tgz, cars_test.tgz, {name}"
+    assert f"by hand: {name}, the classes of the test part" in before[2]
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    (tmp_path / place / name).write_bytes(b"")
+    after = prepare("cars", tmp_path).to_fetch
+    assert name not in after[0]
+    assert not any(text.startswith("by hand") for text in after)
 
 
 @pytest.mark.parametrize("name", ["../out.txt", "/out.txt", "a/../../out.txt", "C:/out.txt", "a\\..\\out.txt"])

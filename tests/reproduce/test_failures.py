@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from shoal.cli.main import app
 from shoal.errors import MissingError, ShoalError, UsageError
+from shoal.methods import agglomerative
 from shoal.methods.catalog import get_method
 from shoal.reproduce import runner as runner_module
 
@@ -148,3 +149,24 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_
             is_collapsed = cell["cell"]["method"] == method
             assert (cell["collapse"]["mean_cosine"] > 0.999) == is_collapsed
             assert (cell["collapse"]["warning"] is not None) == is_collapsed
+
+
+def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(run, tmp_path, monkeypatch):
+    """The features of every image are zeros, as those of efficientnet-lite2 are at 32 px."""
+
+    class Nothing(torch.nn.Module):
+        def forward(self, images):
+            return torch.zeros(len(images), 16)
+
+    def load(name, **options):
+        encoder = runner_module.load_encoder(name, **options)
+        encoder.tail.finish = Nothing()
+        return encoder
+
+    monkeypatch.setattr(agglomerative, "load_encoder", load)
+    found = run("1", out=tmp_path)
+    reason = (
+        "cub, agglomerative: train-000, train-001, train-002, …: the encoder's features are only zeros at 14 px (120"
+    )
+    assert f"- Agglomerative, K given, CUB-200-2011: left out, {reason} of 120 images), so no direction" in found.text
+    assert {r["ours"] is None for r in found.records if r["row"] == "CMS, K given"} == {False}

@@ -15,8 +15,7 @@ from shoal.reproduce.runner import cells_of
 
 def written(figure):
     """All words of a figure, lines joined."""
-    texts = [figure.get_suptitle(), *(text.get_text() for text in figure.texts)]
-    return " ".join(" ".join(texts).split())
+    return " ".join(" ".join(text.get_text() for text in figure.texts).split())
 
 
 def results(folder):
@@ -80,6 +79,16 @@ def test_a_band_is_drawn_around_the_mean_of_several_seeds_and_none_around_one(st
     alone = draw(build_drawing(experiment, "cub", (0,), options, found, {})).axes[0]
     assert [list(line.get_ydata()) for line in alone.lines] == [[40.0] * 3] * 3
     assert not alone.collections
+
+
+def test_what_is_written_below_a_figure_hides_nothing_of_it(run, folder, stand_in):
+    for name in ("iterations", "retrieval", "tsne"):
+        run(name)
+        figure = draw(build_drawing(get_experiment(name), "cub", (0,), stand_in.options, results(folder), {}))
+        figure.draw_without_rendering()
+        *_, below = figure.texts
+        drawn = min(axes.get_tightbbox().y0 for axes in figure.axes)
+        assert below.get_window_extent().y1 < drawn
 
 
 def test_a_figure_of_one_seed_says_which_one_it_shows(stand_in):

@@ -3,9 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
+from shoal.data.pixels import Pixels
 from shoal.reproduce import stage
+from shoal.training.tokens import resident
 
 
 def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
@@ -28,3 +31,17 @@ def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared
         assert images.n_skipped == alone.n_skipped == 1
         assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
         assert np.array_equal(images.truth, alone.truth)
+
+
+def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(stage, "resident", lambda pixels, device: resident(pixels, device, memory=0))
+    images = stage.Stage("cub", tmp_path, device=torch.device("cpu"), input_size=14, scratch=tmp_path).train
+    assert isinstance(images.pixels, Pixels), "a copy in memory is what there is no room for"
+
+
+@pytest.mark.parametrize(("name", "protocol"), [("1", "paper"), ("2", "reference"), ("retrieval", "paper")])
+def test_what_is_found_does_not_depend_on_where_pixels_are(run, tmp_path, stand_in, monkeypatch, name, protocol):
+    options = replace(stand_in.options, protocol=protocol)
+    expected = run(name, out=tmp_path / "in_memory", options=options)
+    monkeypatch.setattr(stage, "resident", lambda pixels, device: resident(pixels, device, memory=0))
+    assert run(name, out=tmp_path / "in_cache", options=options).records == expected.records

@@ -66,6 +66,11 @@ def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, w
             *groups, last = plain_name(name).split(".")
             place = _group(plain, groups)
             assert place is not None
+            if isinstance(place[last], dict):
+                raise UsageError(
+                    f"{where}: {name}: found {value!r} for a group of settings, expected one of them by name, as in "
+                    f"{name}.{next(iter(place[last]))}"
+                )
             place[last] = value
         elif name.startswith(f"{method}.") or not any(has_setting(other, name) for other in METHODS):
             raise UsageError(_refusal(name, method, where))

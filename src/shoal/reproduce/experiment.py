@@ -59,6 +59,11 @@ class Row:
         clustering = "cms" if self.clustering == "one-step" else self.clustering
         return () if self.method is None else (self.method, clustering or self.method)
 
+    @property
+    def takes_share(self) -> bool:
+        """Whether images are set aside as the user says."""
+        return self.method is not None and get_method(self.method).trains and self.setup == "transductive"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -78,6 +83,9 @@ class Experiment:
         return self.measure in FIGURES
 
 
+VALIDATION_SHARE = 0.2
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """What a user may choose for all cells of a run."""
@@ -88,7 +96,7 @@ class Options:
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Settings for every row, by dotted name; with a method's name in front, for that method alone, as in
     'cms.loss.temperature'. A row's own changes come after them."""
-    validation_share: float = 0.2
+    validation_share: float = VALIDATION_SHARE
     """Share of labeled and of unlabeled images set aside to choose snapshot and K; inductive: 0.1, as published."""
     protocol: str = "paper"
     """A name in `SELECTIONS`."""
@@ -99,6 +107,8 @@ class Options:
         for name in self.changes:
             if plain_name(name) in OWNED:
                 raise UsageError(f"--set {name}: not a setting to change here; {OWNED[plain_name(name)]}")
+        if self.input_size is not None and self.input_size < 1:
+            raise UsageError(f"--input-size: found {self.input_size}, expected a number of pixels, 1 or more")
         if not 0 < self.validation_share < 1:
             raise UsageError(f"validation_share: found {self.validation_share}, expected a number between 0 and 1")
 
@@ -128,12 +138,19 @@ def check_owned(experiment: Experiment, options: Options) -> None:
 
 
 def check_used(experiments: Iterable[Experiment], options: Options) -> None:
-    """Refuse a change that no row of these tables has; it would be passed over by all of them."""
+    """Refuse a change or a share that no row of these tables has; it would be passed over by all of them."""
     tables = list(experiments)
+    shown = ", ".join(experiment.name for experiment in tables)
+    rows = [row for experiment in tables for row in experiment.rows if row.method is not None]
+    takes_share = options.protocol == "paper" and any(row.takes_share for row in rows)
+    if options.validation_share != VALIDATION_SHARE and not takes_share:
+        raise UsageError(
+            f"--validation-share: no row of what is run ({shown}) takes it: the inductive tables set a tenth aside, as "
+            "published, the protocol 'reference' and rows without labels or training none; leave it out"
+        )
     methods = {method for experiment in tables for row in experiment.rows for method in row.methods}
     for name in options.changes:
         if not any(has_setting(method, name) for method in methods) and any(has_setting(m, name) for m in METHODS):
-            shown = ", ".join(experiment.name for experiment in tables)
             raise UsageError(f"--set {name}: no row of what is run ({shown}) has this setting; leave it out")
 
 

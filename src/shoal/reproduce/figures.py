@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from shoal.data.benchmarks import BENCHMARKS
@@ -170,7 +171,7 @@ def _right(query: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _iterations(shown: Mapping[str, list[Material]]) -> Figure:
-    figure = Figure(figsize=(4.5, 3.2))
+    figure = Figure(figsize=(4.5, 3.2), layout="constrained")
     axes = figure.subplots()
     for seeds in shown.values():
         points = _points(seeds)
@@ -183,16 +184,17 @@ def _iterations(shown: Mapping[str, list[Material]]) -> Figure:
                     [mean + sign * point["spread"] for mean, point in zip(means, own, strict=True)] for sign in (-1, 1)
                 )
                 axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("iteration (1: not shifted)")
     axes.set_ylabel("accuracy at the true K, %")
-    axes.legend()
+    figure.legend(loc="outside right upper")  # beside the lines, which it would hide
     return figure
 
 
 def _retrieval(shown: Mapping[str, list[Material]]) -> Figure:
     queries = [query for first, *_ in shown.values() for query in first]
     n_columns = 1 + max(len(query["initial"]) for query in queries)
-    figure = Figure(figsize=(0.7 * n_columns, 1.5 * len(queries)))
+    figure = Figure(figsize=(0.7 * n_columns, 1.5 * len(queries)), layout="constrained")
     grid = figure.subplots(2 * len(queries), n_columns, squeeze=False)
     for place, query in enumerate(queries):
         for line, (kind, title) in enumerate((("initial", "v"), ("shifted", "z"))):
@@ -214,7 +216,7 @@ def _picture(axes: Axes, image: str, frame: str | None) -> None:
 
 
 def _tsne(shown: Mapping[str, list[Material]]) -> Figure:
-    figure = Figure(figsize=(4 * len(shown), 4))
+    figure = Figure(figsize=(4 * len(shown), 4), layout="constrained")
     panels = figure.subplots(1, len(shown), squeeze=False)[0]
     for axes, (name, (rows, *_)) in zip(panels, shown.items(), strict=True):
         classes = [row["class"] for row in rows]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from shoal.arrays import UNLABELED
+from shoal.device import check_seed
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import DataError, MissingError, ShoalError, UsageError
@@ -249,6 +250,8 @@ def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], 
         raise UsageError(
             f"--seeds: found {', '.join(map(str, twice))} more than once; the same seed is the same run, and no spread"
         )
+    for seed in seeds:
+        check_seed(seed)
     check_owned(experiment, options)
     rows = [row for row in experiment.rows if row.method is not None]
     return [make_cell(experiment, row, name, seed, options) for name in datasets for row in rows for seed in seeds]

@@ -39,7 +39,7 @@ class TrainSettings:
             raise UsageError(f"epochs: found {self.epochs}, expected at least 1")
         check_batch_size(self.batch_size)
         if not 0 < self.lr < 100:
-            raise UsageError(f"lr: found {self.lr}, expected a number above 0, say 0.01")
+            raise UsageError(f"lr: found {self.lr}, expected a number above 0 and below 100, say 0.01")
         if not 0 <= self.min_lr <= 1:
             raise UsageError(f"min_lr: found {self.min_lr}, expected a share of lr in [0, 1]")
         if self.max_gradient is not None and not self.max_gradient > 0:

@@ -13,6 +13,8 @@ class Archive:
     """File names under which it is distributed."""
     leaves: tuple[str, ...]
     """Folders or files that are there once it is unpacked; with one of them present it is not unpacked again."""
+    by_hand: str = ""
+    """What to do with it, where it is not unpacked by `prepare`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +81,15 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
         page="https://www.image-net.org (ILSVRC 2012; an account is needed)",
         terms=RESEARCH_ONLY,
         layout="train/<synset>/*.JPEG and val/<synset>/*.JPEG, the 100 synsets of the split or all 1,000",
-        archives=(Archive(names=("ILSVRC2012_img_train.tar",), leaves=("train",)),),
+        archives=(
+            Archive(names=("ILSVRC2012_img_train.tar",), leaves=("train",)),
+            Archive(
+                names=("ILSVRC2012_img_val.tar",),
+                leaves=("val",),
+                by_hand="the test part, 50,000 images in one folder, is not unpacked here: sort its images into "
+                "val/<synset>/ by ILSVRC2012_validation_ground_truth.txt and meta.mat of ILSVRC2012_devkit_t12.tar.gz",
+            ),
+        ),
     ),
     "cub": BenchmarkFacts(
         title="CUB-200-2011",
@@ -110,6 +120,11 @@ BENCHMARKS: dict[str, BenchmarkFacts] = {
             Archive(names=("car_devkit.tgz", "car_devkit.tar.gz"), leaves=("devkit",)),
             Archive(names=("cars_train.tgz", "cars_train.tar.gz"), leaves=("cars_train",)),
             Archive(names=("cars_test.tgz", "cars_test.tar.gz"), leaves=("cars_test",)),
+            Archive(
+                names=("cars_test_annos_withlabels.mat",),
+                leaves=("devkit/cars_test_annos_withlabels.mat", "cars_test_annos_withlabels.mat"),
+                by_hand="the classes of the test part, which the devkit has not: put it into devkit/, or beside it",
+            ),
         ),
     ),
     "aircraft": BenchmarkFacts(

@@ -11,6 +11,7 @@ from shoal.arrays import UNLABELED
 from shoal.data.benchmarks.archives import unpack
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
 from shoal.data.benchmarks.catalog import Archive, get_facts
+from shoal.data.benchmarks.layouts import LAYOUTS
 from shoal.data.benchmarks.split import load_split
 from shoal.data.benchmarks.verification import Bar, Verification, no_bar, verify
 from shoal.data.readers.folders import check_folder
@@ -52,7 +53,8 @@ def prepare(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Pr
     images) is written where the images are files, so that any command that reads a table can use the benchmark.
     """
     facts, folder = get_facts(name), check_folder(root)
-    unpacked = [sentence for archive in facts.archives for sentence in _unpack(name, archive, folder)]
+    archives = [archive for archive in facts.archives if not archive.by_hand]
+    unpacked = [sentence for archive in archives for sentence in _unpack(name, archive, folder)]
     verification = verify(name, folder, bar=bar)
     index: tuple[str, ...] = ()
     if verification.parts[0].is_complete:
@@ -92,10 +94,19 @@ def _write_index(benchmark: Benchmark, root: Path) -> str:
 
 def _what_to_fetch(name: str, root: Path) -> tuple[str, ...]:
     facts = get_facts(name)
-    absent = [archive for archive in facts.archives if not any((root / left).exists() for left in archive.leaves)]
-    files = ", ".join(archive.names[0] for archive in absent) or "what is listed as missing below"
+    homes = {root / home for layout in LAYOUTS[name] for home in layout.homes}
+    absent = [
+        archive
+        for archive in facts.archives
+        if not any((home / left).exists() for home in homes for left in archive.leaves)
+    ]
+    by_hand = [archive for archive in absent if archive.by_hand]
+    missing = [archive for archive in absent if not any((root / file).is_file() for file in archive.names)]
+    files = ", ".join(archive.names[0] for archive in missing)
+    fetch = files or ("nothing more" if by_hand else "what is listed as missing below")
     return (
-        f"to fetch: {files}",
+        f"to fetch: {fetch}",
         f"from: {facts.page}; terms: {facts.terms}",
+        *(f"by hand: {archive.names[0]}, {archive.by_hand}" for archive in by_hand),
         f"then: put it in {root} and run this command again; expected is {facts.layout}",
     )
