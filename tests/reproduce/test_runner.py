@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shoal.data.benchmarks import load_split, read_benchmark
-from shoal.errors import DataError, UsageError
+from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.catalog import get_method
 from shoal.reproduce import runner as runner_module
 from shoal.reproduce import stage
@@ -158,6 +158,22 @@ def test_all_parts_are_looked_at_before_the_first_training(
     roots = {"cub": "here", "cars": "there"}
     run(table, out=tmp_path, roots=roots, options=replace(stand_in.options, protocol=protocol))
     assert set(tiny["reads"][before:]) == {(dataset, part) for dataset in roots for part in parts}
+
+
+def test_weights_that_are_not_there_are_found_before_the_first_training(run, tmp_path, stand_in, monkeypatch):
+    """Tables 1 and 13 have an encoder each, of which the second is missing."""
+    original = runner_module.load_encoder
+
+    def load(name, **options):
+        if name == "clip-vitb16":
+            raise MissingError("clip-vitb16: no weights")
+        return original(name, **options)
+
+    monkeypatch.setattr(runner_module, "load_encoder", load)
+    monkeypatch.setattr(Runner, "_run_group", lambda self, group: pytest.fail("ran"))
+    how = {"device": torch.device("cpu"), "options": replace(stand_in.options, encoder=None)}
+    with pytest.raises(MissingError, match="clip-vitb16: no weights"):
+        reproduce(["1", "13"], {"cub": "nowhere"}, tmp_path, **how)
 
 
 def write_cub(root):

@@ -55,6 +55,7 @@ class Runner:
         self.stages: dict[tuple[str, int], Stage] = {}
         self.longest: dict[str, float] = {}
         self.marks: dict[tuple[str, str], str | None] = {}
+        self.loaded: set[tuple[Any, ...]] = set()
         self.failed: dict[str, ShoalError] = {}
         make_folder(out / "cells")
 
@@ -68,6 +69,7 @@ class Runner:
         done = {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
         missing = [cell for key, cell in wanted.items() if key not in done and key not in self.failed]
         self._check_folders(missing)
+        self._check_encoders(missing)
         for key, found in done.items():
             self._check_same_images(wanted[key], found)
         for group in in_order(groups_of(missing)):
@@ -93,6 +95,15 @@ class Runner:
         for dataset, part in sorted({(cell.dataset, part) for cell in cells for part in cell.parts}):
             if (self.until is None or time.monotonic() < self.until) and (dataset, part) not in self.marks:
                 self.marks[dataset, part] = read_names_sha256(dataset, self.roots[dataset], part)
+
+    def _check_encoders(self, cells: list[Cell]) -> None:
+        """Load every encoder once: weights that are not there, or a tail too deep, are found now."""
+        for cell in cells:
+            settings = cell.settings
+            key = (settings.encoder, getattr(settings, "n_tail_blocks", None), settings.input_size)
+            if key not in self.loaded and (self.until is None or time.monotonic() < self.until):
+                load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2])
+                self.loaded.add(key)
 
     def _check_same_images(self, cell: Cell, found: Result) -> None:
         """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
