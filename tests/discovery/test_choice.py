@@ -82,6 +82,13 @@ def test_the_trained_answer_stands_unless_it_is_worse_by_more_than_one_standard_
     assert found.kept == ("trained" if keeps else "frozen")
 
 
+def test_a_collapsed_training_does_not_stand_however_well_it_did_on_a_few_images() -> None:
+    found = Choice(hidden=("d",), n_images=7, both=3, only_frozen=0, only_trained=2, is_collapsed=True)
+    assert found.kept == "frozen"
+    assert found.in_words().endswith("training has collapsed, the first answer stands")
+    assert found.to_dict()["is_collapsed"]
+
+
 def test_the_words_say_what_stands_and_on_how_many_images_that_rests() -> None:
     tie = Choice(hidden=("d",), n_images=1200, both=600, only_frozen=0, only_trained=0)
     assert tie.in_words() == (
@@ -102,4 +109,5 @@ def test_the_words_say_what_stands_and_on_how_many_images_that_rests() -> None:
         "n_images": 12,
         "put_right": {"both": 3, "only_frozen": 3, "only_trained": 0},
         "hidden": ["d"],
+        "is_collapsed": False,
     }

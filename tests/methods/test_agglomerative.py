@@ -7,9 +7,11 @@ from scipy.cluster.hierarchy import fcluster, linkage
 
 from shoal.clustering.matching import matched_accuracy
 from shoal.encoders.embed import embed
+from shoal.errors import TooFewDistinct
 from shoal.methods import agglomerative as module
 from shoal.methods.agglomerative import AgglomerativeSettings, represent
 from shoal.methods.catalog import get_method
+from shoal.methods.method import Representation
 
 CPU = torch.device("cpu")
 agglomerative = get_method("agglomerative").run
@@ -47,3 +49,14 @@ def test_hidden_labels_have_no_way_in(task, truth):
 def test_other_images_are_embedded_in_the_same_space(task):
     learned = represent(task, AgglomerativeSettings(), device=CPU)
     torch.testing.assert_close(learned.embed(task.pixels[:7]), learned.embeddings[:7])
+
+
+def test_copies_are_not_parted_by_their_place_in_the_file():
+    """Six pictures, five times each: six clusters are found in any order, nine are refused."""
+    rows = torch.as_tensor(np.random.default_rng(0).normal(size=(6, 4))).repeat(5, 1)
+    learned = Representation(embeddings=rows, embed=lambda pixels: rows)
+    nobody = np.full(30, -1)
+    found = module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=6, device=CPU)
+    assert found.clusters.tolist() == list(range(6)) * 5
+    with pytest.raises(TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct row\(s\) among 30 embeddings"):
+        module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=9, device=CPU)

@@ -151,6 +151,25 @@ def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_
             assert (cell["collapse"]["warning"] is not None) == is_collapsed
 
 
+def test_a_training_too_far_gone_to_be_clustered_is_left_out_as_collapsed(run, tmp_path, monkeypatch):
+    """All embeddings are one row: no cut makes as many clusters as there are classes."""
+
+    def get(name):
+        info = get_method(name)
+
+        def represent(*args, **kwargs):
+            learned = info.represent(*args, **kwargs)
+            return replace(learned, embeddings=learned.embeddings[:1].expand_as(learned.embeddings).contiguous())
+
+        return replace(info, represent=represent) if name == "cms" else info
+
+    monkeypatch.setattr(runner_module, "get_method", get)
+    found = run("1", out=tmp_path)
+    (said,) = [line for line in found.text.splitlines() if line.startswith("- CMS, K given")]
+    assert "left out, training seems to have collapsed" in said
+    assert "1 distinct row(s)" in said
+
+
 def test_images_too_small_for_the_encoder_are_said_to_be_of_which_dataset_and_why(run, tmp_path, monkeypatch):
     """The features of every image are zeros, as those of efficientnet-lite2 are at 32 px."""
 

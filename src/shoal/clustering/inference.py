@@ -24,7 +24,7 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.vouched import vouch
+from shoal.clustering.ward.vouched import Vouched, vouch
 from shoal.errors import DataError, TooFewDistinct, UsageError
 
 ROWS_AT_ONCE = 8192
@@ -178,6 +178,21 @@ def _refuse(bad: Tensor, found: str, advice: str) -> None:
         raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
 
 
+def unit_tree(points: Tensor, *, neighbors: Vouched | None = None, n_added: int = 1) -> Tree:
+    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding alone sets apart."""
+    linkage = ward_linkage(points, device=points.device, neighbors=neighbors)
+    return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
+
+
+def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> None:
+    """Refuse to cut a tree into more clusters than rows differ: copies would be parted by their place in the file."""
+    if tree.n_distinct < n_clusters:
+        raise TooFewDistinct(
+            f"{name}: found {n_clusters} with {tree.n_distinct} distinct row(s) among {tree.n_leaves} embeddings, "
+            f"expected at most {tree.n_distinct}; copies are not told apart, so ask for fewer or add embeddings"
+        )
+
+
 Iterate = tuple[Tree, Tensor]
 
 
@@ -195,8 +210,7 @@ def _iterates(
         lists = _lists(points, own, moves)
         listed = lists.first(MAX_WARD_LIST)
         ready = vouch(points, listed.indices, listed.similarities)
-        linkage = ward_linkage(points, device=points.device, neighbors=ready)
-        yield Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps), points
+        yield unit_tree(points, neighbors=ready, n_added=n_added), points
         n_added = 1 + moves.list_length(len(points) - 1)
         if moves.retrieval == "random":
             lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
@@ -265,13 +279,10 @@ def _estimate(
 def _distinct(pairs: Iterator[Pair], n_clusters: int, name: str) -> Iterator[Pair]:
     """The iterates before the first with fewer than K distinct rows, or an error where there is none."""
     for t, pair in enumerate(pairs):
-        n_distinct, n_rows = min((tree.n_distinct, tree.n_leaves) for tree, _ in pair)
-        if n_distinct < n_clusters:
-            if t == 0:
-                raise TooFewDistinct(
-                    f"{name}: found {n_clusters} with {n_distinct} distinct rows among {n_rows} embeddings, expected "
-                    f"at most {n_distinct}; copies are not told apart, so ask for fewer or add embeddings"
-                )
+        tree = min((tree for tree, _ in pair), key=lambda tree: tree.n_distinct)
+        if t == 0:
+            check_distinct(tree, n_clusters, name)
+        if tree.n_distinct < n_clusters:
             return
         yield pair
 

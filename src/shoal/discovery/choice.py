@@ -39,6 +39,8 @@ class Choice:
     """How many the frozen encoder's embeddings alone put right."""
     only_trained: int
     """How many the trained ones alone put right."""
+    is_collapsed: bool = False
+    """Whether training has brought all embeddings to nearly one direction: then so few images say little for it."""
 
     @property
     def frozen(self) -> float:
@@ -52,8 +54,10 @@ class Choice:
 
     @property
     def keeps_training(self) -> bool:
-        """Whether the trained answer stands: unless it is worse by more than one standard error."""
-        return self.only_frozen - self.only_trained <= math.sqrt(self.only_frozen + self.only_trained)
+        """Whether the trained answer stands: unless it has collapsed, or is worse by more than one standard error."""
+        return not self.is_collapsed and self.only_frozen - self.only_trained <= math.sqrt(
+            self.only_frozen + self.only_trained
+        )
 
     @property
     def kept(self) -> str:
@@ -65,7 +69,9 @@ class Choice:
         shares = f"{100 * self.frozen:.1f} % without training, {100 * self.trained:.1f} % with it"
         alone = f"{self.only_frozen:,} and {self.only_trained:,} by one of them alone"
         end = "the trained answer stands"
-        if not self.keeps_training:
+        if self.is_collapsed:
+            end = "training has collapsed, the first answer stands"
+        elif not self.keeps_training:
             end = "training did not help, the first answer stands"
         elif self.only_frozen > self.only_trained:
             end = "so small a difference may be chance, the trained answer stands"
@@ -79,6 +85,7 @@ class Choice:
             "n_images": self.n_images,
             "put_right": {"both": self.both, "only_frozen": self.only_frozen, "only_trained": self.only_trained},
             "hidden": list(self.hidden),
+            "is_collapsed": self.is_collapsed,
         }
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import torch
 
 from shoal.arrays import Ints
+from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.tree import Tree
-from shoal.clustering.ward import ward_linkage
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.choice import compare
 from shoal.discovery.narrator import NOTE, SILENT, Listener, Narrator
@@ -66,12 +65,14 @@ def answer_trained(
             progress=progress,
             on_epoch=_epoch_listener(run, narrator, tensorboard, watch),
         )
-    watch(collapse_statistics(learned.embeddings))
+    statistics = collapse_statistics(learned.embeddings)
+    watch(statistics)
     stands = True
     try:
         answer = _answer(learned, first if doubt else None, images, withheld, chosen)
         if withheld.hidden:
             choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
+            choice = replace(choice, is_collapsed=describe_collapse(statistics) is not None)
             run.write_json("choice", choice.to_dict())
             narrator.say(choice.in_words())
             stands = choice.keeps_training
@@ -155,5 +156,5 @@ def _fit_batch(settings: DiscoverySettings, n_training: int, narrator: Narrator)
 
 def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
     """The same with the curve from which training took K, for the record."""
-    tree, rule = Tree(ward_linkage(found.embeddings[validation])), settings.of_method.inference.rule
+    tree, rule = unit_tree(torch.as_tensor(found.embeddings[validation])), settings.of_method.inference.rule
     return replace(found, estimate=estimate_n_clusters(tree, labels[validation], rule=rule))

@@ -9,11 +9,15 @@ from typing import Self, Unpack
 import torch
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.inference import InferenceSettings, check_n_clusters, unit_points
+from shoal.clustering.inference import (
+    InferenceSettings,
+    check_distinct,
+    check_n_clusters,
+    unit_points,
+    unit_tree,
+)
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.tree import Tree
-from shoal.clustering.ward import ward_linkage
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.methods.method import Discovery, Options, Representation, Task, to_numpy
@@ -55,13 +59,14 @@ def cluster(
 ) -> Discovery:
     """Cut Ward's tree at K."""
     points = unit_points(learned.embeddings, device=device)
-    tree = Tree(ward_linkage(points, device=device))
+    tree = unit_tree(points)
     estimate = None
     if n_clusters is None:
         rule, limit = settings.inference.rule, settings.inference.max_clusters
         estimate = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit)
         n_clusters = estimate.n_clusters
-    clusters = tree.cut(check_n_clusters(n_clusters, labels, len(labels)))
+    check_distinct(tree, check_n_clusters(n_clusters, labels, len(labels)))
+    clusters = tree.cut(n_clusters)
     is_labeled = labels != UNLABELED
     return Discovery(
         clusters=clusters,

@@ -15,7 +15,8 @@ _LATEX = str.maketrans(
     {
         **{mark: f"\\{mark}" for mark in "%_&#${}"},
         **{"|": "$|$", "\\": "$\\backslash$", "~": "$\\sim$", "^": "\\^{}", "±": "$\\pm$", "–": "--", "…": "\\ldots{}"},
-        **{"α": "$\\alpha$", "λ": "$\\lambda$"},
+        **{"α": "$\\alpha$", "λ": "$\\lambda$", "δ": "$\\delta$", "σ": "$\\sigma$", "τ": "$\\tau$", "→": "$\\to$"},
+        **{"<": "$<$", ">": "$>$", "≤": "$\\le$", "≥": "$\\ge$", "²": "$^2$", "×": "$\\times$"},
     }
 )
 """What has a meaning in LaTeX or is not in its fonts, as it is printed."""
@@ -36,7 +37,7 @@ def to_latex(table: Table) -> str:
     width = 1 + n_columns * len(table.datasets)
 
     def wide(text: str) -> str:
-        return f"\\multicolumn{{{width}}}{{p{{\\linewidth}}}}{{{text}}} \\\\"
+        return f"\\multicolumn{{{width}}}{{@{{}}p{{\\linewidth}}@{{}}}}{{{text}}} \\\\"
 
     groups = " & ".join(f"\\multicolumn{{{n_columns}}}{{c}}{{{BENCHMARKS[name].title}}}" for name in table.datasets)
     names = " & ".join(_escape(column) for _ in table.datasets for column in table.columns)

@@ -12,7 +12,7 @@ from shoal.arrays import UNLABELED
 from shoal.device import check_seed
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
-from shoal.errors import DataError, MissingError, ShoalError, UsageError
+from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct, UsageError
 from shoal.files import make_folder
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, Representation, Task
@@ -22,6 +22,7 @@ from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, m
 from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.reproduce.scoring import figure_material, recall, score
 from shoal.reproduce.stage import Stage, read_names_sha256
+from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.checkpoint import is_finished
 
 FIRST_GUESS_S = 60.0
@@ -136,6 +137,9 @@ class Runner:
         for cell in cells:
             try:
                 self._finish(cell, learned, self.stage(cell), seconds)
+            except TooFewDistinct as error:
+                collapse = describe_collapse(collapse_statistics(learned.embeddings))
+                self._give_up([cell], TooFewDistinct(f"{collapse}; {error}") if collapse else error)
             except Exception as error:
                 self._give_up([cell], error)
         self._note(first, learned, time.monotonic() - began)

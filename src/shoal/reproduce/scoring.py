@@ -68,6 +68,8 @@ def iterations(
     rows = []
     for n_shifts in range(N_ITERATIONS + 1):
         found = shifted_by(n_shifts, learned, cell, images.n_classes, device)
+        if found.n_shifts < n_shifts:  # any further one would leave fewer distinct images than classes
+            break
         rows.append({"shifts": n_shifts} | score(found.clusters, images, is_scored))
     return rows
 

@@ -11,10 +11,9 @@ import numpy as np
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.inference import unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.tree import Tree
-from shoal.clustering.ward import ward_linkage
 from shoal.encoders.embed import ImageRows
 
 
@@ -59,9 +58,9 @@ def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None,
     is_labeled = labels != UNLABELED
     if not is_labeled.any():
         return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-    tree = Tree(ward_linkage(embeddings, device=embeddings.device))
+    tree = unit_tree(embeddings)
     if n_clusters is not None:
-        clusters = tree.cut(min(n_clusters, tree.n_leaves))
+        clusters = tree.cut(min(n_clusters, tree.n_distinct))  # copies are not parted
         return Validation(accuracy=matched_accuracy(labels[is_labeled], clusters[is_labeled]), n_clusters=n_clusters)
     estimate = estimate_n_clusters(tree, labels) if rule is None else estimate_n_clusters(tree, labels, rule=rule)
     best = float(estimate.curve.accuracy.max())

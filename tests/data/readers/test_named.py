@@ -26,7 +26,7 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
 
 def test_accents_may_be_spelled_with_one_code_point_or_two(tmp_path: Path) -> None:
     """A name exactly as it stands comes first, where the names hold both forms."""
-    one, two = "caf\u00e9/1.jpg", "cafe\u0301/1.jpg"
+    one, two = "\u00e9/1.jpg", "e\u0301/1.jpg"
     for name, spelled in ((one, two), (two, one), (two, f"./{one}")):
         table = write(tmp_path / "t.csv", f"path,label\n{spelled},cat\n")
         assert read_names(table, (name,)).classes == {name: "cat"}

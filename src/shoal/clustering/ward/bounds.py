@@ -9,14 +9,15 @@ off by summation alone: for any order of additions, with or without fused multip
 
     |fl(p·q) - p·q| <= γ_n·Σ|p_k·q_k| <= γ_n·|p||q|,   γ_n = n·u / (1 - n·u),   n = D + 4                  (Higham, 3.1)
 
-(Cauchy-Schwarz; the 4 pay for the half norms |p|²/2 added to it). u is 2^-24 for float32 rounded to nearest, 2^-53 for
+(Cauchy-Schwarz; the 4 pay for the half norms |p|²/2 added to it, which are known in float64; among products in float64
+these are sums of D rounded terms themselves, so n = 2D + 8 there). u is 2^-24 for float32 rounded to nearest, 2^-53 for
 float64. Tensor cores add with truncation and a few guard bits; u = 2^-22 covers each of their additions. So the squared
 distance of two points is known up to E = 2γ(|p||q| + |p|²/2 + |q|²/2), and by the triangle inequality
 
     |cA - cB| >= sqrt(|p - q|² - E) - ρA - ρB                                                                (`lower`)
 
 **Direct differences.** D differs from δ by a factor within 1 ± η: one rounding for a difference, one for its square,
-one per level of the halving tree, a few for the weight; the additive TINY covers underflow.
+one per level of the halving tree, two where it is odd, a few for the weight; the additive TINY covers underflow.
 
 **Merges.** By Lance and Williams' formula δ(A+B, C) = [(a+c)·δ(A,C) + (b+c)·δ(B,C) - c·δ(A,B)] / (a+b+c), so lows of
 the two distances make one of the union's (`merged_low`, which counts every rounding). A and B are nearest to each
@@ -30,7 +31,7 @@ long it has waited, and nothing is owed that the formula, which can double an er
 """
 
 from dataclasses import dataclass
-from math import ceil, log2, sqrt
+from math import sqrt
 
 import torch
 from torch import Tensor
@@ -76,8 +77,9 @@ class Precision:
         return short.to(self.dtype)
 
     def gamma(self, n_columns: int) -> float:
-        """γ for sums of D products and four more terms."""
-        nu = (n_columns + 4) * self.unit
+        """γ for sums of D products and four more terms; in float64 these are no better known than the sum."""
+        n_terms = 2 * n_columns + 8 if self.dtype == torch.float64 else n_columns + 4
+        nu = n_terms * self.unit
         return nu / (1 - nu) if nu < 0.5 else float("inf")
 
 
@@ -119,8 +121,8 @@ class Margins:
     @classmethod
     def of(cls, n_columns: int, radius: float) -> "Margins":
         """η and κ; each counts every rounding at least once."""
-        levels = 1 + ceil(log2(n_columns)) if n_columns > 1 else 1
-        return cls(eta=(levels + 16) * 2.0**-53, kappa=KAPPA * radius)
+        n_additions = 2 * (n_columns.bit_length() - 1) + 1
+        return cls(eta=(n_additions + 16) * 2.0**-53, kappa=KAPPA * radius)
 
     def low(self, distance: Tensor) -> Tensor:
         """The low of a directly computed distance."""
