@@ -7,6 +7,7 @@ has; hidden ones have no way in.
 N images, D columns, K clusters.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -330,9 +331,6 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
 def _without_labels(iterates: Iterator[Iterate], n_clusters: int, n_shifts: int) -> Inference:
     """The iterate after so many shifts, or the last before fewer than K rows are distinct."""
     pairs = _distinct(((own, own) for own in iterates), n_clusters, "n_clusters")
-    (tree, points), _ = next(pairs)
-    n_made = 0
-    for n_made, ((tree, points), _) in enumerate(islice(pairs, n_shifts), start=1):  # noqa: B007  (only the last is kept)
-        pass
+    n_made, ((tree, points), _) = deque(enumerate(islice(pairs, n_shifts + 1)), maxlen=1)[0]  # the last alone is kept
     nothing = (float("nan"),) * (n_made + 1)
     return Inference(tree.cut(n_clusters), n_clusters, n_made, nothing, tree, points, None)

@@ -153,7 +153,7 @@ class Tree:
 def _checked(linkage: ArrayLike) -> Floats:
     """Check scipy's format, so that every walk over the tree ends."""
     try:
-        found = np.array(np.asarray(linkage).astype(np.float64, casting="same_kind"))  # a copy: a tree does not change
+        found = np.asarray(linkage).astype(np.float64, casting="same_kind")  # a copy: a tree does not change
     except (TypeError, ValueError) as error:
         raise DataError("linkage: found no matrix of real numbers, expected (N-1, 4) as scipy writes it") from error
     if found.size == 0:

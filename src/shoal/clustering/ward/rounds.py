@@ -51,7 +51,6 @@ class Rounds:
         self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int, n_tabled: int
     ) -> None:
         self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
-        self.round_margins = margins  # of the round's own merges
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
         self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
@@ -82,13 +81,14 @@ class Rounds:
         """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
+        margins = self._margins(pairs)
         if self.n_live - len(pairs.kept) > self.n_tabled:  # else lists have served their time
-            self._follow(pairs)
+            self._follow(pairs, margins)
         made = self._merge(pairs)
         stale = self._stale(pairs)
         is_few = self.n_live <= self.n_tabled
         fresh = torch.cat([pairs.kept, stale])
-        rows = fresh if is_few else self._renew(pairs, fresh)
+        rows = fresh if is_few else self._renew(pairs, fresh, margins)
         if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
             number = self._renumber()
             rows, fresh = number[rows], number[fresh]
@@ -121,9 +121,9 @@ class Rounds:
         self.is_live[gone] = False
         return made
 
-    def _follow(self, pairs: Pairs) -> None:
+    def _follow(self, pairs: Pairs, margins: Margins) -> None:
         """Lead all lists to the unions about to be made."""
-        sizes, margins = self.geometry.sizes, self._margins(pairs)
+        sizes = self.geometry.sizes
         partners = Partners.of(pairs, sizes, self.floors, margins.eta)
         step = self.workers.share(len(sizes), self.chunk_rows)
 
@@ -133,10 +133,11 @@ class Rounds:
 
         self.workers.map(work, range(0, len(sizes), step))
         self.floors = margins.moved(partners.bystander_low(self.floors), sizes)
-        self.round_margins = margins
 
     def _margins(self, pairs: Pairs) -> Margins:
-        """What rounding may do to the unions of these pairs, by the lengths of their parts."""
+        """What rounding may do to the unions of these pairs, by the lengths of their parts; a table needs no such."""
+        if self.table is not None:
+            return self.margins
         points = self.scanner.points
         both = torch.cat([pairs.kept, pairs.gone])
         length = (2 * points.half[both]).sqrt() + points.reach[both]
@@ -151,7 +152,7 @@ class Rounds:
         self.decision.nearest[pairs.gone] = pairs.gone  # the dead are nobody's nearest but their own
         return stale
 
-    def _renew(self, pairs: Pairs, rows: Tensor) -> Tensor:
+    def _renew(self, pairs: Pairs, rows: Tensor, margins: Margins) -> Tensor:
         """Find the nearest of `rows`, merged and stale clusters, from their lists; returns those to be scanned."""
         sizes = self.geometry.sizes
         span = (sizes.masked_fill(~self.is_live, torch.inf).amin(), sizes.amax())  # the dead are part of larger ones
@@ -159,7 +160,7 @@ class Rounds:
         def join_part(part: Pairs) -> None:
             left, right = self.lists.take(part.kept), self.lists.take(part.gone)
             floors = self.floors[part.kept], self.floors[part.gone]
-            self.lists.put(part.kept, join(left, right, part, floors, sizes, span, self.round_margins))
+            self.lists.put(part.kept, join(left, right, part, floors, sizes, span, margins))
 
         def settle_part(part: Tensor) -> Tensor:
             return self._settle(part, self.lists.take(part))
