@@ -12,8 +12,8 @@ import torch
 
 from shoal.data.demo import digits
 from shoal.discovery.images import discover_images
-from shoal.discovery.narrator import Narrator
 from shoal.discovery.outputs import answer
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         whole = discover(Path(place) / "whole")
         kill_after_first_epoch(str(Path(place) / "run"))
         heard = []
-        run = discover(Path(place) / "run", resume=True, narrator=Narrator(detail=heard.append))
+        run = discover(Path(place) / "run", resume=True, reporter=Reporter(detail=heard.append))
         print("resumed with", heard[0].partition(":")[0])
         print(answer(run))
         same = (run.path / "assignments.csv").read_bytes() == (whole.path / "assignments.csv").read_bytes()
@@ -47,6 +47,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:  # the process that is killed
-        discover(sys.argv[1], narrator=Narrator(detail=lambda line: print(line, flush=True)))
+        discover(sys.argv[1], reporter=Reporter(detail=lambda line: print(line, flush=True)))
     else:
         main()

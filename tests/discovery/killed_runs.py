@@ -16,7 +16,7 @@ import torch
 from shoal.data.readers import read_collection
 from shoal.discovery import answers
 from shoal.discovery import images as discovery
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 from shoal.runs import Run
 from shoal.training import checkpoint
@@ -35,26 +35,26 @@ def die_in(bar, at):
             die()
         yield lambda done, total: die() if what == bar and at is not None and done >= at else None
 
-    return Narrator(bar=show)
+    return Reporter(progress=show)
 
 
 def die_before_metrics():
     """Die between two epochs: the checkpoint is the new one, metrics.jsonl is not written yet."""
     checkpoint.write_text = die
-    return Narrator()
+    return Reporter()
 
 
 def die_in_tables(of_first):
     """Die when assignments.csv is written and categories.csv is not: of the first answer, or of the one that stands."""
     write = Run.write_categories
     Run.write_categories = lambda run, rows: die() if (run.path.name == "frozen") == of_first else write(run, rows)
-    return Narrator()
+    return Reporter()
 
 
 def die_at(module, name):
     """Die where a function would be called."""
     setattr(module, name, die)
-    return Narrator()
+    return Reporter()
 
 
 MOMENTS = {
@@ -75,19 +75,19 @@ MOMENTS = {
 }
 
 
-def discover(folder, labels, config, out, narrator, **options):
+def discover(folder, labels, config, out, reporter, **options):
     settings = choose_settings(config=config, **options.pop("settings", {}))
     return discovery.discover_images(
-        read_collection(folder, labels), out, settings, device="cpu", narrator=narrator, **options
+        read_collection(folder, labels), out, settings, device="cpu", reporter=reporter, **options
     )
 
 
-def run_forked(arguments, cache, make_narrator, resume):
+def run_forked(arguments, cache, make_reporter, resume):
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     os.environ["SHOAL_CACHE"] = str(cache)
-    discover(*arguments, make_narrator(), resume=resume)
+    discover(*arguments, make_reporter(), resume=resume)
     os._exit(0)
 
 
@@ -97,13 +97,13 @@ def main(folder, labels, config, runs, *moments):
     os.environ["SHOAL_CACHE"] = str(runs / "cache")
     given = folder, labels, config
     # Everything that is imported late is imported here. Without training, because autograd starts threads.
-    discover(*given, runs / "warm", Narrator(), settings={"train": False})
-    ends = {"whole": [run_forked((*given, runs / "whole"), runs / "cache", Narrator, False)]}
+    discover(*given, runs / "warm", Reporter(), settings={"train": False})
+    ends = {"whole": [run_forked((*given, runs / "whole"), runs / "cache", Reporter, False)]}
     for moment in moments:
         arguments, cache = (*given, runs / moment), runs / ("new-cache" if moment == "decoding" else "cache")
         ends[moment] = [
             run_forked(arguments, cache, MOMENTS[moment], False),
-            run_forked(arguments, cache, Narrator, True),
+            run_forked(arguments, cache, Reporter, True),
         ]
     print(json.dumps(ends))
 

@@ -7,7 +7,7 @@ import pytest
 
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError
 from shoal.runs import Run
 
@@ -96,6 +96,6 @@ def test_it_is_said_when_labels_are_too_few_for_the_rule(n_each: int, rule: str 
     labels = np.where((truth < 3) & (np.arange(125) < 5 * n_each), truth, -1)
     given = LabeledEmbeddings(names=[f"{i:03d}" for i in range(125)], x=x, labels=labels, classes=("a", "b", "c"))
     said: list[str] = []
-    run = cluster_embeddings(given, tmp_path / "run", device="cpu", narrator=Narrator(say=said.append))
+    run = cluster_embeddings(given, tmp_path / "run", device="cpu", reporter=Reporter(say=said.append))
     assert run.json("estimate")["rule"] == (rule or "balance")
     assert [f"by '{rule}'" in line for line in said if "too few" in line] == ([True] if rule else [])

@@ -123,4 +123,4 @@ def test_the_command_and_python_take_the_same() -> None:
     """But for what only a shell has, and the listener that only Python has; `settings` stands for more names."""
     ours, theirs, settings = (set(signature(one).parameters) for one in (shoal.discover, command, choose_settings))
     assert theirs - {"dry_run", "json"} <= ours | settings | {one.name for one in fields(DiscoverySettings)}
-    assert ours - {"narrator", "settings"} <= theirs
+    assert ours - {"reporter", "settings"} <= theirs

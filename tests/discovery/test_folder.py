@@ -11,7 +11,7 @@ from shoal.data.demo import digits
 from shoal.data.readers import read_collection
 from shoal.discovery import images as module
 from shoal.discovery.folder import fingerprint
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.errors import ShoalError, UsageError
 from shoal.runs import Run
 
@@ -67,7 +67,7 @@ def test_a_finished_run_is_left_as_it_is_when_it_is_resumed(photos, settings, tm
     settings = replace(settings, train=False)
     before = {file.name: file.read_bytes() for file in run_on(photos, tmp_path / "run", settings).path.iterdir()}
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, resume=True, narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", settings, resume=True, reporter=Reporter(heard.append))
     assert heard[2:] == [f"{run.path} is finished, there is nothing left to do"]
     assert {file.name: file.read_bytes() for file in run.path.iterdir()} == before
     with pytest.raises(UsageError, match="made with other settings: train: True, was False"):

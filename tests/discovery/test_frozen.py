@@ -9,7 +9,7 @@ from PIL import Image
 
 from photo_runs import run_on, stop
 from shoal.discovery import images as module
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.errors import UsageError
 from shoal.runs import Run
 
@@ -43,9 +43,9 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
 
     monkeypatch.setattr(module, "answer_trained", look)
     with pytest.raises(KeyboardInterrupt):
-        run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+        run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
     with pytest.raises(KeyboardInterrupt):  # and is there again, without being made again, when it is resumed
-        run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), narrator=Narrator(heard.append), resume=True)
+        run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append), resume=True)
 
 
 def test_an_image_replaced_by_another_of_the_same_size_in_bytes_is_not_resumed_with(

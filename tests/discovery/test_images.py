@@ -18,8 +18,8 @@ from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
 from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
-from shoal.discovery.narrator import Narrator
 from shoal.discovery.outputs import answer
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import range_in_words
@@ -41,7 +41,7 @@ def tables(run: Run) -> tuple[bytes, bytes]:
 
 def test_five_colours_are_found_when_three_are_known(photos, settings, tmp_path: Path) -> None:
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
     score = score_run(run, photos.truth)
     assert score.accuracy.all > 0.9, score.in_words()
     assert [category.category for category in run.categories[:3]] == ["blue", "green", "red"]
@@ -76,7 +76,7 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
 
     monkeypatch.setattr("shoal.discovery.trained.compare", judge)
     heard: list[str] = []
-    run = run_on(known_colours, tmp_path / "run", settings, narrator=Narrator(heard.append))
+    run = run_on(known_colours, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(seen[0][0]) == 1
     kept, lost = ("trained", "frozen") if only_trained else ("frozen", "trained")
     assert run.json("choice")["kept"] == kept
@@ -139,7 +139,7 @@ def test_other_methods_find_the_colours_too_and_take_new_images(photos, settings
 
 def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings, tmp_path: Path) -> None:
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, narrator=Narrator(heard.append, detail=lambda text: None))
+    run = run_on(photos, tmp_path / "run", settings, reporter=Reporter(heard.append, detail=lambda text: None))
     lines = (run.path / "train.log").read_text().splitlines()
     told = [line.split("  ", 1)[1] for line in lines if "  " in line]
     assert [line for line in heard if line not in told] == []
@@ -231,7 +231,7 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
     (photos.folder / "aaa.png").write_bytes(b"no image")
     (photos.folder / "zzz.jpg").write_bytes(b"")
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, train=False), narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", replace(settings, train=False), reporter=Reporter(heard.append))
     assert [skip.path for skip in run.skipped] == ["aaa.png", "zzz.jpg"]
     assert [row.path for row in run.assignments] == sorted(photos.truth)
     assert "2 unreadable" in heard[0]
@@ -257,7 +257,7 @@ def test_k_is_that_of_the_first_answer_unless_validation_has_labels_enough(
     """3 labeled validation images for 3 known categories; with one of each asked for, they estimate K."""
     monkeypatch.setattr("shoal.discovery.validation.MIN_VALIDATION_LABELS", 1 if is_enough else 2)
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, stability=2), narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", replace(settings, stability=2), reporter=Reporter(heard.append))
     assert any("3 labeled validation images for 3 known categories are too few" in line for line in heard) != is_enough
     found, first = run.json("estimate"), Run.open(run.path / "frozen").json("estimate")
     assert (found["curve"] == first["curve"]) != is_enough
@@ -287,7 +287,7 @@ def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: 
     yellow = next(name for name, colour in photos.truth.items() if colour == "yellow")
     photos.labels.write_text(photos.labels.read_text() + f"{yellow},yellow\n")
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
     assert "note: 1 category has a single labeled image (yellow)" in "\n".join(heard)
     assert sum(not category.is_novel for category in run.categories) == 4
 
@@ -299,7 +299,7 @@ def test_twenty_images_are_enough_and_batches_shrink_to_fit(
     photos = make_photos(n_images)
     settings = choose_settings(config=photos.config)
     heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", settings, narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(run.assignments) == n_images
     assert len(run.metrics) == 2
     shrunk = [line for line in heard if line.startswith("note: batches of")]

@@ -12,8 +12,8 @@ from photo_runs import run_on
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import trained
-from shoal.discovery.narrator import Narrator
 from shoal.discovery.readable import Readable
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.runs import Run
 
@@ -41,7 +41,7 @@ def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, mon
 
 def notes(photos, out: Path, settings: DiscoverySettings) -> list[str]:
     heard: list[str] = []
-    run_on(photos, out, replace(settings, n_clusters=5), narrator=Narrator(heard.append))
+    run_on(photos, out, replace(settings, n_clusters=5), reporter=Reporter(heard.append))
     return [line for line in heard if "collapsed" in line]
 
 
@@ -62,8 +62,8 @@ def test_the_last_epoch_is_looked_at_too(photos, settings, tmp_path: Path, monke
 def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
     """Before training its embeddings point nearly the same way, too."""
     heard: list[str] = []
-    narrator = Narrator(heard.append, detail=heard.append)
-    tell = trained._epoch_listener(Run(Path("run")), narrator, False, trained._collapse_watch(heard.append))
+    reporter = Reporter(heard.append, detail=heard.append)
+    tell = trained._epoch_listener(Run(Path("run")), reporter, False, trained._collapse_watch(heard.append))
     row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
     tell(row | {"epoch": 1})
     assert len(heard) == 1
@@ -90,7 +90,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
     monkeypatch.setattr(trained, "get_method", collapsing)
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
-    run = run_on(photos, tmp_path / "run", wanted, narrator=Narrator(heard.append))
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
     assert run.is_finished
     (said,) = [line for line in heard if "nothing to cluster" in line]
     assert "2 distinct row(s)" in said

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol
 
 
@@ -62,7 +62,7 @@ def cluster(
         device=device,
         force=force,
         command=shlex.join(["shoal", *sys.argv[1:]]),
-        narrator=narrator(),
+        reporter=reporter(),
     )
     words = answer(run)
     result(f"{words}\n{run.path}", {"run": str(run.path), "n_clusters": run.n_clusters, "answer": words}, as_json=json)

@@ -12,7 +12,7 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 if TYPE_CHECKING:
-    from shoal.discovery.narrator import Narrator
+    from shoal.discovery.reporter import Reporter
 
 Progress = Callable[[int, int], None]
 """Called with (done, total) while something long runs."""
@@ -70,8 +70,8 @@ def progress(what: str) -> Iterator[Progress]:
         yield lambda done, total: bars.update(task, completed=done, total=total)
 
 
-def narrator() -> "Narrator":
+def reporter() -> "Reporter":
     """Tell a person on stderr what happens."""
-    from shoal.discovery.narrator import Narrator
+    from shoal.discovery.reporter import Reporter
 
-    return Narrator(say, progress, detail)
+    return Reporter(say, progress, detail)

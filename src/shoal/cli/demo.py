@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import Device
 
 
@@ -34,7 +34,7 @@ def demo(
     from shoal.discovery.scoring import score_to_dict
 
     command = shlex.join(["shoal", *sys.argv[1:]])
-    found = run_demo(out, demo_settings(seed, train=train), device=device, command=command, narrator=narrator())
+    found = run_demo(out, demo_settings(seed, train=train), device=device, command=command, reporter=reporter())
     facts, path = collect_facts(found.run), found.run.path
     facts |= {**score_to_dict(found.score), "n_images": facts["n_images"], "later": asdict(found.later)}
     lines = (facts["answer"], found.score.in_words(), found.later.in_words(), path, path / "report.html")

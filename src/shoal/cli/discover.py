@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _run(
     if not is_main():
         discover_and_report(collection, out, settings, **how, command=command)
         return
-    run = discover_and_report(collection, out, settings, **how, command=command, narrator=narrator())
+    run = discover_and_report(collection, out, settings, **how, command=command, reporter=reporter())
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))} --open")

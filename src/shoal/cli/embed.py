@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, narrator, result, say
+from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import Device, LabelColumn, PathColumn
 
 
@@ -31,7 +31,7 @@ def embed(
 
     check_target(out, force=force)
     collection = read_collection(images, labels, path_column=path_column, label_column=label_column)
-    found = embed_collection(collection, encoder, input_size=input_size, device=device, narrator=narrator())
+    found = embed_collection(collection, encoder, input_size=input_size, device=device, reporter=reporter())
     write_embeddings(found, out)
     for image in found.skipped:
         say(f"note: {image.name} left out, {image.reason}")

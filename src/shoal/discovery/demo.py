@@ -13,7 +13,7 @@ from shoal.discovery.assign import Assigner
 from shoal.discovery.face import DiscoveredRun
 from shoal.discovery.folder import fingerprint
 from shoal.discovery.images import discover_images
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import LaterScore, Score, score_later, score_run
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import UsageError
@@ -50,24 +50,24 @@ def run_demo(
     *,
     device: str | torch.device | None = None,
     command: str = "",
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
 ) -> Demo:
     """Discover the digits 5 to 9 with half of 0 to 4 labeled, assign the last ones, compare with the truth, report.
 
     An earlier demo in the folder is overwritten, any other run is refused. The truth is handed to the scoring alone,
     after the run is finished.
     """
-    settings, narrator = settings or demo_settings(), narrator or Narrator()
+    settings, reporter = settings or demo_settings(), reporter or Reporter()
     _refuse_other_run(Run(Path(out)))
     collection, truth = digits(settings.seed)
     names = dict(zip(truth.names, (truth.classes[label] for label in truth.labels), strict=True))
     collection, later = _split(collection)
-    made = discover_images(collection, out, settings, device=device, force=True, command=command, narrator=narrator)
+    made = discover_images(collection, out, settings, device=device, force=True, command=command, reporter=reporter)
     run = DiscoveredRun(made.path)  # its report comes last, with the score in it
-    with narrator.bar(f"assigning {len(later)} digits that came later"):
+    with reporter.progress(f"assigning {len(later)} digits that came later"):
         rows, _unreadable = Assigner(run, device=device).assign_images(later)
     score, of_later = score_run(run, names), score_later(run, rows, names)
-    with narrator.bar("writing the report"):
+    with reporter.progress("writing the report"):
         run.report()
     return Demo(run=run, score=score, later=of_later)
 

@@ -16,8 +16,8 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.device import choose_device
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.narrator import Narrator
 from shoal.discovery.readable import tell_found
+from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import check_directions, embed
 from shoal.errors import UsageError, missing_package
@@ -50,17 +50,17 @@ def embed_collection(
     input_size: int | None = None,
     pixel_size: int = PIXEL_SIZE,
     device: str | torch.device | None = None,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
 ) -> Embedded:
     """Embed a collection with an encoder as it comes; images that cannot be read are left out and listed."""
-    narrator = narrator or Narrator()
-    tell_found(collection, pixel_size, narrator)
+    reporter = reporter or Reporter()
+    tell_found(collection, pixel_size, reporter)
     network = load_encoder(encoder, input_size=input_size).to(choose_device(device))
-    with narrator.bar("decoding images") as progress:
+    with reporter.progress("decoding images") as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if collection.root is not None:
         bound_cache(collection.root, pixel_size)
-    with narrator.bar("embedding images") as progress:
+    with reporter.progress("embedding images") as progress:
         x = embed(pixels, network, progress=progress)
     check_directions(x, pixels.names, network.input_format.size)
     return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=pixels.skipped)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from shoal.arrays import Ints, as_labels
 from shoal.clustering.inference import Inference, InferenceSettings, check_task, infer, unit_points
 from shoal.device import choose_device
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.writing import name_categories, write_found
 from shoal.methods.method import Discovery
 from shoal.runs import Run
@@ -45,10 +45,10 @@ def cluster_embeddings(
     device: str | torch.device | None = None,
     force: bool = False,
     command: str = "",
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
 ) -> Run:
     """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
-    settings, narrator = settings or ClusterSettings(), narrator or Narrator()
+    settings, reporter = settings or ClusterSettings(), reporter or Reporter()
     place = choose_device(device)
     points = unit_points(given.x, device=place)
     labels = as_labels(given.labels, len(points), name="labels")
@@ -57,10 +57,10 @@ def cluster_embeddings(
     run.start(
         settings, seed=0, device=str(place), command=command, n_images=len(points), n_labeled=int((labels >= 0).sum())
     )
-    with narrator.bar("shifting and growing trees"):
+    with reporter.progress("shifting and growing trees"):
         found = infer(points, labels, settings.n_clusters, settings.inference, device=place)
     if found.estimate is not None and found.estimate.rule != settings.inference.rule:
-        narrator.say(
+        reporter.say(
             f"labels are too few for the rule '{settings.inference.rule}': the number of categories is estimated by "
             f"'{found.estimate.rule}'; give --n-clusters if you know it, or label more"
         )

@@ -10,8 +10,8 @@ from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
-from shoal.discovery.narrator import Narrator
 from shoal.discovery.outputs import answer
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
@@ -47,7 +47,7 @@ def discover(
     device: str | torch.device | None = None,
     resume: bool = False,
     force: bool = False,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
     tensorboard: bool = False,
     **settings: Any,
 ) -> DiscoveredRun:
@@ -64,7 +64,7 @@ def discover(
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
         resume: go on with an interrupted run; a finished one is returned as it is.
         force: overwrite a run that is there.
-        narrator: who is told what was found and what happens; the logger `shoal` if not given, at level INFO, notes at
+        reporter: who is told what was found and what happens; the logger `shoal` if not given, at level INFO, notes at
             level WARNING.
         tensorboard: write each epoch's metrics for TensorBoard into the run folder.
         settings: `n_clusters`, `method`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config`, `protocol` and the
@@ -79,10 +79,10 @@ def discover(
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
     how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
-    narrator = narrator or Narrator()
-    run = discover_and_report(collection, place, chosen, narrator=narrator, **how)
+    reporter = reporter or Reporter()
+    run = discover_and_report(collection, place, chosen, reporter=reporter, **how)
     if is_main():
-        narrator.say(f"{answer(run)}; written to {run.path}")
+        reporter.say(f"{answer(run)}; written to {run.path}")
     return run
 
 
@@ -91,19 +91,19 @@ def discover_and_report(
     out: Path | str,
     settings: DiscoverySettings,
     *,
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
     **how: Any,
 ) -> DiscoveredRun:
     """Discover the categories of a collection, and write the report beside what was found.
 
     `how` are the other arguments of `discover_images`.
     """
-    narrator = narrator or Narrator()
+    reporter = reporter or Reporter()
     run = DiscoveredRun(Path(out))
     was_finished = run.is_finished
-    discover_images(collection, out, settings, narrator=narrator, **how)
+    discover_images(collection, out, settings, reporter=reporter, **how)
     if is_main() and not (was_finished and run.has("report.html")):
-        with narrator.bar("writing the report"):
+        with reporter.progress("writing the report"):
             run.report()
     return run
 

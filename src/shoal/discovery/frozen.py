@@ -9,8 +9,8 @@ import torch
 
 from shoal.checksums import digest_rows
 from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
-from shoal.discovery.narrator import Narrator
 from shoal.discovery.readable import Readable
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import doubt_labels
@@ -43,25 +43,25 @@ def tie_to_images(run: Run, images: Readable, encoder: Encoder) -> None:
         )
 
 
-def embed_frozen(images: Readable, run: Run, encoder: Encoder, narrator: Narrator) -> Representation:
+def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:
     """The embeddings of the encoder as it comes; an interrupted run has them already."""
     is_there = run.has("frozen.npy")
     told_by_main(not is_there, encoder.device)
     if is_there:
         frozen = torch.from_numpy(np.array(run.array("frozen"))).to(encoder.device)
     else:
-        with narrator.bar("embedding images") as progress:
+        with reporter.progress("embedding images") as progress:
             frozen = embed(images.pixels, encoder, progress=progress)
         check_directions(frozen, images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", frozen.cpu().numpy())
     if not run.has("thumbnails.zip"):
-        with narrator.bar("making thumbnails"):
+        with reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(images.pixels))
     return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
 
 
 def answer_first(
-    frozen: Representation, images: Readable, run: Run, settings: DiscoverySettings, narrator: Narrator
+    frozen: Representation, images: Readable, run: Run, settings: DiscoverySettings, reporter: Reporter
 ) -> Answer:
     """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
     collection = images.collection
@@ -69,11 +69,11 @@ def answer_first(
     if settings.is_trained:
         first = Run(run.path / FROZEN)
         if not (first.is_finished and first.has("report.html")):
-            with narrator.bar("writing the first report"):
+            with reporter.progress("writing the first report"):
                 keep_answer(run, answer, settings)
         page = first.path / "report.html"
-        narrator.say(f"first answer, without training: {answer.found.in_words()}; open {page} while training goes on")
+        reporter.say(f"first answer, without training: {answer.found.in_words()}; open {page} while training goes on")
     doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
     if doubt and settings.n_clusters is None:
-        narrator.say(f"note: {doubt}")
+        reporter.say(f"note: {doubt}")
     return answer

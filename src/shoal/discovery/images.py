@@ -16,8 +16,8 @@ from shoal.device import choose_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
 from shoal.discovery.folder import check_folder, fingerprint, take_folder
 from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
-from shoal.discovery.narrator import SILENT, Narrator
 from shoal.discovery.readable import Readable, check_readable, decode, read_into, tell_found
+from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.trained import answer_trained, check_tensorboard, help_train
@@ -44,7 +44,7 @@ def discover_images(
     resume: bool = False,
     force: bool = False,
     command: str = "",
-    narrator: Narrator | None = None,
+    reporter: Reporter | None = None,
     tensorboard: bool = False,
 ) -> Run:
     """Discover the categories of a collection and write what was found to the run folder `out`.
@@ -53,16 +53,16 @@ def discover_images(
     folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder. Several processes,
     started by torchrun, share embedding and training; the main one does the rest.
     """
-    settings, narrator = settings or choose_settings(), narrator or Narrator()
+    settings, reporter = settings or choose_settings(), reporter or Reporter()
     if tensorboard:
         check_tensorboard(settings)  # said now, not after decoding and embedding
     place = choose_device(device)
-    told = tell_found(collection, settings.pixel_size, narrator) if is_main() else []
+    told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
     with processes(place, timeout_s=MAX_WAIT_S):
         seed_everything(settings.seed)
         if is_main():
-            run = _discover(collection, out, settings, place, resume, force, command, narrator, tensorboard, told)
+            run = _discover(collection, out, settings, place, resume, force, command, reporter, tensorboard, told)
         else:
             run = _help(collection, Run(Path(out)), settings, place, resume)
         barrier()
@@ -77,7 +77,7 @@ def _discover(
     resume: bool,
     force: bool,
     command: str,
-    narrator: Narrator,
+    reporter: Reporter,
     tensorboard: bool,
     told: list[str],
 ) -> Run:
@@ -88,10 +88,10 @@ def _discover(
     found = fingerprint(collection)
     if force and Run(Path(out)).is_finished:  # images that cannot be read must not cost a run that is there
         check_folder(out, settings, found, resume=resume, force=force)
-        check_readable(decode(collection, settings, narrator), settings)
+        check_readable(decode(collection, settings, reporter), settings)
     run = take_folder(out, settings, found, resume=resume, force=force)
     if run.is_finished:
-        narrator.say(f"{run.path} is finished, there is nothing left to do")
+        reporter.say(f"{run.path} is finished, there is nothing left to do")
         run.drop_checkpoints()  # whoever was killed right after finishing has left them
         for _ in range(1 + settings.is_trained):
             told_by_main(False, place)
@@ -101,17 +101,17 @@ def _discover(
     about = {**where, "encoder": chosen.encoder, "fingerprint": found}
     made_from = before.get("made_from")
     if resume and not before:
-        narrator.say(f"note: nothing to resume in {run.path}, so a new run is started")
+        reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
     run.start(settings, seed=settings.seed, device=str(place), command=command, **about, made_from=made_from)
-    narrator = narrator.heard_by(run.log)
+    reporter = reporter.also_to(run.log)
     for line in told:
         run.log(line)
-    images, frozen = _look(collection, run, encoder, settings, narrator)
-    answer = answer_first(frozen, images, run, settings, narrator)
+    images, frozen = _look(collection, run, encoder, settings, reporter)
+    answer = answer_first(frozen, images, run, settings, reporter)
     other: Answer | None = None
     if settings.is_trained:
-        answer, other = answer_trained(frozen, answer, images, run, settings, resume, narrator, tensorboard)
-    _write(run, answer, other, settings, narrator)
+        answer, other = answer_trained(frozen, answer, images, run, settings, resume, reporter, tensorboard)
+    _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()
@@ -119,14 +119,14 @@ def _discover(
 
 
 def _look(
-    collection: Collection, run: Run, encoder: Encoder, settings: DiscoverySettings, narrator: Narrator
+    collection: Collection, run: Run, encoder: Encoder, settings: DiscoverySettings, reporter: Reporter
 ) -> tuple[Readable, Representation]:
     """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
     is_resumed = run.provenance.get("made_from") is not None
     try:
-        images = read_into(run, collection, settings, narrator)
+        images = read_into(run, collection, settings, reporter)
         tie_to_images(run, images, encoder)
-        return images, embed_frozen(images, run, encoder, narrator)
+        return images, embed_frozen(images, run, encoder, reporter)
     except ShoalError as error:
         # A run that must not be resumed with other images may still be with its own.
         if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
@@ -145,9 +145,9 @@ def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: 
     return run
 
 
-def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, narrator: Narrator) -> None:
+def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter) -> None:
     """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it."""
-    answer.write(run, settings, _repeats(answer, settings, narrator))
+    answer.write(run, settings, _repeats(answer, settings, reporter))
     if answer.name == TRAINED:
         run.keep_model(run)
     elif settings.is_trained:
@@ -155,11 +155,11 @@ def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySe
     if other is not None:
         if other.name == TRAINED:
             keep_answer(run, other, settings)
-        narrator.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
+        reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
     run.log(answer.found.in_words())
 
 
-def _repeats(answer: Answer, settings: DiscoverySettings, narrator: Narrator) -> list[int]:
+def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:
     """The estimate of K on random parts of the images, as often as was asked."""
     if not settings.stability or settings.n_clusters is not None:
         return []
@@ -167,5 +167,5 @@ def _repeats(answer: Answer, settings: DiscoverySettings, narrator: Narrator) ->
     if settings.method != DEFAULT_METHOD:  # the others shift nothing
         inference = replace(inference, estimate_shifts=0)
     embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
-    with narrator.bar("repeating the estimate of K"):
+    with reporter.progress("repeating the estimate of K"):
         return repeat_estimate(embeddings, answer.found.given, settings.stability, inference, seed=settings.seed)

@@ -7,7 +7,7 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, check_headers, load_pixels
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import check_collection
 from shoal.errors import DataError, ShoalError
@@ -33,34 +33,34 @@ def glance(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
     return collection.subset(np.array([name not in broken for name in collection.names])), len(broken)
 
 
-def tell_found(collection: Collection, pixel_size: int, narrator: Narrator) -> list[str]:
+def tell_found(collection: Collection, pixel_size: int, reporter: Reporter) -> list[str]:
     """Say how many images there are, how they were read, and what is strange about them; returns the lines."""
     readable, n_unreadable = glance(collection, pixel_size)
     lines = readable.describe(n_unreadable=n_unreadable).splitlines()
     for line in lines:
-        narrator.say(line)
+        reporter.say(line)
     return lines
 
 
-def decode(collection: Collection, settings: DiscoverySettings, narrator: Narrator | None = None) -> Readable:
+def decode(collection: Collection, settings: DiscoverySettings, reporter: Reporter | None = None) -> Readable:
     """Decode a collection, or find it decoded."""
-    narrator = narrator or Narrator()
-    with narrator.bar("decoding images") as progress:
+    reporter = reporter or Reporter()
+    with reporter.progress("decoding images") as progress:
         pixels = load_pixels(collection, settings.pixel_size, progress=progress)
     return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
 
 
-def read_into(run: Run, collection: Collection, settings: DiscoverySettings, narrator: Narrator) -> Readable:
+def read_into(run: Run, collection: Collection, settings: DiscoverySettings, reporter: Reporter) -> Readable:
     """Decode a collection for a run, and list in it what cannot be; too few that can are an error."""
-    images = decode(collection, settings, narrator)
+    images = decode(collection, settings, reporter)
     if collection.root is not None:
         for gone in bound_cache(collection.root, settings.pixel_size):
-            narrator.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
+            reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
     check_readable(images, settings)
     skipped = images.pixels.skipped
     if skipped:
         run.write_skipped(Skip(path=image.name, reason=image.reason) for image in skipped)
-        narrator.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
+        reporter.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
     return images
 
 

@@ -10,8 +10,8 @@ from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.choice import compare
-from shoal.discovery.narrator import NOTE, SILENT, Listener, Narrator
 from shoal.discovery.readable import Readable
+from shoal.discovery.reporter import NOTE, SILENT, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
 from shoal.distributed import told_by_main
@@ -37,7 +37,7 @@ def answer_trained(
     run: Run,
     settings: DiscoverySettings,
     resume: bool,
-    narrator: Narrator,
+    reporter: Reporter,
     tensorboard: bool,
 ) -> tuple[Answer, Answer | None]:
     """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
@@ -47,15 +47,15 @@ def answer_trained(
     collection = images.collection
     withheld = withhold(collection, settings)
     for line in describe_withheld(collection, withheld):
-        narrator.say(line)
-    chosen = _fit_batch(settings, len(withheld.labels), narrator)
+        reporter.say(line)
+    chosen = _fit_batch(settings, len(withheld.labels), reporter)
     doubt = doubt_estimate(collection, withheld, settings)
     if doubt:
-        narrator.say(doubt)
+        reporter.say(doubt)
     device = frozen.embeddings.device
     told_by_main(True, device)
-    watch = _collapse_watch(narrator.say)
-    with narrator.bar("training") as progress:
+    watch = _collapse_watch(reporter.say)
+    with reporter.progress("training") as progress:
         learned = get_method(settings.method).represent(
             _task(images, withheld, settings),
             chosen.of_method,
@@ -63,7 +63,7 @@ def answer_trained(
             folder=run.path,
             resume=resume,
             progress=progress,
-            on_epoch=_epoch_listener(run, narrator, tensorboard, watch),
+            on_epoch=_epoch_listener(run, reporter, tensorboard, watch),
         )
     statistics = collapse_statistics(learned.embeddings)
     watch(statistics)
@@ -74,10 +74,10 @@ def answer_trained(
             choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
             choice = replace(choice, is_collapsed=describe_collapse(statistics) is not None)
             run.write_json("choice", choice.to_dict())
-            narrator.say(choice.in_words())
+            reporter.say(choice.in_words())
             stands = choice.keeps_training
     except TooFewDistinct as error:
-        narrator.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
+        reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
         return first, None
     return (answer, first) if stands else (first, answer)
 
@@ -127,14 +127,14 @@ def _collapse_watch(say: Listener) -> OnEpoch:
     return look
 
 
-def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool, watch: OnEpoch) -> OnEpoch:
+def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEpoch) -> OnEpoch:
     """Who is told an epoch's metrics: whoever listens to details, the watch, and TensorBoard where it was asked for."""
     write = event_writer(run.path) if tensorboard else None
 
     def tell(row: dict[str, Any]) -> None:
         accuracy = row["validation_accuracy"]
         seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
-        narrator.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+        reporter.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
         if row["epoch"] > 1:  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
             watch(row)
         if write is not None:
@@ -143,13 +143,13 @@ def _epoch_listener(run: Run, narrator: Narrator, tensorboard: bool, watch: OnEp
     return tell
 
 
-def _fit_batch(settings: DiscoverySettings, n_training: int, narrator: Narrator) -> DiscoverySettings:
+def _fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) -> DiscoverySettings:
     """Make the batch smaller where the collection is smaller than one."""
     chosen = settings.of_method
     wanted = chosen.training.batch_size
     if wanted <= n_training:
         return settings
-    narrator.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
+    reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
     return replace(settings, **{settings.method: smaller})
 

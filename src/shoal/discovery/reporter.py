@@ -28,7 +28,7 @@ def _show_nothing(what: str) -> Iterator[Progress]:
 
 
 @dataclass(frozen=True, slots=True)
-class Narrator:
+class Reporter:
     """Takes lines for a person, and makes a progress callback for something long that has a name.
 
     The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the logger `shoal`, and
@@ -36,11 +36,11 @@ class Narrator:
     """
 
     say: Listener = _write_log
-    bar: Callable[[str], AbstractContextManager[Progress]] = _show_nothing
+    progress: Callable[[str], AbstractContextManager[Progress]] = _show_nothing
     detail: Listener = log.debug
     """Takes what only someone who asks wants to hear, such as a line per epoch."""
 
-    def heard_by(self, listener: Listener) -> "Narrator":
+    def also_to(self, listener: Listener) -> "Reporter":
         """The same with another listener, who hears every line and every detail."""
         return replace(self, say=_both(self.say, listener), detail=_both(self.detail, listener))
 
@@ -54,7 +54,7 @@ def _hear_nothing(text: str) -> None:
     """Take a line and leave it."""
 
 
-SILENT = Narrator(say=_hear_nothing, bar=_draw_nothing, detail=_hear_nothing)
+SILENT = Reporter(say=_hear_nothing, progress=_draw_nothing, detail=_hear_nothing)
 """For processes that help the main one: what they would say, that one says."""
 
 

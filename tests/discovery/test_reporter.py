@@ -3,26 +3,26 @@
 import logging
 from contextlib import contextmanager
 
-from shoal.discovery.narrator import Narrator
+from shoal.discovery.reporter import Reporter
 
 
 def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
-    narrator = Narrator()
+    reporter = Reporter()
     with caplog.at_level(logging.INFO, logger="shoal"):
-        narrator.say("hello")
-        narrator.detail("a trifle")
+        reporter.say("hello")
+        reporter.detail("a trifle")
     assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", "hello")]
     with caplog.at_level(logging.DEBUG, logger="shoal"):
-        narrator.detail("a trifle")
+        reporter.detail("a trifle")
     assert caplog.records[-1].message == "a trifle"
-    with narrator.bar("working") as progress:
+    with reporter.progress("working") as progress:
         progress(1, 2)
     assert capsys.readouterr() == ("", "")
 
 
 def test_a_note_is_a_warning(caplog) -> None:
     with caplog.at_level(logging.INFO, logger="shoal"):
-        Narrator().say("note: 1 of 2 images was 100 % black")
+        Reporter().say("note: 1 of 2 images was 100 % black")
     assert [(record.levelname, record.message) for record in caplog.records] == [
         ("WARNING", "note: 1 of 2 images was 100 % black")
     ]
@@ -36,16 +36,16 @@ def test_what_is_said_and_done_reaches_the_given_callables() -> None:
         heard.append(what)
         yield lambda done, total: heard.append((done, total))
 
-    narrator = Narrator(heard.append, bar)
-    narrator.say("hello")
-    with narrator.bar("working") as progress:
+    reporter = Reporter(heard.append, bar)
+    reporter.say("hello")
+    with reporter.progress("working") as progress:
         progress(1, 2)
     assert heard == ["hello", "working", (1, 2)]
 
 
 def test_a_second_listener_hears_lines_and_details_too() -> None:
     first, second = [], []
-    narrator = Narrator(first.append, detail=lambda text: None).heard_by(second.append)
-    narrator.say("hello")
-    narrator.detail("a trifle")
+    reporter = Reporter(first.append, detail=lambda text: None).also_to(second.append)
+    reporter.say("hello")
+    reporter.detail("a trifle")
     assert (first, second) == (["hello"], ["hello", "a trifle"])
