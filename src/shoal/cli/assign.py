@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, detail, result, say
-from shoal.cli.options import Device
+from shoal.cli.options import AllowMissing, Device
 from shoal.report.words import count
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def assign(
     every: Annotated[
         float | None, typer.Option(help="Seconds between two looks at a watched folder; 2 if absent.", min=0.05)
     ] = None,
+    allow_missing: AllowMissing = False,
     device: Device = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     json: Json = False,
@@ -57,7 +58,7 @@ def assign(
     if watch:
         _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
         return
-    rows, skipped = assigner.assign(images)
+    rows, skipped = assigner.assign(images, allow_missing=allow_missing)
     _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
     images_assigned, limit = count(len(rows), "image"), f"outlier score above {assigner.threshold:.3f}"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol
+from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol
 
 
 def cluster(
@@ -18,6 +18,7 @@ def cluster(
     ] = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
+    allow_missing: AllowMissing = False,
     n_clusters: NClusters = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
@@ -47,7 +48,7 @@ def cluster(
     if labels is None:
         given = read_embeddings(embeddings, **columns)
     else:
-        given = label_embeddings(read_embeddings(embeddings), labels, **columns)
+        given = label_embeddings(read_embeddings(embeddings), labels, **columns, allow_missing=allow_missing)
     say(given.describe())
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)

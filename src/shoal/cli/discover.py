@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
+from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
 
 if TYPE_CHECKING:
     from shoal.data.collection import Collection
@@ -22,6 +22,7 @@ def discover(
     unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
+    allow_missing: AllowMissing = False,
     method: Annotated[str | None, typer.Option(help="cms (the default), gcd or agglomerative.")] = None,
     encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
     n_clusters: NClusters = None,
@@ -61,7 +62,9 @@ def discover(
     from shoal.discovery.settings import choose_settings
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
+    collection = read_collection(
+        images, labels, labeled=labeled, unlabeled=unlabeled, **columns, allow_missing=allow_missing
+    )
     own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
     numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
     settings = choose_settings(**own, **numbers, protocol=protocol, stability=stability, train=train)

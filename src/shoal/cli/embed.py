@@ -2,12 +2,12 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import Device, LabelColumn, PathColumn
+from shoal.cli.options import AllowMissing, Device, LabelColumn, PathColumn
 
 
 def embed(
@@ -16,6 +16,7 @@ def embed(
     labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
+    allow_missing: AllowMissing = False,
     encoder: Annotated[str, typer.Option(help="See `shoal encoders list`.")] = "efficientnet-lite2",
     input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
     device: Device = None,
@@ -30,7 +31,8 @@ def embed(
     from shoal.discovery.embed import check_target, embed_collection, write_embeddings
 
     check_target(out, force=force)
-    collection = read_collection(images, labels, path_column=path_column, label_column=label_column)
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
+    collection = read_collection(images, labels, **columns, allow_missing=allow_missing)
     found = embed_collection(collection, encoder, input_size=input_size, device=device, reporter=reporter())
     write_embeddings(found, out)
     for image in found.skipped:

@@ -5,6 +5,10 @@ from typing import Annotated
 import typer
 
 PathColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")]
+AllowMissing = Annotated[
+    bool,
+    typer.Option("--allow-missing", help="Go on where many rows of a table name images that are not there."),
+]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")]
 NClusters = Annotated[int | None, typer.Option(help="How many categories there are; estimated if absent.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]

@@ -101,10 +101,13 @@ class Assigner:
         """The run's encoder, with its trained tail and head where it was trained."""
         return load_networks(self.run, self.settings, self.device)
 
-    def assign(self, source: str | os.PathLike[str]) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+    def assign(
+        self, source: str | os.PathLike[str], *, allow_missing: bool = False
+    ) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put what lies at `source` into categories: a folder of images, one image, a table of paths, or embeddings.
 
-        A row per readable image, and the images that are not.
+        A row per readable image, and the images that are not. Many paths of a table that lead to nothing are an error
+        unless `allow_missing`.
         """
         path = Path(source)
         suffix, has_encoder = path.suffix.lower(), "method" in self.run.config
@@ -114,7 +117,8 @@ class Assigner:
         _ = self.settings  # a run that has no encoder says so before any image is looked for
         if suffix in IMAGE_SUFFIXES and path.is_file():
             return self.assign_images(read_collection([path]))
-        return self.assign_images(read_collection(path, False if path.is_dir() else None))
+        labels = False if path.is_dir() else None
+        return self.assign_images(read_collection(path, labels, allow_missing=allow_missing))
 
     def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""

@@ -43,6 +43,7 @@ def discover(
     unlabeled: str | os.PathLike[str] | None = None,
     path_column: str | None = None,
     label_column: str | None = None,
+    allow_missing: bool = False,
     out: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
@@ -60,6 +61,7 @@ def discover(
         unlabeled: a folder of images without labels.
         path_column: the column of the table that holds the paths, where it has an uncommon name.
         label_column: the column of the table that holds the labels, likewise.
+        allow_missing: go on where more than a few per cent of a table's rows name images that are not there.
         out: the run folder to write; runs/<name of the images> if not given.
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
         resume: go on with an interrupted run; a finished one is returned as it is.
@@ -75,8 +77,8 @@ def discover(
         >>> run.n_clusters, run.categories[0], run.report("report.html")  # doctest: +SKIP
     """
     chosen = choose_settings(**settings)
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **columns)
+    table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
+    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **table)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
     how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     reporter = reporter or Reporter()

@@ -50,9 +50,48 @@ def test_an_empty_labeled_folder_is_refused(make_images: Make, tmp_path: Path) -
 def test_labels_for_files_that_are_not_there_are_counted(make_images: Make) -> None:
     root = make_images(["a.png"])
     table = write(root / "t.csv", "path,label\na.png,cat\ngone.png,dog\nalso gone.png,dog\n")
-    found = read_collection(root, table)
+    found = read_collection(root, table, allow_missing=True)
     assert found.classes == ("cat",)
     assert "2 row(s) name images that are not there (t.csv, line 3: gone.png; t.csv, line 4:" in found.describe()
+
+
+@pytest.mark.parametrize("n_absent", [1, 2, 3])
+def test_a_table_of_which_many_rows_name_no_image_is_refused_unless_allowed(make_images: Make, n_absent: int) -> None:
+    """Of 43 rows two are less than one in twenty, three are more."""
+    names = [f"{i:02d}.png" for i in range(43 - n_absent)]
+    root = make_images(names)
+    rows = [f"{name},cat" for name in names] + [f"gone-{i}.png,dog" for i in range(n_absent)]
+    table = write(root / "t.csv", "\n".join(["path,label", *rows]))
+    frame = pd.read_csv(table).assign(path=lambda found: [str(root / name) for name in found["path"]])
+    for source, labels in ((root, table), (table, None), (frame, None), (list(frame["path"]), None)):
+        if n_absent < 3:
+            assert len(read_collection(source, labels)) == 43 - n_absent
+            continue
+        with pytest.raises(DataError, match=r"3 of 43 rows name images that are not there .*--allow-missing"):
+            read_collection(source, labels)
+        assert len(read_collection(source, labels, allow_missing=True)) == 40
+
+
+def test_a_quote_that_is_not_closed_is_refused_with_its_line_and_swallows_no_rows(make_images: Make) -> None:
+    names = [f"{i:02d}.png" for i in range(20)]
+    root = make_images(names)
+    rows = [f'{name},"tawny, owl"' for name in names]
+    whole = write(root / "t.csv", "\n".join(["path,label", *rows]) + "\n")
+    assert read_collection(root, whole).n_labeled == 20
+    for place, text in ((4, '03.png,"tawny'), (4, '03.png,"tawny, owl" or so'), (21, '19.png,"tawny, owl')):
+        broken = [*rows[: place - 2], text, *rows[place - 1 :]]
+        table = write(root / "t.csv", "\n".join(["path,label", *broken]) + "\n")
+        with pytest.raises(DataError, match=rf"t\.csv, line {place}: a text in quotes is not closed"):
+            read_collection(root, table)
+
+
+def test_a_text_in_quotes_may_hold_line_ends_and_rows_keep_the_line_they_begin_on(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", 'path,label,note\na.png,cat,"two\nlines"\n\nb.png,cat\n')
+    with pytest.raises(DataError, match=r"line 5: found 2 cells, expected 3 as in the header; end the row with ','"):
+        read_collection(root, table)
+    write(table, 'path,label,note\na.png,cat,"two\nlines"\n\nb.png,cat,\n')
+    assert read_collection(root, table).n_labeled == 2
 
 
 def test_labels_for_no_file_at_all_are_refused(make_images: Make) -> None:
@@ -122,10 +161,16 @@ def test_a_table_that_is_not_utf8_is_refused_with_its_line(make_images: Make) ->
     [
         ("t.csv", "", "empty; expected a header"),
         ("t.csv", "path,label\n", "no rows"),
-        ("t.csv", "path,label\na.png,Cat, domestic\n", "line 2: found 3 fields, expected 2; put quotes"),
+        (
+            "t.csv",
+            "path,label\na.png,Cat, domestic\n",
+            "line 2: found 3 cells, expected 2 as in the header; put quotes",
+        ),
         ("t.csv", "path,label,label\na.png,x,y\n", "appears twice"),
         ("t.csv", "path,label\n,cat\n", "line 2: found '' as the path"),
-        ("t.csv", 'path,label\na.png,"' + "x" * 200_000, "not valid CSV"),
+        ("t.csv", 'path,label\na.png,"' + "x" * 200_000, "line 2: a text in quotes is not closed"),
+        ("t.csv", "path,label\na.png," + "x" * 200_000, "line 2: not valid CSV"),
+        ("t.csv", "path,label\na.png\n", "line 2: found 1 cell, expected 2"),
         ("t.jsonl", '{"path": "a.png"\n', "line 1: not valid JSON"),
         ("t.jsonl", "[1]\n", "line 1: found '\\[1\\]', expected an object"),
         ("t.jsonl", "\n", "no rows"),

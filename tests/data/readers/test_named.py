@@ -145,3 +145,7 @@ def test_embeddings_take_the_labels_of_a_table_instead_of_their_own(tmp_path: Pa
     assert found.names == given.names
     assert found.x is given.x
     assert "note: 1 row(s) name images that are not there" in found.describe()
+    write(table, "path,label\nb/3.jpg,dog\nc/4.jpg,cat\nc/5.jpg,cat\n")
+    with pytest.raises(DataError, match="2 of 3 rows name images that are not there"):
+        label_embeddings(given, table)
+    assert label_embeddings(given, table, allow_missing=True).classes == ("dog",)

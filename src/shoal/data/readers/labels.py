@@ -17,6 +17,9 @@ from shoal.errors import DataError
 MAX_NAMED = 3
 """How many offending rows a note lists."""
 
+MAX_ABSENT_SHARE = 0.05
+"""Share of a table's rows, or a single one, that may name images that are not there; more are likely wrong paths."""
+
 
 @dataclass(frozen=True)
 class RowLabels:
@@ -63,11 +66,19 @@ def similar_classes(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def labels_of_rows(
-    table: Table, names: Sequence[str], root: Path, path_column: str, label_column: str, unlabeled: frozenset[str]
+    table: Table,
+    names: Sequence[str],
+    root: Path,
+    path_column: str,
+    label_column: str,
+    unlabeled: frozenset[str],
+    *,
+    allow_missing: bool = False,
 ) -> RowLabels:
     """Find the image that each row names, first relative to the table's folder, then to `root`.
 
-    A path that leads out of `root`, and an image with two different labels, are errors; a path to nothing is counted.
+    A path that leads out of `root`, and an image with two different labels, are errors; a path to nothing is counted,
+    and where some are found but too many lead to nothing, that is an error unless `allow_missing`.
     """
     finder = _Finder(names, root, table.folder)
     labels: dict[str, str | None] = {}
@@ -84,6 +95,8 @@ def labels_of_rows(
             refuse_second_label(name, labels[name], places[name], label, table.place(row))
         if labels.get(name) is None:
             labels[name], places[name] = label, table.place(row)
+    if labels and not allow_missing:
+        refuse_many_absent(table.where, absent, len(table))
     return RowLabels(labels, places, row_notes(absent, doubled))
 
 
@@ -93,6 +106,15 @@ def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: 
         raise DataError(
             f"{table.where}: none of its {len(table):,} paths is an image under {root}; the first is "
             f"{table.columns[path_column][0]!r}, an image there is {names[0]!r}; give paths relative to that folder"
+        )
+
+
+def refuse_many_absent(where: str, absent: Sequence[str], n_rows: int) -> None:
+    """Refuse a table of which many rows name images that are not there; `absent` are their places and paths."""
+    if len(absent) > max(1, MAX_ABSENT_SHARE * n_rows):
+        raise DataError(
+            f"{where}: {len(absent):,} of {n_rows:,} rows name images that are not there ({_some(absent)}); correct "
+            "their paths, or go on without these rows with --allow-missing (allow_missing=True in Python)"
         )
 
 

@@ -47,6 +47,7 @@ class _Options:
     classes: Sequence[str] | None
     unlabeled: frozenset[str]
     follow_symlinks: bool
+    allow_missing: bool
 
 
 def read_collection(
@@ -60,6 +61,7 @@ def read_collection(
     classes: Sequence[str] | None = None,
     unlabeled_names: Iterable[str] = UNLABELED_NAMES,
     follow_symlinks: bool = True,
+    allow_missing: bool = False,
 ) -> Collection:
     """Read images and labels in any supported layout; `Collection.describe` says what was recognised.
 
@@ -76,6 +78,7 @@ def read_collection(
         classes: The known classes in the order that their ids shall have; sorted by name if not given.
         unlabeled_names: Cells that mean 'no label', whatever their case.
         follow_symlinks: Whether links to folders are followed (links to files always are).
+        allow_missing: Whether to go on where more than a few per cent of a table's rows name images that are not there.
     """
     options = _Options(
         path_column=path_column,
@@ -83,6 +86,7 @@ def read_collection(
         classes=classes,
         unlabeled=fold_unlabeled(unlabeled_names),
         follow_symlinks=follow_symlinks,
+        allow_missing=allow_missing,
     )
     if labeled is not None or unlabeled is not None:
         if source is not None or labels is not None or labeled is None or unlabeled is None:
@@ -131,10 +135,15 @@ def _refuse_columns(options: _Options) -> None:
 def _read_folder_and_table(root: Path, listing: Listing, table: Table, options: _Options) -> Collection:
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
-    rows = labels_of_rows(table, listing.names, root, paths, labels, options.unlabeled)
+    rows = _label_rows(table, listing, root, paths, labels, options)
     check_some_found(table, rows, listing.names, root, paths)
     layout = f"a folder and the labels of {table.where} (columns {paths!r} and {labels!r})"
     return _build(root, listing.names, rows.labels, layout, listing.notes + rows.notes, options)
+
+
+def _label_rows(table: Table, listing: Listing, root: Path, paths: str, labels: str, options: _Options) -> RowLabels:
+    unlabeled, allow_missing = options.unlabeled, options.allow_missing
+    return labels_of_rows(table, listing.names, root, paths, labels, unlabeled, allow_missing=allow_missing)
 
 
 def _read_image_folder(root: Path, listing: Listing, options: _Options) -> Collection:
@@ -159,7 +168,7 @@ def _read_hugging_face(root: Path, listing: Listing, metadata: list[str], option
         labels = find_column(table, LABEL_COLUMNS, options.label_column, "label")
         rows = None
         if paths is not None and labels is not None:
-            rows = labels_of_rows(table, listing.names, root, paths, labels, options.unlabeled)
+            rows = _label_rows(table, listing, root, paths, labels, options)
         if rows is not None and rows.labels:
             parts.append(rows)
         else:
@@ -224,7 +233,8 @@ def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
     cells: Sequence[Any] = [None] * len(table)
     if labels is None:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
-    found = read_paths(table.columns[paths], _names_of(cells, options), table.folder, table.place)
+    how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
+    found = read_paths(table.columns[paths], _names_of(cells, options), table.folder, table.place, **how)
     return _build(
         found.root, sorted(found.labels), found.labels, f"the images listed in {table.where}", found.notes, options, ()
     )
@@ -242,7 +252,8 @@ def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
         raise DataError(f"labels: found {len(cells):,}, expected {len(source):,}, one per image")
     given = _names_of(cells, options)
     if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
-        found = read_paths(source, given, None, lambda i: f"path {i}")
+        how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
+        found = read_paths(source, given, None, lambda i: f"path {i}", **how)
         return _build(found.root, sorted(found.labels), found.labels, "a list of paths", found.notes, options, ())
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)

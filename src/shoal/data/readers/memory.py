@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from shoal.data.readers.labels import refuse_second_label
+from shoal.data.readers.labels import refuse_many_absent, refuse_second_label
 from shoal.errors import DataError
 
 MAX_NAMED = 3
@@ -28,11 +28,18 @@ class ListedFiles:
 
 
 def read_paths(
-    paths: Sequence[Any], labels: Sequence[str | None], folder: Path | None, place: Callable[[int], str]
+    paths: Sequence[Any],
+    labels: Sequence[str | None],
+    folder: Path | None,
+    place: Callable[[int], str],
+    *,
+    where: str,
+    allow_missing: bool = False,
 ) -> ListedFiles:
     """Find listed files; relative paths start at `folder` and stay inside it, or at the working folder if None.
 
-    Files that are not there and files listed twice are counted; a file listed with two labels is an error.
+    Files that are not there and files listed twice are counted; a file listed with two labels is an error, and so are
+    many that are not there, unless `allow_missing`. `where` names the list in messages.
     """
     found: dict[str, int] = {}  # absolute path -> the first row that names it
     chosen: dict[str, str | None] = {}
@@ -51,6 +58,8 @@ def read_paths(
         raise DataError(
             f"none of the {len(paths):,} listed images is there; the first is {absent[0] if absent else '(none)'}"
         )
+    if not allow_missing:
+        refuse_many_absent(where, absent, len(paths))
     root = Path(os.path.commonpath([os.path.dirname(path) for path in found]))  # noqa: PTH120
     names = {path: Path(path).relative_to(root).as_posix() for path in found}
     notes = []

@@ -4,11 +4,20 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
 from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings, load_array, one_per_row
 from shoal.data.readers.folders import TABLE_SUFFIXES
-from shoal.data.readers.labels import Spellings, class_name, encode, refuse_second_label, row_notes, similar_classes
+from shoal.data.readers.labels import (
+    Spellings,
+    class_name,
+    encode,
+    refuse_many_absent,
+    refuse_second_label,
+    row_notes,
+    similar_classes,
+)
 from shoal.data.readers.tables import LABEL_COLUMNS, Table, find_column, read_table, require_column
 from shoal.errors import DataError
 
@@ -30,10 +39,12 @@ def read_names(
     label_column: str | None = None,
     unlabeled_names: Iterable[str] = UNLABELED_NAMES,
     as_filed: bool = False,
+    allow_missing: bool = True,
 ) -> NamedClasses:
     """Read the class of each name from a table (csv, tsv, jsonl, parquet) or array (npy); names without are left out.
 
-    Rows with a path that is none of the names are counted in a note.
+    Rows with a path that is none of the names are counted in a note; many are an error unless `allow_missing`: a truth
+    may cover more images than a run, labels are of the names or mistaken.
 
     An array, and a table without a column of paths, has one row per name, in their order. That must be the order that
     their file had, which only numbered names keep when they are sorted; `as_filed` says that it is.
@@ -71,6 +82,8 @@ def read_names(
             f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "
             f"the table {str(table.columns[column][0])!r}; spell them alike"
         )
+    if not allow_missing:
+        refuse_many_absent(table.where, absent, len(table))
     return NamedClasses(found, row_notes(absent))
 
 
@@ -80,13 +93,15 @@ def label_embeddings(
     *,
     path_column: str | None = None,
     label_column: str | None = None,
+    allow_missing: bool = False,
 ) -> Embeddings:
     """The same embeddings with the labels of a table or array instead of their own.
 
     Without paths it has a row per row of the embeddings' file, in the order of that file.
     """
     names = [given.names[i] for i in given.rows.argsort()]
-    found = read_names(file, names, path_column=path_column, label_column=label_column, as_filed=True)
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
+    found = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
     labels, classes = encode([found.classes.get(name) for name in given.names])
     return replace(given, labels=labels, classes=classes, notes=found.notes + similar_classes(classes))
 

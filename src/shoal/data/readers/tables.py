@@ -94,29 +94,44 @@ def _read_csv(path: Path) -> Table:
     if len(set(header)) < len(header):
         raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename one")
     for row, line in zip(rows, lines, strict=True):
-        if len(row) > len(header):
-            found = f"found {len(row)} fields, expected {len(header)}"
-            raise DataError(f"{path}, line {line}: {found}; put quotes around a text that holds {delimiter!r}")
-        row += [""] * (len(header) - len(row))
+        if len(row) != len(header):
+            found = f"found {len(row)} cell{'s' if len(row) > 1 else ''}, expected {len(header)} as in the header"
+            remedy = f"put quotes around a text that holds {delimiter!r}"
+            if len(row) < len(header):
+                remedy = f"end the row with {(len(header) - len(row)) * delimiter!r} where cells are empty"
+            raise DataError(f"{path}, line {line}: {found}; {remedy}")
     if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):  # EcoTaxa's second row gives the columns' types
         rows, lines = rows[1:], lines[1:]
     return Table(path.name, path.parent, {name: [row[i] for row in rows] for i, name in enumerate(header)}, lines)
 
 
 def _split_csv(text: str, delimiter: str, path: Path) -> tuple[list[list[str]], list[int]]:
-    """The rows that are not blank, and the line on which each ends."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows, lines = [], []
+    """The rows that are not blank, and the line on which each begins.
+
+    A quote that is not closed would make one cell of all the rows behind it, so `strict` refuses it.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    rows, lines, begins = [], list[int](), 1
     try:
         for row in reader:
             if row:
                 rows.append(row)
-                lines.append(reader.line_num)
+                lines.append(begins)
+            begins = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: not valid CSV ({error}); export the table again") from error
+        raise DataError(f"{path}, line {begins}: {_why_no_csv(str(error), text, begins, reader.line_num)}") from error
     if not rows:
         raise DataError(f"{path}: empty; expected a header and a row per image")
     return rows, lines
+
+
+def _why_no_csv(error: str, text: str, begins: int, ends: int) -> str:
+    if '"' in "".join(io.StringIO(text, newline="").readlines()[begins - 1 : ends]):
+        return (
+            'a text in quotes is not closed, or goes on behind its closing quote; close it with ", and write a '
+            'quote inside of it as ""'
+        )
+    return f"not valid CSV ({error}); export the table again"
 
 
 def _read_jsonl(path: Path) -> Table:
