@@ -21,7 +21,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--mute-audio"),
     *("--remote-debugging-pipe", "--hide-scrollbars", "--force-color-profile=srgb", "--disable-features=Translate"),
 )
-WAIT_SECONDS = 30
+WAIT_SECONDS = 300
 KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
 
 
@@ -174,7 +174,7 @@ def _feature(name: str, value: str) -> dict[str, str]:
 def launched(chromium: str) -> Iterator[Browser]:
     """Start Chromium with an empty profile, and end it."""
     to_read, to_write = os.pipe(), os.pipe()  # it reads from 3 and writes to 4
-    with TemporaryDirectory() as profile:
+    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:  # its children may write for a moment longer
         command = [chromium, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         ends = (to_read[0], to_write[1])
         process = subprocess.Popen(
@@ -194,4 +194,3 @@ def launched(chromium: str) -> Iterator[Browser]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            time.sleep(0.2)  # its children still write to the profile for a moment

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from PIL import Image
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,6 +19,10 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.whic
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
 torch.set_num_threads(2)  # the same on every machine, so that a timing or a rounding seen here is seen there
+
+# Examples may take as long as a busy machine needs.
+settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shoal")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -23,7 +23,7 @@ def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
     return started
 
 
-def finish_processes(started: list[subprocess.Popen], timeout_s: float = 120) -> list[str]:
+def finish_processes(started: list[subprocess.Popen], timeout_s: float = 600) -> list[str]:
     """Wait for all of them; what each has printed. One that fails is an error, and takes the others with it."""
     try:
         said = [process.communicate(timeout=timeout_s) for process in started]

@@ -31,15 +31,15 @@ def test_a_writer_killed_in_the_middle_leaves_the_old_file(tmp_path: Path) -> No
     file = tmp_path / "a.txt"
     write_text(file, "old")
     code = (
-        "import sys, time, pathlib; from shoal.files import atomic_file\n"
+        "import sys, pathlib; from shoal.files import atomic_file\n"
         f"with atomic_file(pathlib.Path({str(file)!r})) as out:\n"
-        "    out.write(b'x' * 100_000); out.flush(); print('written', flush=True); time.sleep(60)"
+        "    out.write(b'x' * 100_000); out.flush(); print('written', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"written\n"
         writer.send_signal(signal.SIGKILL)
-        writer.wait(10)
+        writer.wait()
     assert file.read_text() == "old"
 
 

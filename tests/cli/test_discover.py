@@ -392,7 +392,7 @@ def test_two_processes_as_torchrun_starts_them_find_what_one_does_and_one_of_the
     words = ["discover", *map(str, given[:-1]), str(tmp_path / "together"), "--n-clusters", "5", "--device", "cpu"]
     started = start_processes(SHOAL.format(words=words))
     assert discover(*given, "--n-clusters", 5).exit_code == 0
-    first, second = finish_processes(started, timeout_s=300)
+    first, second = finish_processes(started)
     assert "known categories found" in first
     assert second == ""
     alone, together = (Run(tmp_path / name).assignments for name in ("run", "together"))

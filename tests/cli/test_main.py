@@ -1,6 +1,5 @@
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -96,12 +95,11 @@ def test_an_error_is_said_even_when_nothing_is_to_be_said() -> None:
     assert (run.exit_code, run.stderr) == (3, "error: w\n")
 
 
-def test_help_takes_under_half_a_second_and_opens_with_an_example() -> None:
-    """The best of five, because other programs run on the same machine."""
-    times = []
-    for _ in range(5):
-        start = time.perf_counter()
-        run = subprocess.run([sys.executable, "-m", "shoal", "--help"], capture_output=True, text=True, check=True)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.5
+def test_help_loads_nothing_large_and_opens_with_an_example() -> None:
+    """A third of a second on a quiet machine: what would make it seconds is one of these packages."""
+    asking = [sys.executable, "-X", "importtime", "-m", "shoal", "--help"]
+    run = subprocess.run(asking, capture_output=True, text=True, check=True)
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.splitlines()}
+    assert {"shoal", "typer"} <= loaded
+    assert not loaded & {"torch", "numpy", "scipy", "sklearn", "PIL", "matplotlib", "transformers", "yaml", "jinja2"}
     assert run.stdout.index("shoal doctor") < run.stdout.index("Options:")

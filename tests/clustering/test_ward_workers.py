@@ -17,7 +17,7 @@ def test_torchs_threads_are_lent_and_given_back() -> None:
 
 
 def test_every_worker_infers_and_the_caller_does_not_afterwards() -> None:
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=300)
 
     def work(item: int) -> bool:
         barrier.wait()
@@ -30,7 +30,7 @@ def test_every_worker_infers_and_the_caller_does_not_afterwards() -> None:
 
 
 def test_results_come_in_order_from_several_threads() -> None:
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=300)
     with Workers(CPU) as workers:
         assert workers.n == 2
 

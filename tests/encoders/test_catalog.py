@@ -2,7 +2,6 @@ import json
 import os
 import socket
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -318,13 +317,12 @@ def test_a_hub_that_cannot_be_reached_is_asked_once_and_says_what_to_download_an
 
 
 def test_a_hub_that_never_answers_is_not_waited_for(monkeypatch):
-    is_over = threading.Event()
+    is_over, answered = threading.Event(), []
     monkeypatch.setattr(hub, "REACH_S", 0.1)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: is_over.wait(60) and no_network())
-    began = time.monotonic()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: is_over.wait() and answered.append(1))
     with pytest.raises(MissingError, match=r"did not answer within 0\.1 s; run `hf download"):
         load_encoder("someone/some-model")
-    assert time.monotonic() - began < 30
+    assert not answered
     is_over.set()
 
 

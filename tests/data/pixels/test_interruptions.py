@@ -1,12 +1,10 @@
 """Real interruptions of real processes: Ctrl-C, kill, a full disk, a crashed decoder, two writers at once."""
 
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from PIL import Image
 
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
+from shoal.data.pixels.pool import _Worker
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError
 
@@ -23,6 +22,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="lo
 
 SIZE = 64
 N_IMAGES = 300
+HANGS_S = 300
+"""Seconds after which a process hangs for certain, however busy the machine is."""
 
 # No `if __name__ == "__main__"` guard: a user's script need not have one.
 SCRIPT = """
@@ -31,9 +32,14 @@ import sys
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.errors import ShoalError
+
+def tell(done, total):
+    print(done, total, flush=True)
+    if done >= {hold_at}:
+        sys.stdin.readline()  # held here until the test has done what it wants to do
+
 try:
-    pixels = load_pixels(read_collection(sys.argv[1]), {size}, cache=sys.argv[2], n_workers=2,
-                         progress=lambda done, total: print(done, total, flush=True))
+    pixels = load_pixels(read_collection(sys.argv[1]), {size}, cache=sys.argv[2], n_workers=2, progress=tell)
     print("sum", int(pixels[:].astype("int64").sum()))
 except ShoalError as error:
     print("error", error)
@@ -55,17 +61,22 @@ def expected(collection: Collection, tmp_path_factory: pytest.TempPathFactory) -
     return load_pixels(collection, SIZE, cache=tmp_path_factory.mktemp("reference"))[:]
 
 
-def start(collection: Collection, cache: Path, before: str = "") -> "subprocess.Popen[str]":
-    code = SCRIPT.format(before=before, size=SIZE)
+def start(
+    collection: Collection, cache: Path, before: str = "", hold_at: int = N_IMAGES + 1
+) -> "subprocess.Popen[str]":
+    """Decode in a process of its own, which stops when `hold_at` images are done and waits for a line on its stdin."""
+    code = SCRIPT.format(before=before, size=SIZE, hold_at=hold_at)
     command = [sys.executable, "-c", code, str(collection.root), str(cache)]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, **pipes, text=True, env=env)
 
 
-def wait_for_progress(process: "subprocess.Popen[str]") -> None:
-    for line in process.stdout:
-        if int(line.split()[0]) >= 48:
-            return
+def wait_until_held(process: "subprocess.Popen[str]", hold_at: int) -> int:
+    """Wait for the process to stop; returns how many images it has done."""
+    done = next(done for done in (int(line.split()[0]) for line in process.stdout) if done >= hold_at)
+    assert done < N_IMAGES
+    return done
 
 
 def workers_on(cache: Path) -> list[int]:
@@ -83,7 +94,7 @@ def workers_on(cache: Path) -> list[int]:
 
 
 def assert_no_workers(cache: Path) -> None:
-    until = time.monotonic() + 5
+    until = time.monotonic() + HANGS_S
     while workers_on(cache) and time.monotonic() < until:
         time.sleep(0.02)
     assert workers_on(cache) == []
@@ -100,24 +111,23 @@ def assert_next_run_is_right(collection: Collection, cache: Path, expected: np.n
 def test_ctrl_c_stops_at_once_and_keeps_what_is_done(
     collection: Collection, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    process = start(collection, tmp_path)
-    wait_for_progress(process)
+    process = start(collection, tmp_path, hold_at=48)
+    n_done = wait_until_held(process, 48)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=HANGS_S)
     assert process.returncode in (-signal.SIGINT, 130)
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert_no_workers(tmp_path)
-    n_kept = assert_next_run_is_right(collection, tmp_path, expected)
-    assert 48 <= n_kept < N_IMAGES
+    assert assert_next_run_is_right(collection, tmp_path, expected) == n_done
 
 
 def test_a_killed_run_leaves_no_workers_and_no_half_cache(
     collection: Collection, expected: np.ndarray, tmp_path: Path
 ) -> None:
-    process = start(collection, tmp_path)
-    wait_for_progress(process)
+    process = start(collection, tmp_path, hold_at=48)
+    wait_until_held(process, 48)
     process.kill()
-    process.communicate(timeout=20)
+    process.communicate(timeout=HANGS_S)
     assert_no_workers(tmp_path)
     assert_next_run_is_right(collection, tmp_path, expected)
 
@@ -130,7 +140,7 @@ def test_a_full_disk_is_explained_and_the_cache_stays_true(
     limit = int(share * N_IMAGES * SIZE * SIZE * 3) + 1000
     limiting = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
     process = start(collection, tmp_path, before=limiting)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (1, "")
     assert "the disk is full or a limit is reached; what was decoded is kept; make room and run again" in output
     assert_no_workers(tmp_path)
@@ -139,37 +149,37 @@ def test_a_full_disk_is_explained_and_the_cache_stays_true(
     assert n_kept > 0 if share else n_kept == 0
 
 
-def test_a_crashed_worker_costs_nothing(collection: Collection, expected: np.ndarray, tmp_path: Path) -> None:
-    killed: list[int] = []
+def kill_workers(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Kill workers, real ones, as they are given a task; returns the list of those killed."""
+    ask, killed = _Worker.ask, []
 
-    def kill_one(done: int, total: int) -> None:
-        if 0 < done < total and not killed:
-            killed.extend(workers_on(tmp_path)[:1])
-            os.kill(killed[0], signal.SIGKILL)
+    def kill_and_ask(worker: _Worker, task: dict[str, object]) -> dict[str, object] | None:
+        if len(killed) < most:
+            killed.append(worker.process.pid)
+            worker.process.kill()
+        return ask(worker, task)
 
-    pixels = load_pixels(collection, SIZE, cache=tmp_path, n_workers=2, progress=kill_one)
-    assert killed
+    monkeypatch.setattr(_Worker, "ask", kill_and_ask)
+    return killed
+
+
+def test_a_crashed_worker_costs_nothing(
+    collection: Collection, expected: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = kill_workers(monkeypatch, most=1)
+    pixels = load_pixels(collection, SIZE, cache=tmp_path, n_workers=2)
+    assert len(killed) == 1
     assert not pixels.skipped
     np.testing.assert_array_equal(pixels[:], expected)
 
 
-def test_an_image_that_always_crashes_the_decoder_is_skipped(collection: Collection, tmp_path: Path) -> None:
-    stop = threading.Event()
-
-    def kill_all() -> None:
-        while not stop.is_set():
-            for worker in workers_on(tmp_path):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(worker, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill_all)
-    killer.start()
-    try:
-        with pytest.raises(DataError, match=r"none of the 1 images can be decoded: the decoder crashed \(1\)"):
-            load_pixels(collection.subset([7]), SIZE, cache=tmp_path)
-    finally:
-        stop.set()
-        killer.join()
+def test_an_image_that_always_crashes_the_decoder_is_skipped(
+    collection: Collection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = kill_workers(monkeypatch, most=1000)
+    with pytest.raises(DataError, match=r"none of the 2 images can be decoded: the decoder crashed \(2\)"):
+        load_pixels(collection.subset([7, 8]), SIZE, cache=tmp_path)
+    assert len(killed) >= 2
 
 
 def test_a_worker_that_cannot_start_is_explained(
@@ -186,7 +196,7 @@ def test_two_writers_at_once_both_get_the_right_pixels(
 ) -> None:
     processes = [start(collection, tmp_path) for _ in range(2)]
     total = int(expected.astype(np.int64).sum())
-    outputs = [process.communicate(timeout=60) for process in processes]
+    outputs = [process.communicate(timeout=HANGS_S) for process in processes]
     for process, (output, errors) in zip(processes, outputs, strict=True):
         assert (process.returncode, errors) == (0, "")
         assert output.splitlines()[-1] == f"sum {total}"
@@ -200,7 +210,7 @@ def test_it_works_with_torch_loaded_and_its_threads_running(
     collection: Collection, expected: np.ndarray, tmp_path: Path
 ) -> None:
     process = start(collection, tmp_path, before="import torch; torch.ones(300, 300) @ torch.ones(300, 300)")
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (0, "")
     assert output.splitlines()[-1] == f"sum {int(expected.astype(np.int64).sum())}"
 
@@ -218,7 +228,7 @@ def test_a_huge_image_neither_crashes_nor_eats_memory(tmp_path: Path) -> None:
     Image.new("1", (20_000, 20_000)).save(tmp_path / "huge.png")
     measuring = "import atexit, resource; atexit.register(lambda: print(resource.getrusage(-1).ru_maxrss))"
     process = start(read_collection(tmp_path), tmp_path / "cache", before=measuring)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (0, "")
     peak_kb = int(output.split()[-1])
     assert peak_kb < 200_000, "of the largest worker"
