@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from shoal.allocator import keep_freed_memory
 from shoal.cli import (
     assign,
     cache,
@@ -139,4 +140,5 @@ def _tell(text: str, ctx: Any) -> None:
 
 def main() -> None:
     """Run the command line."""
+    keep_freed_memory()
     app()
