@@ -3,6 +3,7 @@
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +49,7 @@ def assign(
     from shoal.discovery.assign import Assigner
     from shoal.errors import UsageError
     from shoal.files import write_text
-    from shoal.runs import Assignment, Run, to_csv
+    from shoal.runs import Assignment, Run, locked_file, to_csv
 
     if out is not None and out.exists() and not force and not watch:
         raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
@@ -56,7 +57,8 @@ def assign(
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
     assigner = Assigner(Run.open(run), outlier_share=outlier_share, device=device)
     if watch:
-        _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
+        with nullcontext() if out is None else locked_file(out):  # two watches would lose each other's rows
+            _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
         return
     rows, skipped = assigner.assign(images, allow_missing=allow_missing)
     _tell_skipped(skipped)

@@ -1,6 +1,7 @@
 """`shoal report`: see what a run found."""
 
 import shlex
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -35,17 +36,18 @@ def report(
     from shoal.report.figures.catalog import write_figures
     from shoal.report.page import render_report
     from shoal.report.snapshot import Snapshot
-    from shoal.runs import Run
+    from shoal.runs import Run, locked
 
     found = Snapshot(Run.open(run))
     target = output or run / "report.html"
     make_folder(target.parent)
-    if tsne:
-        with progress("drawing the map by t-SNE") as bar:
-            text = render_report(found, tsne=True, progress=bar)
-    else:
-        text = render_report(found, tsne=tsne)
-    write_text(target, text)
+    with locked(run) if tsne or target.parent == run else nullcontext():
+        if tsne:
+            with progress("drawing the map by t-SNE") as bar:
+                text = render_report(found, tsne=True, progress=bar)
+        else:
+            text = render_report(found, tsne=tsne)
+        write_text(target, text)
     files, left_out = write_figures(found, figures) if figures else ([], [])
     for sentence in left_out:
         say(sentence)

@@ -13,7 +13,7 @@ from shoal.device import choose_device
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.writing import name_categories, write_found
 from shoal.methods.method import Discovery
-from shoal.runs import Run
+from shoal.runs import Run, check_not_held, locked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,15 +50,28 @@ def cluster_embeddings(
     """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
     settings, reporter = settings or ClusterSettings(), reporter or Reporter()
     place = choose_device(device)
+    check_not_held(out)
     points = unit_points(given.x, device=place)
     labels = as_labels(given.labels, len(points), name="labels")
     check_task(labels, settings.n_clusters, settings.inference)
-    run = Run.create(out, force=force)
-    run.start(
-        settings, seed=0, device=str(place), command=command, n_images=len(points), n_labeled=int((labels >= 0).sum())
-    )
+    with locked(out):
+        run = Run.create(out, force=force)
+        counts = {"n_images": len(points), "n_labeled": int((labels >= 0).sum())}
+        run.start(settings, seed=0, device=str(place), command=command, **counts)
+        _cluster(run, points, labels, given, settings, reporter)
+    return run
+
+
+def _cluster(
+    run: Run,
+    points: torch.Tensor,
+    labels: Ints,
+    given: LabeledEmbeddings,
+    settings: ClusterSettings,
+    reporter: Reporter,
+) -> None:
     with reporter.progress("shifting and growing trees"):
-        found = infer(points, labels, settings.n_clusters, settings.inference, device=place)
+        found = infer(points, labels, settings.n_clusters, settings.inference, device=points.device)
     if found.estimate is not None and found.estimate.rule != settings.inference.rule:
         reporter.say(
             f"labels are too few for the rule '{settings.inference.rule}': the number of categories is estimated by "
@@ -68,7 +81,6 @@ def cluster_embeddings(
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
     write_found(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()
-    return run
 
 
 def _as_discovery(points: torch.Tensor, found: Inference) -> Discovery:

@@ -100,14 +100,14 @@ def discover_and_report(
 
     `how` are the other arguments of `discover_images`.
     """
-    reporter = reporter or Reporter()
-    run = DiscoveredRun(Path(out))
-    was_finished = run.is_finished
-    discover_images(collection, out, settings, reporter=reporter, **how)
-    if is_main() and not (was_finished and run.has("report.html")):
-        with reporter.progress("writing the report"):
-            run.report()
-    return run
+    told = reporter or Reporter()
+
+    def report(run: Run) -> None:
+        with told.progress("writing the report"):
+            write_report(run)
+
+    run = discover_images(collection, out, settings, reporter=told, then=report, **how)
+    return DiscoveredRun(run.path)
 
 
 def default_folder(images: Any) -> Path:

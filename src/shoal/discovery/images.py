@@ -6,7 +6,8 @@ it stopped.
 """
 
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -29,7 +30,7 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.methods.catalog import DEFAULT_METHOD
 from shoal.methods.method import Representation
-from shoal.runs import Run
+from shoal.runs import Run, check_not_held, locked
 
 MAX_WAIT_S = 7 * 24 * 3600.0
 """How long processes wait for each other: the others do while the main one decodes, embeds and clusters."""
@@ -46,76 +47,109 @@ def discover_images(
     command: str = "",
     reporter: Reporter | None = None,
     tensorboard: bool = False,
+    then: Callable[[Run], None] | None = None,
 ) -> Run:
     """Discover the categories of a collection and write what was found to the run folder `out`.
 
     `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force` starts over in a
     folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder. Several processes,
     started by torchrun, share embedding and training; the main one does the rest.
+
+    The folder is locked meanwhile: one that another process writes to is refused. `then` is called with the finished
+    run before the lock is given back.
     """
     settings, reporter = settings or choose_settings(), reporter or Reporter()
     if tensorboard:
         check_tensorboard(settings)  # said now, not after decoding and embedding
     place = choose_device(device)
+    if is_main():
+        check_not_held(out)  # said now, not after the encoder is loaded
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
+    how = {"resume": resume, "force": force}
     with processes(place, timeout_s=MAX_WAIT_S):
         seed_everything(settings.seed)
         if is_main():
-            run = _discover(collection, out, settings, place, resume, force, command, reporter, tensorboard, told)
+            job = _Job(collection, settings, place, command, reporter, tensorboard, told, then)
+            run = _discover(job, Run(Path(out)), **how)
         else:
             run = _help(collection, Run(Path(out)), settings, place, resume)
         barrier()
     return run
 
 
-def _discover(
-    collection: Collection,
-    out: Path | str,
-    settings: DiscoverySettings,
-    place: torch.device,
-    resume: bool,
-    force: bool,
-    command: str,
-    reporter: Reporter,
-    tensorboard: bool,
-    told: list[str],
-) -> Run:
-    began, chosen = time.perf_counter(), settings.of_method
+@dataclass(frozen=True)
+class _Job:
+    """What the main process is to do, and who hears of it."""
+
+    collection: Collection
+    settings: DiscoverySettings
+    place: torch.device
+    command: str
+    reporter: Reporter
+    tensorboard: bool
+    told: list[str]
+    then: Callable[[Run], None] | None
+
+
+def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
+    settings, chosen = job.settings, job.settings.of_method
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
-    encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(place)
-    found = fingerprint(collection)
-    if force and Run(Path(out)).is_finished:  # images that cannot be read must not cost a run that is there
-        check_folder(out, settings, found, resume=resume, force=force)
-        check_readable(decode(collection, settings, reporter), settings)
-    run = take_folder(out, settings, found, resume=resume, force=force)
-    if run.is_finished:
-        reporter.say(f"{run.path} is finished, there is nothing left to do")
-        run.drop_checkpoints()  # whoever was killed right after finishing has left them
-        for _ in range(1 + settings.is_trained):
-            told_by_main(False, place)
-        return run
+    encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(job.place)
+    found = fingerprint(job.collection)
+    check_folder(run.path, settings, found, resume=resume, force=force)
+    if resume and run.is_finished:
+        return _leave(job, run)
+    with locked(run.path):
+        if force and run.is_finished:  # images that cannot be read must not cost a run that is there
+            check_readable(decode(job.collection, settings, job.reporter), settings)
+        take_folder(run.path, settings, found, resume=resume, force=force)
+        if run.is_finished:  # by another process, since
+            return _leave(job, run)
+        _fill(job, run, encoder, found, resume=resume)
+        if job.then is not None:
+            job.then(run)
+    return run
+
+
+def _leave(job: _Job, run: Run) -> Run:
+    """Say of a finished run that there is nothing left to do, to the other processes too."""
+    job.reporter.say(f"{run.path} is finished, there is nothing left to do")
+    for _ in range(1 + job.settings.is_trained):
+        told_by_main(False, job.place)
+    # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
+    unreported = job.then is not None and not run.has("report.html")
+    if run.has_checkpoints or unreported:
+        with locked(run.path):
+            run.drop_checkpoints()
+            if job.then is not None and unreported:
+                job.then(run)
+    return run
+
+
+def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) -> None:
+    """Do the work, or what is left of it."""
+    began, collection, settings, reporter = time.perf_counter(), job.collection, job.settings, job.reporter
     before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
     where = {"root": str(collection.root or ""), "folders": list(collection.folders)}
-    about = {**where, "encoder": chosen.encoder, "fingerprint": found}
+    about = {**where, "encoder": settings.of_method.encoder, "fingerprint": found}
     made_from = before.get("made_from")
     if resume and not before:
         reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    run.start(settings, seed=settings.seed, device=str(place), command=command, **about, made_from=made_from)
+    run.start(settings, seed=settings.seed, device=str(job.place), command=job.command, **about, made_from=made_from)
     reporter = reporter.also_to(run.log)
-    for line in told:
+    for line in job.told:
         run.log(line)
     images, frozen = _look(collection, run, encoder, settings, reporter)
     answer = answer_first(frozen, images, run, settings, reporter)
     other: Answer | None = None
     if settings.is_trained:
-        answer, other = answer_trained(frozen, answer, images, run, settings, resume, reporter, tensorboard)
+        answer, other = answer_trained(frozen, answer, images, run, settings, resume, reporter, job.tensorboard)
     _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()
-    return run
 
 
 def _look(

@@ -14,6 +14,7 @@ from shoal.encoders.catalog import ENCODERS, load_encoder
 from shoal.encoders.hub import is_cached
 from shoal.errors import DataError, ShoalError
 from shoal.methods.catalog import get_method
+from shoal.runs import check_not_held
 
 
 def check_discovery(
@@ -40,6 +41,7 @@ def check_discovery(
     )
     if is_here:
         _load(settings)
+    check_not_held(out)
     run = check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
     readable, n_unreadable = glance(collection, settings.pixel_size)
     if n_unreadable:

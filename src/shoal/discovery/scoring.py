@@ -8,7 +8,7 @@ import numpy as np
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
 from shoal.report.words import count
-from shoal.runs import Assignment, Run
+from shoal.runs import Assignment, Run, locked
 
 MAX_NAMED = 5
 """How many names a note lists."""
@@ -71,7 +71,8 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
         n_clusters=run.n_clusters,
         notes=tuple(_doubts(rows, truth, known_names, set(classes))),
     )
-    run.write_json("accuracy", score_to_dict(score))
+    with locked(run.path):
+        run.write_json("accuracy", score_to_dict(score))
     return score
 
 

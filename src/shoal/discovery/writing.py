@@ -4,6 +4,7 @@ N images, D columns.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from shoal.clustering.categories import category_names, describe_members, number
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.files import make_folder, write_text
 from shoal.methods.method import Discovery
-from shoal.runs import Run
+from shoal.runs import Run, locked
 
 
 def name_categories(
@@ -70,5 +71,6 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
 
     target = file if file is not None else run.path / "report.html"
     make_folder(target.parent)
-    write_text(target, render_report(run, tsne=tsne))
+    with locked(run.path) if tsne or target.parent == run.path else nullcontext():
+        write_text(target, render_report(run, tsne=tsne))
     return target

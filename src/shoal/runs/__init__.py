@@ -1,6 +1,7 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
 
 from shoal.runs.folder import ANSWERS, PARTS
+from shoal.runs.lock import check_not_held, locked, locked_file
 from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, from_csv, to_csv, to_parquet
 from shoal.runs.run import Run
 
@@ -13,7 +14,10 @@ __all__ = [
     "Category",
     "Run",
     "Skip",
+    "check_not_held",
     "from_csv",
+    "locked",
+    "locked_file",
     "to_csv",
     "to_parquet",
 ]

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
+from shoal.runs.lock import LOCK
 
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
@@ -123,6 +124,11 @@ class Folder:
         except OSError:
             _copy(self.path / part, target)
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the run holds what only a resumed one would need."""
+        return self.has("checkpoint.safetensors") or any(self.path.glob(SNAPSHOTS))
+
     def drop_checkpoints(self) -> None:
         """Remove what only a resumed run would need."""
         self.drop("checkpoint.safetensors", *(file.name for file in self.path.glob(SNAPSHOTS)))
@@ -132,7 +138,7 @@ class Folder:
 
     def _holds_more(self) -> bool:
         """Whether something is there that no killed run has left behind."""
-        return bool({*self.path.iterdir()} - self._leftovers())
+        return bool({*self.path.iterdir()} - self._leftovers() - {self.path / LOCK})
 
     def _clear(self) -> None:
         """Remove what a run has written, its other answer too, and nothing else."""
