@@ -22,10 +22,12 @@ def finished_run(path: Path) -> Run:
     run.write_assignments(ROWS)
     run.write_categories([CATEGORY])
     run.write_array("embeddings", np.eye(3, dtype=np.float32))
-    run.write_json("estimate", {"n_clusters": 2, "curve": [0.5, 1 / 3]})
+    run.write_json("estimate", ESTIMATE)
     run.finish(seconds=1.5)
     return run
 
+
+ESTIMATE = {"n_clusters": 2, "curve": {"n_clusters": [2, 3], "accuracy": [0.5, 1 / 3]}}
 
 ROWS = [
     Assignment(
@@ -59,7 +61,7 @@ def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     assert run.config == {"epochs": 3}
     assert run.provenance["seed"] == 7
     assert run.provenance["packages"]["torch"]
-    assert run.json("estimate") == {"n_clusters": 2, "curve": [0.5, 1 / 3]}
+    assert run.json("estimate") == ESTIMATE
     assert run.has("tree.npy") is False
     assert run.array("embeddings").tolist() == np.eye(3).tolist()
 
@@ -138,13 +140,70 @@ def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> N
         run.array("tree")
 
 
+@pytest.mark.parametrize(
+    ("part", "text", "place", "problem"),
+    [
+        ("estimate.json", '{"n_clusters": "two"}', "", "n_clusters: found 'two', expected a whole number"),
+        ("estimate.json", '{\n"n_clusters": 2,\n}', ", line 3", "cannot be read"),
+        ("provenance.json", "[1]", "", r"found \[1\], expected an object"),
+        ("choice.json", '{"kept": "frozen", "n_images": 3, "accuracy": {"frozen": 1}}', "", "accuracy.trained: found"),
+        ("metrics.jsonl", '{"epoch": 1}\n{"epoch": 2, "loss": "low"}\n', ", line 2", "loss: found 'low', expected"),
+        ("metrics.jsonl", '{"epoch": 1}\n{"epoch"', ", line 2", "cannot be read"),
+        ("config.yaml", "epochs: 3\nx: !!python/object:os.system {}\n", ", line 2", "could not determine"),
+        ("config.yaml", "- 3\n", "", r"found \[3\], expected settings by name"),
+        ("skipped.csv", 'path,reason\na.jpg,"trunc\nb.jpg,x\n', ", line 2", "not valid CSV"),
+        ("skipped.csv", "path,reason\na.jpg,cut\nb.jpg\n", ", line 3", "found 1 cells where the header has 2"),
+    ],
+)  # fmt: skip
+def test_an_edited_part_is_named_with_its_line_and_a_remedy(
+    tmp_path: Path, part: str, text: str, place: str, problem: str
+) -> None:
+    run = finished_run(tmp_path / "run")
+    (run.path / part).write_text(text)
+    name, kind = part.split(".")
+    reads = {"json": lambda: run.json(name), "yaml": lambda: run.config}
+    reads |= {"jsonl": lambda: run.metrics, "csv": lambda: run.skipped}
+    is_needed = name in ("config", "provenance", "choice")
+    remedy = "put back a copy of it" if is_needed else "delete it to do without it"
+    message = rf"{part}{place}: damaged or edited, .*{problem}.*; {remedy}, or make the run again with --force"
+    with pytest.raises(DataError, match=message):
+        reads[kind]()
+
+
+def test_an_edited_table_says_which_cell_of_which_line_is_wrong(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    file = run.path / "assignments.csv"
+    text = file.read_text()
+    for old, new, problem in (
+        ("0.250000", "a lot", "line 2: damaged or edited, confidence: found 'a lot', expected a number"),
+        ("false", "maybe", "line 2: damaged or edited, is_novel: found 'maybe', expected true or false"),
+        (",1,novel-001", ",one,novel-001", "line 3: damaged or edited, category_id: found 'one', expected"),
+        ("1.000000,", "", "line 3: damaged or edited, found 9 cells where the header has 10"),
+    ):  # fmt: skip
+        assert text.count(old) >= 1
+        file.write_text(text.replace(old, new, 1))
+        with pytest.raises(DataError, match=problem):
+            _ = run.assignments
+    file.write_text("\ufeff" + text.replace("false", "FALSE").replace("true", "TRUE"))  # as a spreadsheet saves it
+    assert str(run.assignments) == str(ROWS)
+
+
+def test_a_damaged_run_is_cleared_by_force_and_by_nothing_else(tmp_path: Path) -> None:
+    run = finished_run(tmp_path / "run")
+    (run.path / "provenance.json").write_text("{")
+    with pytest.raises(DataError, match=r"provenance\.json, line 1: damaged .* make the run again with --force"):
+        Run.create(run.path)
+    assert Run.create(run.path, force=True).path.is_dir()
+    assert not run.has("assignments.csv")
+
+
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / "estimate.json").write_text('{"n_clus')
     (run.path / "embeddings.npy").write_bytes(b"junk")
     (run.path / "thumbnails.zip").write_bytes(b"junk")
     for read in (lambda: run.json("estimate"), lambda: run.array("embeddings"), lambda: run.thumbnails([0])):
-        with pytest.raises(DataError, match=r"run/(estimate|embeddings|thumbnails)\.\w+: damaged"):
+        with pytest.raises(DataError, match=r"run/(estimate|embeddings|thumbnails)\.\w+(, line 1)?: damaged"):
             read()
 
 

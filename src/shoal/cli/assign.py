@@ -78,11 +78,11 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
     """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
     from shoal.discovery.watch import Watch
     from shoal.files import write_text
-    from shoal.runs import Assignment, from_csv, to_csv
+    from shoal.runs import Assignment, read_rows, to_csv
 
     # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image replaces the older.
     is_continued = out is not None and out.exists() and not force
-    before = from_csv(Assignment, out.read_text(encoding="utf-8"), str(out)) if out and is_continued else []
+    before = read_rows(Assignment, out) if out and is_continued else []
     watched, rows = Watch(assigner, folder), {row.path: row for row in before}
     _ = assigner.networks  # before the first image comes
     say(f"watching {folder}; Ctrl-C ends it")

@@ -18,12 +18,14 @@ from torch.nn import functional as F
 from shoal.arrays import UNLABELED
 from shoal.clustering.categories import NONE, Membership, place_newcomers
 from shoal.clustering.inference import unit_points
+from shoal.clustering.mean_shift import ShiftSettings
 from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.device import choose_device
+from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed
@@ -31,7 +33,7 @@ from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.catalog import get_method
-from shoal.runs import DECIMALS, Assignment, Run
+from shoal.runs import DECIMALS, Assignment, Category, Run, damaged
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_modules, read_checkpoint
 from shoal.training.tokens import cache_tokens
@@ -77,12 +79,11 @@ class Assigner:
         if not 0 <= outlier_share < 1:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
         self.run, self.device = run, choose_device(device)
-        self.classes = [category.category for category in run.categories]
-        self.n_known = sum(not category.is_novel for category in run.categories)
-        rows = run.assignments
-        self._points = unit_points(np.array(run.array("embeddings")), device=self.device)  # (N, D)
-        if len(rows) != len(self._points):
-            raise DataError(f"{run.path}: {len(rows):,} assignments, {len(self._points):,} embeddings; was it edited?")
+        categories, rows = run.categories, run.assignments
+        _check_ids(run, categories, rows)
+        self.classes = [category.category for category in categories]
+        self.n_known = sum(not category.is_novel for category in categories)
+        self._points = unit_points(np.array(run.embeddings()), device=self.device)  # (N, D)
         self._categories = np.array([row.category_id for row in rows])  # (N,)
         self.threshold = float(np.quantile([row.outlier_score for row in rows], 1 - outlier_share))
 
@@ -95,6 +96,14 @@ class Assigner:
                 "those were, and give the file (npy, npz, parquet or csv)"
             )
         return from_dict(DiscoverySettings, self.run.config, where=str(self.run.path / "config.yaml"))
+
+    @cached_property
+    def shift(self) -> ShiftSettings:
+        """The mean shift of the run, whose neighbors vote."""
+        if "method" in self.run.config:
+            return self.settings.shift
+        config = self.run.path / "config.yaml"
+        return from_dict(ClusterSettings, self.run.config, where=str(config)).inference.shift
 
     @cached_property
     def networks(self) -> Networks:
@@ -134,9 +143,7 @@ class Assigner:
                 f"embeddings: found shape {tuple(new.shape)}, expected ({len(names)}, {self._points.shape[1]}), a row "
                 "per name with as many columns as the run's; embed the images as the run's were embedded"
             )
-        config = self.run.config
-        config = config[config["method"]] if "method" in config else config
-        n_neighbors = config["inference"]["shift"]["n_neighbors"]
+        n_neighbors = self.shift.n_neighbors
         voted, members = place_newcomers(
             new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors
         )
@@ -161,6 +168,18 @@ class Assigner:
 
     def _name(self, category: int) -> str:
         return "" if category == NONE else self.classes[category]
+
+
+def _check_ids(run: Run, categories: Sequence[Category], rows: Sequence[Assignment]) -> None:
+    """Refuse tables that were edited apart: ids count the categories, known ones first, and no image has another."""
+    for place, category in enumerate(categories):
+        is_behind = place > 0 and categories[place - 1].is_novel and not category.is_novel
+        if category.category_id != place or is_behind:
+            raise damaged(run.path / "categories.csv", f"found id {category.category_id} in place {place}", place + 2)
+    for row in rows:
+        if not 0 <= row.category_id < len(categories):
+            file = run.path / "assignments.csv"
+            raise damaged(file, f"{row.path!r} has the category {row.category_id}, which categories.csv has not")
 
 
 def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:

@@ -19,7 +19,7 @@ from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.method import Representation
-from shoal.runs import Run
+from shoal.runs import Run, damaged
 from shoal.training.identity import digest_weights
 
 
@@ -48,7 +48,12 @@ def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporte
     is_there = run.has("frozen.npy")
     told_by_main(not is_there, encoder.device)
     if is_there:
-        frozen = torch.from_numpy(np.array(run.array("frozen"))).to(encoder.device)
+        kept = np.array(run.array("frozen"))
+        is_whole = kept.ndim == 2 and len(kept) == len(images.collection) and kept.dtype == np.float32
+        if not is_whole or not np.isfinite(kept).all():
+            what = f"found {kept.dtype} of shape {kept.shape}, expected finite float32, a row per image"
+            raise damaged(run.path / "frozen.npy", what)
+        frozen = torch.from_numpy(kept).to(encoder.device)
     else:
         with reporter.progress("embedding images") as progress:
             frozen = embed(images.pixels, encoder, progress=progress)

@@ -102,7 +102,7 @@ def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
     if resume and run.is_finished:
         return _leave(job, run)
     with locked(run.path):
-        if force and run.is_finished:  # images that cannot be read must not cost a run that is there
+        if force and run.has("provenance.json"):  # images that cannot be read must not cost a run that is there
             check_readable(decode(job.collection, settings, job.reporter), settings)
         take_folder(run.path, settings, found, resume=resume, force=force)
         if run.is_finished:  # by another process, since

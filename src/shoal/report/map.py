@@ -5,18 +5,19 @@ t-SNE is slow, so it is drawn once, from a sample, and kept as map.npz in the ru
 
 import io
 import re
-import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from shoal.arrays import Floats, Ints
+from shoal.errors import DataError
 from shoal.files import atomic_file
 from shoal.report.snapshot import NotInRun, Snapshot, stratified
-from shoal.runs import Run
+from shoal.runs import Run, read_arrays
 
 Progress = Callable[[int, int], None]
 
@@ -105,15 +106,20 @@ def kept_layouts(run: Run) -> list[Layout]:
         return []
     titles = stages(snapshot)
     try:
-        with np.load(snapshot.path / "map.npz", allow_pickle=False) as archive:
-            found = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile):
+        found = read_arrays(snapshot.path / "map.npz")
+    except DataError:
         return []  # a cache that cannot be read is drawn anew
     rows = found.pop("rows", np.zeros(0, np.int64))
-    is_ours = len(rows) > 0 and rows.max() < len(snapshot.assignments) and set(found) == set(titles)
-    if not is_ours or any(points.shape != (len(rows), 2) for points in found.values()):
+    if rows.ndim != 1 or not len(rows) or rows.dtype.kind != "i" or set(found) != set(titles):
+        return []
+    is_ours = rows.min() >= 0 and rows.max() < len(snapshot.assignments) and len(np.unique(rows)) == len(rows)
+    if not is_ours or not all(_is_map(points, len(rows)) for points in found.values()):
         return []
     return [Layout("t-SNE", name, title, rows, found[name]) for name, title in titles.items()]
+
+
+def _is_map(points: np.ndarray[Any, Any], n_rows: int) -> bool:
+    return points.shape == (n_rows, 2) and points.dtype.kind == "f" and bool(np.isfinite(points).all())
 
 
 def principal_components(x: Floats, n_components: int) -> Floats:

@@ -2,7 +2,8 @@
 
 from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import check_not_held, locked, locked_file
-from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, from_csv, to_csv, to_parquet
+from shoal.runs.reading import damaged, read_arrays, reading
+from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, read_rows, to_csv, to_parquet
 from shoal.runs.run import Run
 
 __all__ = [
@@ -15,9 +16,12 @@ __all__ = [
     "Run",
     "Skip",
     "check_not_held",
-    "from_csv",
+    "damaged",
     "locked",
     "locked_file",
+    "read_arrays",
+    "read_rows",
+    "reading",
     "to_csv",
     "to_parquet",
 ]

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from shoal.errors import DataError, UsageError
+from shoal.errors import UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs.lock import LOCK
+from shoal.runs.reading import read_object
 
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
@@ -31,9 +32,6 @@ LEFTOVERS = (".*.tmp", "tokens.npy.*")
 
 ANSWERS = ("frozen", "trained")
 """The folders inside a run that may hold its other answer: without training, or with it."""
-
-DAMAGED = "damaged; delete it to do without it, or run the command that made the run again"
-"""What is said of a file that cannot be read."""
 
 
 class Folder:
@@ -56,13 +54,13 @@ class Folder:
 
     def check_free(self, *, force: bool = False) -> None:
         """Refuse a folder that `create` would not take; makes and removes nothing."""
-        if self.is_finished and not force:
+        if not force and self.is_finished:  # a run that cannot be read is cleared by force like any other
             raise UsageError(f"{self.path}: holds a finished run; give --force to overwrite it, or another --out")
         there = next(place for place in (self.path, *self.path.absolute().parents) if place.exists())
         if not there.is_dir():
             raise UsageError(f"{there}: is a file, expected a folder; choose another place")
         if there == self.path and self._holds_more() and not self.has("provenance.json"):
-            raise UsageError(f"{there}: holds files but no run; choose an empty or new folder")
+            raise UsageError(f"{there}: holds files but no run (no provenance.json); choose an empty or new folder")
         if not os.access(there, os.W_OK | os.X_OK):
             raise UsageError(f"{there}: nothing can be written there; choose another place")
 
@@ -95,11 +93,7 @@ class Folder:
 
     def json(self, name: str) -> dict[str, Any]:
         """Read `<name>.json`."""
-        try:
-            found: dict[str, Any] = json.loads(self._read(f"{name}.json"))
-        except json.JSONDecodeError as error:
-            raise DataError(f"{self.path / name}.json: {DAMAGED} ({error})") from error
-        return found
+        return read_object(self.path / f"{name}.json")
 
     def drop(self, *parts: str) -> None:
         """Remove some files, where they are."""
@@ -150,13 +144,6 @@ class Folder:
                 other.has("provenance.json") or not {*other.path.iterdir()} - other._leftovers()
             ):
                 other.abandon()
-
-    def _read(self, name: str) -> str:
-        file = self.path / name
-        try:
-            return file.read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise DataError(f"{file}: not in this run; is {self.path} the folder a run was written to?") from error
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
-from shoal.errors import DataError
 from shoal.files import atomic_file
+from shoal.runs.reading import damaged, read_text, split_table
 
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence, the share of its neighbors in its own category, is below this."""
@@ -76,13 +76,17 @@ def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
     return text.getvalue()
 
 
-def from_csv(kind: type[Row], text: str, where: str) -> list[Row]:
-    """Undo `to_csv`; `where` names the file in an error."""
+def read_rows(kind: type[Row], file: Path) -> list[Row]:
+    """Read a table that `to_csv` has written; columns that someone has added are left aside."""
     hints = get_type_hints(kind)
-    table = csv.DictReader(io.StringIO(text, newline=""))
-    if missing := set(hints) - set(table.fieldnames or ()):
-        raise DataError(f"{where}: no column {', '.join(sorted(missing))}; was it edited?")
-    return [kind(**{field: _value(hint, row[field]) for field, hint in hints.items()}) for row in table]
+    header, rows = split_table(read_text(file), file)
+    if missing := set(hints) - set(header):
+        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
+    at = {field: header.index(field) for field in hints}
+    return [
+        kind(**{field: _value(hint, row[at[field]], field, file, line) for field, hint in hints.items()})
+        for line, row in rows
+    ]
 
 
 def to_parquet(kind: type[Row], rows: Iterable[Row], file: Path) -> bool:
@@ -107,11 +111,22 @@ def _cell(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, tuple) else str(value)
 
 
-def _value(hint: Any, cell: str) -> Any:
-    if hint is bool:
-        return cell == "true"
-    if hint is float:
-        return float(cell) if cell else float("nan")
-    if hint in (int, str):
-        return hint(cell)
-    return tuple(json.loads(cell))
+def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
+    if hint is str:
+        return cell
+    try:
+        if hint is bool:
+            return {"true": True, "false": False}[cell.casefold()]  # a spreadsheet writes TRUE
+        if hint is float:
+            return float(cell) if cell else float("nan")
+        return hint(cell) if hint is int else _texts(cell)
+    except (ValueError, KeyError) as error:
+        kind = {bool: "true or false", float: "a number", int: "a whole number"}.get(hint, "a JSON list of texts")
+        raise damaged(file, f"{field}: found {cell[:40]!r}, expected {kind}", line) from error
+
+
+def _texts(cell: str) -> tuple[str, ...]:
+    found = json.loads(cell)
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError
+    return tuple(found)

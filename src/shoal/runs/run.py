@@ -10,7 +10,8 @@
     frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
     tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
 
-run.lock is there while a process writes to the folder. A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
+run.lock is there while a process writes to the folder. A run that was trained has two answers. One stands; the other
+is a run of its own in the folder frozen/ or trained/.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. A run is finished when provenance.json says when; a finished run is never overwritten unless asked.
@@ -27,12 +28,12 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
-import yaml
 
 from shoal.errors import DataError
 from shoal.files import atomic_file, write_text, writing
-from shoal.runs.folder import DAMAGED, Folder
-from shoal.runs.rows import Assignment, Category, Row, Skip, from_csv, to_csv, to_parquet
+from shoal.runs.folder import Folder
+from shoal.runs.reading import damaged, read_array, read_members, read_objects, read_settings
+from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows, to_csv, to_parquet
 from shoal.settings import dump_settings
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
@@ -73,8 +74,7 @@ class Run(Folder):
     @property
     def config(self) -> dict[str, Any]:
         """The resolved settings."""
-        found: dict[str, Any] = yaml.safe_load(self._read("config.yaml"))
-        return found
+        return read_settings(self.path / "config.yaml")
 
     def log(self, text: str) -> None:
         """Add a line to train.log, with the time; the only file that grows while a run goes on."""
@@ -89,7 +89,7 @@ class Run(Folder):
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl, one per epoch."""
         file = self.path / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+        return read_objects(file) if file.exists() else []
 
     # What was found
 
@@ -135,13 +135,14 @@ class Run(Folder):
 
     def array(self, name: str) -> np.ndarray[Any, Any]:
         """Map `<name>.npy` into memory, read-only."""
-        file = self.path / f"{name}.npy"
-        if not file.exists():
-            raise DataError(f"{file}: not in this run")
-        try:
-            found: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-        except (ValueError, OSError, EOFError) as error:
-            raise DataError(f"{file}: {DAMAGED}") from error
+        return read_array(self.path / f"{name}.npy")
+
+    def embeddings(self) -> np.ndarray[Any, Any]:
+        """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
+        found, n_rows = self.array("embeddings"), len(self.assignments)
+        if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not np.isfinite(found).all():
+            what = f"found {found.dtype} of shape {found.shape}, expected finite numbers, a row for each of {n_rows:,}"
+            raise damaged(self.path / "embeddings.npy", f"{what} images of assignments.csv")
         return found
 
     def write_thumbnails(self, images: Iterable[bytes]) -> None:
@@ -152,16 +153,10 @@ class Run(Folder):
 
     def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
         """The thumbnails of some rows."""
-        if not self.has("thumbnails.zip"):
-            raise DataError(f"{self.path / 'thumbnails.zip'}: not in this run")
-        try:
-            with zipfile.ZipFile(self.path / "thumbnails.zip") as archive:
-                return [archive.read(f"{row:08d}") for row in rows]
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise DataError(f"{self.path / 'thumbnails.zip'}: {DAMAGED} ({error})") from error
+        return read_members(self.path / "thumbnails.zip", [f"{row:08d}" for row in rows])
 
     def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
-        return from_csv(kind, self._read(name), str(self.path / name))
+        return read_rows(kind, self.path / name)
 
 
 def _now() -> str:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from shoal.distributed import barrier, is_main
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
+from shoal.runs import damaged, reading
 from shoal.training.validation import Validation
 
 FORMAT = "shoal-2"
@@ -49,15 +50,19 @@ def read_checkpoint(file: Path) -> Checkpoint:
     """Read a checkpoint, tensors on the CPU."""
     if not file.is_file():
         raise DataError(f"{file}: not there, though the run's checkpoint names it; start again")
-    try:
-        with safe_open(file, framework="pt") as found:
-            entries = found.metadata() or {}
-            tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  (no mapping)
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"{file}: cannot be read as a checkpoint ({error}); delete it and start again") from error
-    if FORMAT not in entries:
-        raise DataError(f"{file}: not a checkpoint of this version of Shoal; delete it and start again")
-    return Checkpoint(tensors=tensors, about=json.loads(entries[FORMAT]))
+    with reading(file):
+        try:
+            with safe_open(file, framework="pt") as found:
+                entries = found.metadata() or {}
+                tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  (no mapping)
+        except SafetensorError as error:
+            raise ValueError(f"no checkpoint: {error}") from error
+        if FORMAT not in entries:
+            raise damaged(file, "not a checkpoint of this version of Shoal")
+        about = json.loads(entries[FORMAT])
+    if not isinstance(about, dict):
+        raise damaged(file, "what it says of itself is no object")
+    return Checkpoint(tensors=tensors, about=about)
 
 
 def is_finished(folder: Path) -> bool:

@@ -16,7 +16,7 @@ def to_tables(job: Job) -> None:
 
 def to_projector(job: Job) -> None:
     """vectors.tsv and metadata.tsv, which projector.tensorflow.org and TensorBoard load as they are."""
-    vectors = job.run.array("embeddings")
+    vectors = job.run.embeddings()
     write_text(job.out / "vectors.tsv", "".join("\t".join(f"{x:.6g}" for x in row) + "\n" for row in vectors))
     header = ("path", "category", "label_given", "is_novel", "confidence")
     lines = [header, *([getattr(row, name) for name in header] for row in job.rows)]

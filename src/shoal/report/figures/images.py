@@ -13,7 +13,7 @@ from shoal.report.map import Layout, kept_layouts, pca_layouts
 from shoal.report.neighbors import Change, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.words import shown
-from shoal.runs import Run
+from shoal.runs import Run, reading
 
 MAX_NAMES = 30
 """Categories named on the map; with more, the names would hide the points."""
@@ -79,7 +79,8 @@ def _draw_row(run: Snapshot, axes: Axes, y: float, change: Change, word: str, ro
     axes.text(-0.1, y + 0.5, word, fontsize=8, ha="right", va="center")
     for x, (row, image) in enumerate(zip((change.row, *rows), run.thumbnails((change.row, *rows)), strict=True)):
         left = x + (0.1 if x else 0)  # the image itself stands a little apart
-        pixels = np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
+        with reading(run.path / "thumbnails.zip"):
+            pixels = np.asarray(Image.open(io.BytesIO(image)).convert("RGB"))
         axes.imshow(pixels, extent=(left, left + 0.95, y + 0.95, y), interpolation="none")  # as it is, not resampled
         if x:
             mark, color = right_or_wrong(given, run.assignments[row].label_given)

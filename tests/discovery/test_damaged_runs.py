@@ -1,0 +1,121 @@
+"""Whatever is done to a file of a run, every command ends with its answer or names that file; none with a traceback."""
+
+import json
+import shutil
+from collections.abc import Callable
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from conftest import write_table
+from photo_runs import run_on
+from shoal.cli.main import app
+from shoal.discovery.choice import Choice
+from shoal.discovery.settings import choose_settings
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Damage = Callable[[Path], None]
+
+
+def in_json(change: Callable[[dict], object]) -> Damage:
+    def edit(file: Path) -> None:
+        found = json.loads(file.read_text())
+        change(found)
+        file.write_text(json.dumps(found))
+
+    return edit
+
+
+def replaced(old: str, new: str) -> Damage:
+    def edit(file: Path) -> None:
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    return edit
+
+
+def half(file: Path) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+
+
+ANY: dict[str, Damage] = {
+    "junk": lambda file: file.write_bytes(b"\xff\x00junk\xfe" * 3),
+    "empty": lambda file: file.write_bytes(b""),
+    "half": half,
+    "list": lambda file: file.write_text("[1, 2]"),
+    "gone": Path.unlink,
+}
+OWN: dict[str, dict[str, Damage]] = {
+    "provenance.json": {"times": in_json(lambda found: found.update(seconds="long", folders=3))},
+    "estimate.json": {
+        "no K": in_json(lambda found: found.pop("n_clusters")),
+        "curve": in_json(lambda found: found.update(curve=[1])),
+        "repeats": in_json(lambda found: found.update(stability={"n_clusters": ["ten"]})),
+    },
+    "shifts.json": {"accuracies": in_json(lambda found: found.update(accuracies="high", chosen="last"))},
+    "choice.json": {"kept": in_json(lambda found: found.pop("kept"))},
+    "metrics.jsonl": {"words": replaced('"epoch": 1', '"epoch": "first"')},
+    "config.yaml": {
+        "name": replaced("n_neighbors", "neighbours"),
+        "number": replaced("n_neighbors: 4", "n_neighbors: four"),
+        "method": replaced("method: cms", "method: 3"),
+    },
+    "assignments.csv": {
+        "words": replaced("false", "perhaps"),
+        "ids": replaced(",0,blue", ",99,blue"),
+        "rows": lambda file: file.write_text("\n".join(file.read_text().splitlines()[:-5]) + "\n"),
+    },
+    "categories.csv": {"ids": replaced("\n1,", "\n7,"), "exemplars": replaced('"[', '"{')},
+    "embeddings.npy": {
+        "shape": lambda file: np.save(file, np.ones((3, 2), np.float32)),
+        "text": lambda file: np.save(file, np.array(["a", "b"])),
+    },
+    "shifted.npy": {"flat": lambda file: np.save(file, np.ones(7))},
+    "tree.npy": {"not a tree": lambda file: np.save(file, np.full((59, 4), -3.0))},
+    "frozen.npy": {"shape": lambda file: np.save(file, np.ones((3, 2), np.float32))},
+    "thumbnails.zip": {},
+    "model.safetensors": {},
+    "skipped.csv": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("n_each", [2, pytest.param(7, marks=pytest.mark.slow)])
+def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_path: Path, n_each: int) -> None:
+    """All of the damages; in the quick one each meets two of the seven commands, in turn."""
+    (photos.folder / "zzz.png").write_bytes(b"")
+    config = choose_settings(config=photos.config)
+    made = run_on(photos, tmp_path / "whole", config)
+    made.write_json("choice", Choice(hidden=("red",), n_images=9, both=5, only_frozen=1, only_trained=2).to_dict())
+    whole = made.path
+    truth = write_table(tmp_path / "truth.csv", photos.truth)
+    run, out = tmp_path / "run", tmp_path / "out"
+    photos_of = [photos.folder, "--labels", photos.labels, "--config", whole / "config.yaml"]
+    commands = {
+        "report": ["report", run, "--figures", out],
+        "evaluate": ["evaluate", run, "--truth", truth],
+        "assign": ["assign", run, photos.folder, "--device", "cpu"],
+        "csv": ["export", run, "--to", "csv", "--out", out],
+        "projector": ["export", run, "--to", "projector", "--out", out],
+        "labelstudio": ["export", run, "--to", "labelstudio", "--out", out],
+        "resume": ["discover", *photos_of, "--out", run, "--resume", "--device", "cpu", "--json"],
+    }
+    turn, wrong = cycle(commands), []
+    for part in OWN:
+        for damage, edit in {**ANY, **OWN[part]}.items():
+            for name in [next(turn) for _ in range(n_each)]:
+                words = commands[name]
+                shutil.rmtree(run, ignore_errors=True)
+                shutil.rmtree(out, ignore_errors=True)
+                shutil.copytree(whole, run)
+                edit(run / part)
+                ended = CliRunner().invoke(app, [str(word) for word in words])
+                text = ended.stderr.strip().splitlines()[-1] if ended.exit_code else ""
+                if ended.exit_code not in (0, 2, 3) or (ended.exit_code == 3 and part.split(".")[0] not in text):
+                    wrong.append(f"{part} {damage}: {name} ended with {ended.exit_code}: {text}")
+    assert not wrong, "\n".join(wrong)
