@@ -70,14 +70,6 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, pho
     assert all(Path(file).is_file() for file in (*found["files"].values(), found["estimate"]["file"]))
 
 
-def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless_allowed(given, photos) -> None:
-    photos.labels.write_text(photos.labels.read_text().rstrip() + "\ngone.png,red\nlost.png,red\n")
-    refused(discover(*given, "--dry-run"), 3, "2 of 20 rows name images that are not there", "--allow-missing")
-    allowed = discover(*given, "--dry-run", "--allow-missing")
-    assert allowed.exit_code == 0, allowed.stderr
-    assert "note: 2 row(s) name images that are not there" in allowed.stderr
-
-
 @pytest.mark.parametrize("flags", [["--no-train"], []], ids=["frozen", "trained"])
 def test_a_number_of_categories_that_rests_on_few_labels_is_doubted_unless_it_is_given(photos, given, flags) -> None:
     """18 labels of 3 categories are six of each; of 14 there are fewer than five of each."""

@@ -49,7 +49,8 @@ def cluster(
         given = read_embeddings(embeddings, **columns)
     else:
         given = label_embeddings(read_embeddings(embeddings), labels, **columns, allow_missing=allow_missing)
-    say(given.describe())
+    for line in given.describe().split("\n"):
+        say(line)
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, **chosen))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.text import escaped_json, shown
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ voice = Voice()
 def say(text: str) -> None:
     """Print a line for a person, on stderr, unless nothing is to be said."""
     if not voice.is_quiet:
-        typer.echo(text, err=True)
+        typer.echo(shown(text), err=True)
 
 
 def detail(text: str) -> None:
@@ -44,12 +46,18 @@ def detail(text: str) -> None:
 
 def complain(text: str) -> None:
     """Print an error, which is said in any case."""
-    typer.echo(text, err=True)
+    typer.echo(shown(text), err=True)
 
 
 def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the command's result on stdout: `found` as one JSON object, or `text`."""
-    typer.echo(json.dumps(found, ensure_ascii=False) if as_json else text)
+    """Print the command's result on stdout: `found` as one JSON object, or `text`.
+
+    A program that reads text gets every name as it is; on a terminal control characters are made visible.
+    """
+    if as_json:
+        typer.echo(escaped_json(json.dumps(found, ensure_ascii=False)))
+    else:
+        typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 @contextmanager

@@ -80,7 +80,8 @@ def _look(
     from shoal.discovery.preflight import check_discovery
 
     found = check_discovery(collection, out, settings, **how)
-    say(collection.describe().partition("\n")[2])
+    for line in collection.describe().split("\n")[1:]:
+        say(line)
     if not found["encoder_is_here"]:
         say(f"note: the encoder {found['encoder']} is not here, and would be downloaded")
     result(found["counted"], found, as_json=as_json)

@@ -24,6 +24,7 @@ from shoal.cli import (
 from shoal.cli.console import complain, voice
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
+from shoal.text import shown
 
 INTERRUPTED = 130
 
@@ -54,6 +55,8 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
             if isinstance(error, BrokenPipeError) or type(error).__module__.startswith(("typer", "click")):
+                if hasattr(error, "message"):
+                    error.message = shown(str(error.message))
                 raise  # usage errors and exits, which the group prints itself
             from shoal.encoders.embed import is_out_of_memory  # torch, which --help does without
 
@@ -134,7 +137,7 @@ def options(
 
 def _tell(text: str, ctx: Any) -> None:
     if (ctx.obj or {}).get("debug"):
-        complain(traceback.format_exc())
+        typer.echo(traceback.format_exc(), err=True)
     complain(text)
 
 

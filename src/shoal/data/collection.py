@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.errors import DataError, UsageError
+from shoal.text import shown
 
 MIN_KNOWN_CLASSES = 2
 """Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is better than another."""
@@ -117,7 +118,7 @@ class Collection:
     def describe(self, *, n_unreadable: int = 0) -> str:
         """Say in words what was found: the counts, how it was read, then one line per counted warning."""
         counted = self.count(n_unreadable=n_unreadable)
-        return "\n".join([counted, f"read as {self.layout}", *(f"note: {note}" for note in self.notes)])
+        return "\n".join([counted, f"read as {shown(self.layout)}", *(f"note: {shown(note)}" for note in self.notes)])
 
 
 @dataclass(frozen=True, eq=False)

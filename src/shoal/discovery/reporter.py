@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
+from shoal.text import shown
+
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
@@ -18,7 +20,11 @@ NOTE = "note: "
 
 
 def _write_log(text: str) -> None:
-    log.log(logging.WARNING if text.startswith(NOTE) else logging.INFO, "%s", text)
+    log.log(logging.WARNING if text.startswith(NOTE) else logging.INFO, "%s", shown(text))
+
+
+def _write_detail(text: str) -> None:
+    log.debug("%s", shown(text))
 
 
 @contextmanager
@@ -37,7 +43,7 @@ class Reporter:
 
     say: Listener = _write_log
     progress: Callable[[str], AbstractContextManager[Progress]] = _show_nothing
-    detail: Listener = log.debug
+    detail: Listener = _write_detail
     """Takes what only someone who asks wants to hear, such as a line per epoch."""
 
     def also_to(self, listener: Listener) -> "Reporter":

@@ -10,7 +10,8 @@ import numpy as np
 
 from shoal.report.map import Layout
 from shoal.report.snapshot import Snapshot
-from shoal.report.words import number, shown
+from shoal.report.words import number
+from shoal.text import shown
 
 GRID = 9_999
 """Map points are whole numbers from 0 to this, a tenth of a pixel on a large screen."""

@@ -21,8 +21,9 @@ from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
 from shoal.report.summary import how_sure, summarize
 from shoal.report.thumbnails import data_uris
-from shoal.report.words import number, shown
+from shoal.report.words import number
 from shoal.runs import Run
+from shoal.text import shown
 
 PAGE_BYTES = 12 << 20
 """Thumbnails on cards and in lists, as text."""

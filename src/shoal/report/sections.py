@@ -10,8 +10,9 @@ from shoal.report.map import Layout
 from shoal.report.neighbors import Neighbors
 from shoal.report.snapshot import Snapshot
 from shoal.report.suggestions import Merge, SuspiciousLabel
-from shoal.report.words import count, number, percent, shown
+from shoal.report.words import count, number, percent
 from shoal.runs import Category
+from shoal.text import shown
 
 
 def card(found: Card, tiles: Tiles) -> dict[str, Any]:

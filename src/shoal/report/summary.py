@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.words import count, duration, percent, plural, shown, span
+from shoal.report.words import count, duration, percent, plural, span
 from shoal.runs import UNSURE_BELOW
+from shoal.text import shown
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""

@@ -1,29 +1,10 @@
-"""Numbers and names as a person reads them."""
+"""Numbers and their nouns as a person reads them."""
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were"}
-
-
-TURNS = {*range(0x202A, 0x202F), *range(0x2066, 0x206A)}
-"""Characters that turn the writing direction, with which gnp.exe is read as exe.png."""
-
-
-def shown(text: str, longest: int | None = None) -> str:
-    """Make a name printable without hiding anything.
-
-    A line break becomes ␊, a letter that turns the writing direction its code, any other control character �.
-
-    With `longest`, the middle of a longer name gives way to an ellipsis, so that its extension stays.
-    """
-    clean = text if text.isprintable() else "".join(_visible(letter) for letter in text)
-    if longest is None or len(clean) <= longest:
-        return clean
-    tail = longest // 3
-    return f"{clean[: longest - tail - 1]}…{clean[len(clean) - tail :]}"
 
 
 def count(n: int, noun: str) -> str:
@@ -59,13 +40,3 @@ def span(values: Sequence[Any]) -> str:
     """A range: '9 to 12', or '9' where there is only one."""
     low, high = min(values), max(values)
     return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _visible(letter: str) -> str:
-    code = ord(letter)
-    if code < 0x20:
-        return chr(0x2400 + code)  # the control pictures block draws each of these
-    if code in TURNS:
-        return f"‹U+{code:04X}›"
-    is_nothing = code == 0x7F or unicodedata.category(letter) in ("Cc", "Cs", "Co")
-    return "\N{REPLACEMENT CHARACTER}" if is_nothing or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF else letter

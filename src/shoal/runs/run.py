@@ -35,6 +35,7 @@ from shoal.runs.folder import Folder
 from shoal.runs.reading import damaged, read_array, read_members, read_objects, read_settings
 from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows, to_csv, to_parquet
 from shoal.settings import dump_settings
+from shoal.text import shown
 
 RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "transformers")
 """Packages whose versions go into provenance.json."""
@@ -79,7 +80,7 @@ class Run(Folder):
     def log(self, text: str) -> None:
         """Add a line to train.log, with the time; the only file that grows while a run goes on."""
         with writing(self.path / "train.log"), (self.path / "train.log").open("a", encoding="utf-8") as file:
-            file.write(f"{_now()}  {text}\n")
+            file.write(f"{_now()}  {shown(text)}\n")
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a row to metrics.jsonl."""

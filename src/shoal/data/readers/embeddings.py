@@ -15,6 +15,7 @@ from shoal.arrays import UNLABELED, UNLABELED_NAMES, Floats, Ints, as_embeddings
 from shoal.data.readers.labels import class_name, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
+from shoal.text import shown
 
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
 VECTOR_COLUMNS = ("emb", "embedding", "vector")
@@ -46,7 +47,7 @@ class Embeddings:
         labeled = f"{n_labeled:,} labeled in {categories}" if n_labeled else "none labeled"
         count = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
         return "\n".join(
-            [f"{count}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {note}" for note in self.notes)]
+            [f"{count}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {shown(note)}" for note in self.notes)]
         )
 
 

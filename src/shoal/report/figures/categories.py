@@ -18,8 +18,8 @@ from shoal.clustering.tree import Tree
 from shoal.errors import DataError
 from shoal.report.figures.style import KNOWN, MARKERS, MUTED, NOVEL, PAPER, new_figure, plain, styled
 from shoal.report.snapshot import NO_CATEGORY, NotInRun, Snapshot
-from shoal.report.words import shown
 from shoal.runs import Run
+from shoal.text import shown
 
 MAX_LEAVES = 60
 """Clusters drawn in the dendrogram; with more categories, the tree is cut higher up."""

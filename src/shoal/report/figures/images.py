@@ -12,8 +12,8 @@ from shoal.report.figures.style import CATEGORY_COLORS, INK, KNOWN, MARKERS, MUT
 from shoal.report.map import Layout, kept_layouts, pca_layouts
 from shoal.report.neighbors import Change, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.words import shown
 from shoal.runs import Run, reading
+from shoal.text import shown
 
 MAX_NAMES = 30
 """Categories named on the map; with more, the names would hide the points."""

@@ -1,0 +1,56 @@
+"""`shoal discover` on tables and names that are not what they should be."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from shoal.cli.main import app
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def discover(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["discover", *map(str, arguments), "--device", "cpu"])
+
+
+def refused(run: Result, *words: str) -> None:
+    """Bad data, in one line on stderr that starts with 'error:' and says `words`; no traceback."""
+    assert run.exit_code == 3, run.stderr
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("error: "), run.stderr
+    for word in words:
+        assert word in last
+
+
+@pytest.fixture
+def given(photos, tmp_path: Path) -> list[object]:
+    return [photos.folder, "--labels", photos.labels, "--config", photos.config, "--out", tmp_path / "run"]
+
+
+def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless_allowed(given, photos) -> None:
+    photos.labels.write_text(photos.labels.read_text().rstrip() + "\ngone.png,red\nlost.png,red\n")
+    refused(discover(*given, "--dry-run"), "2 of 20 rows name images that are not there", "--allow-missing")
+    allowed = discover(*given, "--dry-run", "--allow-missing")
+    assert allowed.exit_code == 0, allowed.stderr
+    assert "note: 2 row(s) name images that are not there" in allowed.stderr
+
+
+def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(given, photos, tmp_path: Path) -> None:
+    """An escape that would set the title, a bell, a line break that forges a line, letters turned around."""
+    evil = "\x1b]0;owned\x07\nerror: all gone \u202egnp.exe\x9b31m"
+    visible = "␛]0;owned␇␊error: all gone ‹U+202E›gnp.exe�31m"
+    labels = photos.labels.read_text().replace(",red", f',"red{evil}"').rstrip()
+    photos.labels.write_text(f'{labels}\n"gone{evil}",blue\n')
+    found = discover(*given, "--no-train", "--n-clusters", 5)
+    assert found.exit_code == 0, found.stderr
+    log = (tmp_path / "run" / "train.log").read_text()
+    for text in (found.stderr, log):
+        assert f"gone{visible}" in text
+        assert not {letter for letter in text if letter != "\n" and not letter.isprintable()}
+        assert not any(line.startswith("error") for line in text.splitlines())
+    listed = discover(*given, "--dry-run", "--force", "--json").stdout
+    assert listed.rstrip("\n").isprintable()
+    assert f"red{evil}" in json.loads(listed)["classes"]
+    refused(discover(tmp_path / f"no{evil}"), f"no{visible}: no such folder")
