@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -46,6 +47,15 @@ def test_it_says_how_many_labels_disagree_and_what_to_do_in_label_studio(run: Pa
     assert found.stdout == f"{tmp_path / 'tasks'}\n"
     taken = invoke("export", run, "--to", "csv", "--out", tmp_path / "csv", "--given-labels", "predicted")
     assert "1 image came with another label than the category found: the category was taken\n" in taken.stderr
+
+
+def test_the_next_command_is_one_that_the_run_takes(run: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.random.default_rng(0).normal(size=(30, 4)))
+    assert invoke("cluster", tmp_path / "x.npz", "--n-clusters", 3, "--out", tmp_path / "rows").exit_code == 0
+    for made, new in ((run, "new/ puts images"), (tmp_path / "rows", "new.npz puts embeddings")):
+        found = invoke("export", made, "--to", "csv", "--out", tmp_path / f"{made.name}-csv")
+        assert f"next: shoal assign {made} {new} that come later" in found.stderr
+    assert invoke("assign", tmp_path / "rows", tmp_path / "x.npz").exit_code == 0
 
 
 def test_mistakes_are_one_line(run: Path, photos, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from shoal.cli.main import app
@@ -47,11 +49,25 @@ def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
     assert "The dendrogram is left out: the run holds no tree." in done.stderr
 
 
-def test_open_shows_it_in_a_browser(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[str] = []
-    monkeypatch.setattr(typer, "launch", opened.append)
-    assert CliRunner().invoke(app, ["report", str(run.path), "--open"]).exit_code == 0
-    assert opened == [str(run.path / "report.html")]
+def test_open_shows_it_in_a_browser_whose_own_words_nobody_hears(run: Run, tmp_path: Path) -> None:
+    """The browser of this test writes down what it was given, and prints on both streams as real ones do."""
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path / "given"}\necho noise; echo noise >&2\n')
+    browser.chmod(0o700)
+    words = [sys.executable, "-m", "shoal", "report", str(run.path), "--open"]
+    done = subprocess.run(
+        words, env={**os.environ, "BROWSER": str(browser)}, capture_output=True, text=True, check=True
+    )
+    assert (tmp_path / "given").read_text() == f"{(run.path / 'report.html').as_uri()}\n"
+    assert "noise" not in done.stdout + done.stderr
+
+
+def test_open_without_a_browser_says_which_file_to_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    done = CliRunner().invoke(app, ["report", str(run.path), "--open"])
+    assert (done.exit_code, done.stdout) == (0, f"{run.path / 'report.html'}\n")
+    assert done.stderr.splitlines() == [f"note: no browser was found here; open {run.path / 'report.html'} in one"]
 
 
 def test_tsne_where_it_cannot_be_drawn_is_left_out(run: Run) -> None:

@@ -32,7 +32,7 @@ def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
     told = describe_withheld(collection, first)
     assert told[0] == "9 images set aside for validation, 3 labels kept from training"
     assert told[1].startswith(
-        "note: with fewer than 5 known categories of two labeled images or more none can be hidden from training, "
+        "note: with fewer than 5 known categories of two labeled images or more none can be kept from training, "
     )
     papers = choose_settings(protocol="paper")
     assert describe_withheld(collection, withhold(collection, papers)) == told[:1]
@@ -56,7 +56,7 @@ def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labe
     # All ten images of the hidden category are judged, and the two of each other one that were set aside.
     assert np.bincount(collection.labels[found.judged]).tolist() == [10 if c == hidden else 2 for c in range(5)]
     assert describe_withheld(collection, found)[1] == (
-        f"the labels of 1 known category ({'abcde'[hidden]}) are hidden from training, to see whether it helps with "
+        f"training is not shown the labels of 1 known category ({'abcde'[hidden]}), to see whether it helps with "
         "categories that it has no labels of"
     )
 

@@ -53,9 +53,9 @@ def test_a_turned_map_is_turned_back() -> None:
 def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: np.ndarray) -> None:
     assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}
     run.write_array("shifted", x)
-    assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]
+    assert list(stages(Snapshot(run)).values()) == ["Before moving together", "After moving together"]
     run.write_array("frozen", x)
-    assert list(stages(Snapshot(run)).values()) == ["Before the mean shift", "After the mean shift"]  # not trained
+    assert list(stages(Snapshot(run)).values()) == ["Before moving together", "After moving together"]  # not trained
     run.write_json("shifts", {"accuracies": [0.9, 0.8, 0.7], "chosen": 0})
     assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}  # nor shifted
     run.append_metrics({"epoch": 1, "loss": 1.0})

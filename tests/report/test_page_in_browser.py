@@ -192,6 +192,14 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: i
         assert page.run("viewer.scrollWidth <= viewer.clientWidth")
 
 
+@pytest.mark.parametrize("width", [900, 420, 320])
+def test_every_entry_of_the_menu_is_on_the_screen(browser: Browser, file: Path, width: int) -> None:
+    with browser.open(file, width=width) as page:
+        edges = page.run("[...document.querySelectorAll('nav a, #theme')].map((a) => a.getBoundingClientRect().right)")
+        assert len(edges) > 5
+        assert max(edges) <= width
+
+
 def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(page: Page) -> None:
     page.call("Accessibility.enable")
     nodes = page.call("Accessibility.getFullAXTree")["nodes"]

@@ -42,7 +42,7 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
     curve = {"n_clusters": [2, 3, 4, 5, 6], "accuracy": [0.5, 0.895, 0.9, 0.88, 0.7]}
     run.write_json("estimate", {"n_clusters": 4, "rule": "best", "is_given": False, "curve": curve, "stability": None})
     assert how_sure(Snapshot(run)) == (
-        "The number of categories, 4, was estimated (best). "
+        "The number of categories, 4, was estimated. "
         "Of 5 numbers tried, 3 to 4 fit the labeled images within a point of the best."
     )
     run.write_json("estimate", {"n_clusters": 4, "rule": "", "is_given": False, "stability": {"n_clusters": [4, 5, 4]}})

@@ -33,8 +33,8 @@ def discover(
     answer: Annotated[
         str | None,
         typer.Option(
-            help="better: hide some labels from training, to keep the first answer where it does not help; "
-            "trained: hide none, keep the trained answer."
+            help="better: keep some labels from training, to keep the first answer where it does not help; "
+            "trained: keep none from it, keep the trained answer."
         ),
     ] = None,
     input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,

@@ -12,7 +12,7 @@ from shoal.report.words import count
 
 def export(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
-    to: Annotated[str, typer.Option(help="imagefolder, hf, csv, labelstudio, fiftyone or projector.")],
+    to: Annotated[str, typer.Option(help="imagefolder, hf, csv, spreadsheet, labelstudio, fiftyone or projector.")],
     out: Annotated[Path, typer.Option(help="Folder to write, empty or new.")],
     images: Annotated[Path | None, typer.Option(help="Where the images are now, if they have moved.")] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy images instead of linking them.")] = False,
@@ -32,9 +32,9 @@ def export(
     from shoal.runs import Run
 
     linking: Linking = "copy" if copy else "link"
-    found = export_run(
-        Run.open(run), to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels)
-    )
+    opened = Run.open(run)
+    has_encoder = "method" in opened.config
+    found = export_run(opened, to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels))
     if found.n_disagreeing:
         whose = "the label was kept" if given_labels == "keep" else "the category was taken"
         say(f"{count(found.n_disagreeing, 'image')} came with another label than the category found: {whose}")
@@ -42,4 +42,5 @@ def export(
         say(step)
     facts = {"out": str(found.folder), "format": to, "n_disagreeing": found.n_disagreeing, "given_labels": given_labels}
     result(str(found.folder), facts, as_json=json)
-    say(f"next: shoal assign {shlex.quote(str(run))} new/ puts images that come later into the same categories")
+    new = "new/ puts images" if has_encoder else "new.npz puts embeddings"
+    say(f"next: shoal assign {shlex.quote(str(run))} {new} that come later into the same categories")

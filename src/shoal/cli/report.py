@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from shoal.cli.browser import open_in_browser
 from shoal.cli.console import Json, progress, result, say
 
 
@@ -54,6 +55,7 @@ def report(
     written = [target, *files]
     result("\n".join(map(str, written)), {"report": str(target), "figures": [str(f) for f in files]}, as_json=json)
     if open_:
-        typer.launch(str(target))
+        if not open_in_browser(target):
+            say(f"note: no browser was found here; open {target} in one")
     else:
         say(f"next: shoal report {shlex.quote(str(run))} --open shows it in a browser")

@@ -45,6 +45,8 @@ class Collection:
     """Counted warnings, a sentence each: what was ignored, doubled or not found."""
     folders: tuple[str, ...] = ()
     """The folders below `root` in which every image is one of the collection; none where images were listed."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Files named like images that are none to begin with: dead links, pipes, undecodable names; and why."""
 
     def __post_init__(self) -> None:
         n_images, labels = len(self.names), as_labels(self.labels, len(self.names), name="labels").copy()
@@ -107,8 +109,9 @@ class Collection:
     def count(self, *, n_unreadable: int = 0) -> str:
         """Say how many images there are: '12,431 images, 1,830 labeled in 14 categories, 10,601 unlabeled'.
 
-        `n_unreadable` are others, that could not be read; they are said last.
+        `n_unreadable` are others, that could not be read; they are said last, with those that were left out.
         """
+        n_unreadable += len(self.left_out)
         categories = f"{self.n_classes:,} categor{'y' if self.n_classes == 1 else 'ies'}"
         labeled = f"{self.n_labeled:,} labeled in {categories}" if self.n_labeled else "none labeled"
         unlabeled = f"{len(self) - self.n_labeled:,} unlabeled"

@@ -51,7 +51,7 @@ def check_discovery(
         "n_images": len(readable),
         "n_labeled": readable.n_labeled,
         "n_unlabeled": len(readable) - readable.n_labeled,
-        "n_unreadable": n_unreadable,
+        "n_unreadable": n_unreadable + len(collection.left_out),
         "classes": list(readable.classes),
         "class_sizes": readable.class_sizes.tolist(),
         "notes": list(collection.notes),

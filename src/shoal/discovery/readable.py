@@ -58,8 +58,9 @@ def read_into(run: Run, collection: Collection, settings: DiscoverySettings, rep
             reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
     check_readable(images, settings)
     skipped = images.pixels.skipped
-    if skipped:
-        run.write_skipped(Skip(path=image.name, reason=image.reason) for image in skipped)
+    if skipped or collection.left_out:
+        broken = [(image.name, image.reason) for image in skipped]
+        run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted([*broken, *collection.left_out]))
         reporter.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
     return images
 

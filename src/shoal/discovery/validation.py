@@ -123,12 +123,12 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     if withheld.hidden:
         n, names = len(withheld.hidden), _listed(collection, withheld.hidden)
         lines.append(
-            f"the labels of {n} known categor{'y' if n == 1 else 'ies'} ({names}) are hidden from training, "
+            f"training is not shown the labels of {n} known categor{'y' if n == 1 else 'ies'} ({names}), "
             "to see whether it helps with categories that it has no labels of"
         )
     if withheld.are_too_few:
         lines.append(
-            f"note: with fewer than {MIN_CATEGORIES} known categories of two labeled images or more none can be hidden "
+            f"note: with fewer than {MIN_CATEGORIES} known categories of two labeled images or more none can be kept "
             "from training, so nothing tells whether it helps with novel ones; compare with the first answer, which is "
             "kept"
         )

@@ -33,7 +33,7 @@ PERPLEXITY = 30.0
 STAGES = {
     "frozen": "Before training",
     "embeddings": "After training",
-    "shifted": "After the mean shift",
+    "shifted": "After moving together",
 }
 
 
@@ -65,7 +65,7 @@ def stages(run: Snapshot) -> dict[str, str]:
         raise NotInRun("The map is left out: the run holds no embeddings.")
     titles = {name: STAGES[name] for name in here[:2]}
     if "frozen" not in here and "embeddings" in here:
-        titles["embeddings"] = "Before the mean shift" if "shifted" in here else "Embeddings"
+        titles["embeddings"] = "Before moving together" if "shifted" in here else "Embeddings"
     return titles
 
 

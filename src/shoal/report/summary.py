@@ -12,6 +12,10 @@ CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
 
 
+MAX_NAMED = 5
+"""How many categories a sentence lists."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A number that stands out."""
@@ -37,19 +41,17 @@ class Summary:
 
 def summarize(run: Snapshot) -> Summary:
     """Say what was found, how sure it is, and how it was made."""
-    n_novel = sum(category.is_novel for category in run.categories)
-    n_known = len(run.categories) - n_novel
     accuracy, note = _accuracy(run)
     return Summary(
-        headline=f"{count(len(run.categories), 'category')} in {count(len(run.assignments), 'image')}",
+        headline=f"{count(run.n_clusters, 'category')} in {count(len(run.assignments), 'image')}",
         sentences=tuple(
-            filter(None, (_found(n_known, n_novel), _unsure(run), how_sure(run), _training(run), _skipped(run)))
+            filter(None, (_found(run), _not_found(run), _unsure(run), how_sure(run), _training(run), _skipped(run)))
         ),
         tiles=(
             Tile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
             Tile(f"{int(run.is_labeled.sum()):,}", "labeled"),
-            Tile(f"{n_known:,}", "known", "known"),
-            Tile(f"{n_novel:,}", "novel", "novel"),
+            Tile(f"{run.n_known:,}", "known", "known"),
+            Tile(f"{run.n_novel:,}", "novel", "novel"),
             Tile(f"{int(run.is_unsure.sum()):,}", "unsure"),
         ),
         accuracy=accuracy,
@@ -64,11 +66,10 @@ def how_sure(run: Snapshot) -> str:
         estimate = run.part("estimate", "")
     except NotInRun:
         return ""
-    k = estimate.get("n_clusters", len(run.categories))
+    k = estimate.get("n_clusters", run.n_clusters)
     if estimate.get("is_given"):
         return f"The number of categories, {k}, was given."
-    rule = f" ({shown(str(estimate['rule']))})" if estimate.get("rule") else ""
-    return " ".join(filter(None, (f"The number of categories, {k}, was estimated{rule}.", _spread(estimate))))
+    return " ".join(filter(None, (f"The number of categories, {k}, was estimated.", _spread(estimate))))
 
 
 def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
@@ -101,12 +102,22 @@ def _outside(estimate: dict[str, Any], numbers: list[int]) -> str:
     return "" if min(numbers) <= k <= max(numbers) else f", with {k:,} outside of that: it is unsteady"
 
 
-def _found(n_known: int, n_novel: int) -> str:
+def _found(run: Snapshot) -> str:
+    n_known, n_novel = run.n_known, run.n_novel
     known = f"{count(n_known, 'category')} {plural(n_known, 'was')} known from labels" if n_known else ""
     novel = f"{count(n_novel, 'category')} {plural(n_novel, 'is')} likely new" if n_novel else ""
     if known and novel:
         return f"{known}; {n_novel:,} {plural(n_novel, 'is')} likely new."
     return f"{known or novel}." if known or novel else "No category was found."
+
+
+def _not_found(run: Snapshot) -> str:
+    """Name the known categories that no image was given to, which are not counted."""
+    empty = [shown(category.category) for category in run.categories if not category.size]
+    if not empty:
+        return ""
+    listed = ", ".join(empty[:MAX_NAMED]) + (", …" if len(empty) > MAX_NAMED else "")
+    return f"{count(len(empty), 'known category')} got no image ({listed}) and {plural(len(empty), 'is')} not counted."
 
 
 def _unsure(run: Snapshot) -> str:

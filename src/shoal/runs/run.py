@@ -111,8 +111,18 @@ class Run(Folder):
 
     @property
     def n_clusters(self) -> int:
-        """How many categories were found; a known one that no cluster is matched to has a row, and no image."""
-        return sum(row.size > 0 for row in self.categories)
+        """How many categories were found; a known one that no image was given to has a row, and is not counted."""
+        return self.n_known + self.n_novel
+
+    @property
+    def n_known(self) -> int:
+        """How many of the known categories were found."""
+        return sum(row.size > 0 and not row.is_novel for row in self.categories)
+
+    @property
+    def n_novel(self) -> int:
+        """How many categories were found that nobody has named."""
+        return sum(row.size > 0 and row.is_novel for row in self.categories)
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
         """Write assignments.csv and, where pyarrow is installed, the same as assignments.parquet."""

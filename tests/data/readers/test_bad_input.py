@@ -250,6 +250,32 @@ def test_a_folder_that_may_not_be_opened_is_counted(make_images: Make) -> None:
         (root / "closed").chmod(0o700)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes and links")
+def test_what_is_named_like_an_image_and_is_none_is_counted_and_listed_with_the_reason(make_images: Make) -> None:
+    root = make_images(["cat/a.png"])
+    os.mkfifo(root / "cat" / "pipe.png")
+    (root / "dead.png").symlink_to(root / "nowhere.png")
+    os.link(root / "cat" / "a.png", root / "b\udcff.png")
+    listed = (
+        ("b\\udcff.png", "the name is not UTF-8"),
+        ("cat/pipe.png", "no plain file (a pipe, a socket or a device)"),
+        ("dead.png", "a link to nothing"),
+    )
+    found = read_collection(root)
+    assert found.left_out == listed
+    assert found.count() == "1 image, 1 labeled in 1 category, 0 unlabeled, 3 unreadable"
+    two = read_collection(labeled=root, unlabeled=root / "cat")
+    assert two.left_out == listed
+
+
+@pytest.mark.parametrize("source", ["https://example.org/photos", Path("https://example.org/photos"), "s3://birds/all"])
+def test_an_address_is_not_called_a_folder(source: str | Path, make_images: Make) -> None:
+    with pytest.raises(DataError, match="is an address, expected a folder or file on this machine; download"):
+        read_collection(source)
+    with pytest.raises(DataError, match="is an address"):
+        read_collection(make_images(["a.png"]), source)
+
+
 def test_all_images_labeled_and_none_labeled_are_both_readable(make_images: Make) -> None:
     root = make_images(["cat/a.png", "dog/b.png"])
     assert read_collection(root).count() == "2 images, 2 labeled in 2 categories, 0 unlabeled"

@@ -1,6 +1,7 @@
 """Each format by hand: two folders with an image of the same name, and categories that no file system likes."""
 
 import csv
+import io
 import json
 import shutil
 from dataclasses import dataclass, replace
@@ -101,6 +102,26 @@ def test_tables_are_the_runs_own_and_parquet_says_the_same(run: Run, tmp_path: P
         assert (out / part).read_bytes() == (run.path / part).read_bytes()
     parquet = pytest.importorskip("pyarrow.parquet").read_table(out / "assignments.parquet").to_pylist()
     assert [row["category"] for row in parquet] == list(IMAGES.values())
+
+
+def test_a_spreadsheet_computes_nothing_and_the_data_files_keep_every_name(run: Run, tmp_path: Path) -> None:
+    names = ["=1+1", "+x", "-@y", "@sum", "\t=z", " =w", "-0.5", "plain"]
+    first = run.assignments[0]
+    run.write_assignments(replace(first, path=name, nearest_known_similarity=-0.25) for name in names)
+    found = export_run(run, "spreadsheet", tmp_path / "out")
+    table = list(csv.reader(io.StringIO((found.folder / "assignments.csv").read_bytes().decode("utf-8-sig"))))
+    assert [row[0] for row in table[1:]] == ["'=1+1", "'+x", "'-@y", "'@sum", "'\t=z", "' =w", "-0.5", "plain"]
+    assert {row[8] for row in table[1:]} == {"-0.250000"}
+    assert "(6 names here)" in found.steps[0]
+    plain = export_run(run, "csv", tmp_path / "csv").folder
+    assert (plain / "assignments.csv").read_bytes() == (run.path / "assignments.csv").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["labelstudio", "imagefolder", "hf", "fiftyone"])
+def test_no_format_names_a_path_outside_of_the_collection(run: Run, tmp_path: Path, name: str) -> None:
+    run.write_assignments([replace(run.assignments[0], path="../../etc/passwd"), *run.assignments[1:]])
+    with pytest.raises(DataError, match="leads out of"):
+        export_run(run, name, tmp_path / "out")
 
 
 def test_label_studio_gets_a_task_per_image_and_choices_for_all_categories(run: Run, tmp_path: Path) -> None:

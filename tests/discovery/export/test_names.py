@@ -13,14 +13,14 @@ from shoal.discovery.export.names import folder_name, folder_names, original, pu
 from shoal.errors import DataError, ShoalError
 
 
-@pytest.mark.parametrize("category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", ".hidden", "C:\\x", "novel-001"])
+@pytest.mark.parametrize("category", ["cat", "Ærfugl, hunn", "50 %", "100%", "a b", "C:\\x", "novel-001"])
 def test_a_name_that_the_file_system_takes_is_untouched(category: str) -> None:
     assert folder_name(category) == category
 
 
 @pytest.mark.parametrize(
     ("category", "expected"),
-    [("a/b", "a%2Fb"), ("a%2Fb", "a%252Fb"), ("..", "%2E%2E"), (".", "%2E"), ("../../etc", "..%2F..%2Fetc")],
+    [("a/b", "a%2Fb"), ("a%2Fb", "a%252Fb"), ("..", "%2E%2E"), (".", "%2E"), ("../../etc", "%2E.%2F..%2Fetc")],
 )
 def test_what_it_forbids_is_escaped(category: str, expected: str) -> None:
     assert folder_name(category) == expected
@@ -67,6 +67,11 @@ def test_windows_keeps_some_names_to_itself(monkeypatch: pytest.MonkeyPatch) -> 
     assert [unquote(folder_name(name)) for name in ("sp.", "sp ", "con")] == ["sp.", "sp ", "con"]
     assert {folder_name(name) for name in ("sp.", "sp ", "con", "Nul.x")}.isdisjoint({"sp.", "sp ", "con", "Nul.x"})
     assert folder_name("cone") == "cone"
+
+
+def test_a_category_with_a_leading_dot_is_no_hidden_folder() -> None:
+    assert [folder_name(name) for name in (".x", "..y", "z.")] == ["%2Ex", "%2E.y", "z."]
+    assert [unquote(folder_name(name)) for name in (".x", "..y")] == [".x", "..y"]
 
 
 def test_two_names_that_would_be_one_file_are_refused_before_the_first_link(

@@ -1,6 +1,7 @@
 """What lies under a folder: image files and label tables, in an order that does not depend on the file system."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".t
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 LABEL_TABLE_NAMES = ("labels.csv", "labels.tsv", "labels.jsonl", "labels.parquet")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
 
 
 @dataclass
@@ -21,7 +23,7 @@ class _Found:
     other: Counter[str] = field(default_factory=Counter)
     hidden: int = 0
     badly_named: list[str] = field(default_factory=list)
-    dead_links: list[str] = field(default_factory=list)
+    dead_links: dict[str, str] = field(default_factory=dict)
     doubled_links: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
@@ -37,10 +39,13 @@ class Listing:
     """Tables that may hold labels: metadata.* anywhere, labels.* in the folder itself."""
     notes: tuple[str, ...]
     """What was left out and why, with counts."""
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Files that are named like images and cannot be read, each with the reason."""
 
 
 def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
     """The absolute path of a folder that exists."""
+    refuse_address(folder)
     path = Path(os.path.abspath(folder))  # noqa: PTH100  (resolve() would rename what lies behind a link)
     if not path.exists():
         raise DataError(f"{path}: no such folder; give the folder that holds the {what}")
@@ -49,6 +54,15 @@ def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
             f"{path}: found a file, expected the folder that holds the {what}; unpack it if it is an archive"
         )
     return path
+
+
+def refuse_address(place: str | os.PathLike[str]) -> None:
+    """Refuse the address of something on a network; a `Path` made of one has lost a slash."""
+    if ADDRESS.match(os.fspath(place)) and not Path(place).exists():
+        raise DataError(
+            f"{os.fspath(place)}: is an address, expected a folder or file on this machine; download what is there, "
+            "and give the place of that"
+        )
 
 
 def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
@@ -86,7 +100,9 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
             elif follow_symlinks:
                 links.append(name)
         links.sort()
-    return Listing(tuple(sorted(found.names)), tuple(sorted(found.tables)), _notes(found))
+    misnamed = [(name, "the name is not UTF-8") for name in found.badly_named]
+    left_out = tuple(sorted([*found.dead_links.items(), *misnamed]))
+    return Listing(tuple(sorted(found.names)), tuple(sorted(found.tables)), _notes(found), left_out)
 
 
 def _entries(path: Path, folder: str, found: _Found) -> Iterator[tuple["os.DirEntry[str]", str]]:
@@ -122,12 +138,21 @@ def _sort_file(entry: "os.DirEntry[str]", name: str, found: _Found) -> None:
     elif suffix not in IMAGE_SUFFIXES:
         if suffix not in TABLE_SUFFIXES:
             found.other[suffix or "no suffix"] += 1
-    elif not _is_plain_file(entry):
-        found.dead_links.append(name)
     elif not _is_utf8(name):
-        found.badly_named.append(ascii(name))
+        found.badly_named.append(ascii(name)[1:-1])
+    elif not _is_plain_file(entry):
+        is_dead = entry.is_symlink() and not _exists(entry)
+        found.dead_links[name] = "a link to nothing" if is_dead else "no plain file (a pipe, a socket or a device)"
     else:
         found.names.append(name)
+
+
+def _exists(entry: "os.DirEntry[str]") -> bool:
+    try:
+        entry.stat()
+    except OSError:
+        return False
+    return True
 
 
 def _is_utf8(name: str) -> bool:
@@ -150,7 +175,7 @@ def _notes(found: _Found) -> tuple[str, ...]:
         notes.append(f"{n_files} left out because the name is not UTF-8; rename {found.badly_named[0]}")
     if found.dead_links:
         n_files = _files(len(found.dead_links))
-        notes.append(f"{n_files} left out, a dead link or no plain file: {_first(found.dead_links)}")
+        notes.append(f"{n_files} left out, a dead link or no plain file: {_first([*found.dead_links])}")
     if found.doubled_links:
         n_links = len(found.doubled_links)
         notes.append(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -106,6 +106,10 @@ def _read_location(path: Path, labels: Any, options: _Options) -> Collection:
         raise UsageError(f"{path}: found an array file; read embeddings with read_embeddings, images from a folder")
     root = check_folder(path)
     listing = list_folder(root, follow_symlinks=options.follow_symlinks)
+    return replace(_read_listed(root, listing, labels, options), left_out=listing.left_out)
+
+
+def _read_listed(root: Path, listing: Listing, labels: Any, options: _Options) -> Collection:
     if not listing.names:
         ignored = "; ".join(listing.notes) or (
             "no files at all" if not any(root.iterdir()) else "only tables or empty folders"
@@ -212,17 +216,21 @@ def _read_two_roots(labeled: Path, unlabeled: Path, options: _Options) -> Collec
     root = Path(os.path.commonpath([labeled, unlabeled]))
     found: dict[str, str | None] = {}
     notes: list[str] = []
+    left_out: dict[str, str] = {}
     for folder, has_labels in ((unlabeled, False), (labeled, True)):  # where one holds the other, labels win
         listing = list_folder(folder, follow_symlinks=options.follow_symlinks)
         if not listing.names:
             raise DataError(f"{folder}: no images (jpg, png, webp, tif, bmp or gif) in this folder or below")
         prefix = folder.relative_to(root).as_posix()
+        start = "" if prefix == "." else f"{prefix}/"
         for name in listing.names:
-            found[name if prefix == "." else f"{prefix}/{name}"] = _folder_label(name) if has_labels else None
+            found[f"{start}{name}"] = _folder_label(name) if has_labels else None
+        left_out |= {f"{start}{name}": reason for name, reason in listing.left_out}
         notes += [f"{folder.name}: {note}" for note in listing.notes]
     layout = f"two folders: {labeled.name} with a folder per category, {unlabeled.name} without labels"
     folders = tuple(folder.relative_to(root).as_posix() for folder in (labeled, unlabeled))
-    return _build(root, sorted(found), found, layout, tuple(notes), options, folders)
+    collection = _build(root, sorted(found), found, layout, tuple(notes), options, folders)
+    return replace(collection, left_out=tuple(sorted(left_out.items())))
 
 
 def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:

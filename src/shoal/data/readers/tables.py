@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.data.readers.folders import TABLE_SUFFIXES
+from shoal.data.readers.folders import TABLE_SUFFIXES, refuse_address
 from shoal.errors import DataError, missing_package
 
 PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
@@ -39,6 +39,7 @@ class Table:
 
 def read_table(file: str | os.PathLike[str]) -> Table:
     """Read a csv, tsv, jsonl or parquet file; text must be UTF-8 (a byte order mark is fine)."""
+    refuse_address(file)
     path = Path(os.path.abspath(file))  # noqa: PTH100
     if not path.is_file():
         what = "found a folder" if path.is_dir() else "no such file"

@@ -11,7 +11,7 @@ from typing import get_args
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
 from shoal.discovery.export.job import GivenLabels, Job, disagreeing, settle
 from shoal.discovery.export.names import Linking
-from shoal.discovery.export.tables import to_projector, to_tables
+from shoal.discovery.export.tables import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import make_folder, writing
@@ -52,6 +52,12 @@ FORMATS: dict[str, Format] = {
     "imagefolder": Format(write=to_imagefolder, shows_images=True, about="a folder per category"),
     "hf": Format(write=to_hugging_face, shows_images=True, about="images and metadata.csv for Hugging Face datasets"),
     "csv": Format(write=to_tables, shows_images=False, about="assignments and categories as tables"),
+    "spreadsheet": Format(
+        write=to_spreadsheets,
+        shows_images=False,
+        about="the same tables with nothing in them that a spreadsheet takes for a formula",
+        steps=spreadsheet_steps,
+    ),
     "labelstudio": Format(
         write=to_label_studio,
         shows_images=False,

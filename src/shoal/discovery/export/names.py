@@ -72,15 +72,16 @@ def does_fold_case(folder: Path) -> bool:
 
 
 def folder_name(category: str) -> str:
-    """A category as the name of one folder: untouched, unless the file system forbids a character of it.
+    """A category as the name of one folder: untouched, unless the file system forbids a character of it or hides it.
 
-    Then forbidden characters and '%' are written as %XX. `urllib.parse.unquote` gives every category back, and two
-    categories never share a folder: a name that only looks escaped ('a%2Fb') is escaped too.
+    Then forbidden characters, a leading dot and '%' are written as %XX. `urllib.parse.unquote` gives every category
+    back, and two categories never share a folder: a name that only looks escaped ('a%2Fb') is escaped too.
     """
     is_odd = category.strip(".") == "" or _windows_refuses(category)  # '.' and '..' are places, and '' is none
-    if not is_odd and not set(category) & set(FORBIDDEN) and unquote(category) == category:
+    is_hidden = category.startswith(".")
+    if not is_odd and not is_hidden and not set(category) & set(FORBIDDEN) and unquote(category) == category:
         return category
-    escaped = "".join(_escape(character, is_odd) for character in category)
+    escaped = "".join(_escape(character, is_odd or (is_hidden and not at)) for at, character in enumerate(category))
     return escaped or "%00"
 
 
@@ -93,11 +94,17 @@ def _escape(character: str, always: bool) -> str:
     return "".join(f"%{byte:02X}" for byte in character.encode("utf-8")) if must else character
 
 
-def original(root: Path, path: str) -> Path:
-    """The file of an image of a run: inside the folder that its images came from, or an error."""
+def inside(root: Path, path: str) -> Path:
+    """Where an image of a run lies: inside the folder that its images came from, or an error."""
     file = Path(os.path.normpath(root / path))
     if not file.is_relative_to(root) or file == root:
         raise DataError(f"{path!r}: leads out of {root}, the folder of the run's images; was assignments.csv edited?")
+    return file
+
+
+def original(root: Path, path: str) -> Path:
+    """The file of an image of a run: inside the folder that its images came from, or an error."""
+    file = inside(root, path)
     if not file.is_file():
         raise DataError(f"{file}: the image is not there any more; give the folder that holds the images as --images")
     return file

@@ -1,9 +1,13 @@
 """Exports without images: plain tables, and the TensorBoard embedding projector."""
 
+import csv
+import io
 from typing import Any
 
+from shoal.discovery.export.imagefolder import table
 from shoal.discovery.export.job import Job
 from shoal.files import write_text
+from shoal.report.words import count
 from shoal.runs import Assignment, Category, to_csv, to_parquet
 
 
@@ -12,6 +16,34 @@ def to_tables(job: Job) -> None:
     write_text(job.out / "assignments.csv", to_csv(Assignment, job.rows))
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
     to_parquet(Assignment, job.rows, job.out / "assignments.parquet")
+
+
+def to_spreadsheets(job: Job) -> None:
+    """The same tables for a spreadsheet: no text is taken for a formula, and accents are recognised."""
+    for name, text in (("assignments", to_csv(Assignment, job.rows)), ("categories", to_csv(Category, job.categories))):
+        rows = [[_as_text(cell) for cell in row] for row in csv.reader(io.StringIO(text, newline=""))]
+        write_text(job.out / f"{name}.csv", f"\ufeff{table(rows[0], rows[1:])}")
+
+
+def spreadsheet_steps(job: Job) -> tuple[str, ...]:
+    """Say what differs from the data files."""
+    texts = [row.path for row in job.rows] + [category.category for category in job.categories]
+    n_escaped = sum(_as_text(text) != text for text in texts)
+    return (
+        "texts that begin with = + - @ have an apostrophe before them, so that no spreadsheet takes them for formulas "
+        f"({count(n_escaped, 'name')} here); for programs export to csv, which keeps every name",
+    )
+
+
+def _as_text(cell: str) -> str:
+    """A cell that no spreadsheet computes: a number as it is, any other text that begins like a formula behind '."""
+    if not cell.lstrip().startswith(("=", "+", "-", "@", "\t", "\r")) and not cell.startswith(("\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def to_projector(job: Job) -> None:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import quoteattr
 
 from shoal.discovery.export.imagefolder import table
 from shoal.discovery.export.job import Job
-from shoal.discovery.export.names import original, put_all
+from shoal.discovery.export.names import inside, original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
 
@@ -21,6 +21,8 @@ def to_label_studio(job: Job) -> None:
     the project, which cannot be that folder itself. So images are named from the folder above theirs on. labels.xml is
     the labeling interface that goes with the tasks.
     """
+    for row in job.run.assignments if job.root is not None else ():
+        inside(job.images, row.path)
     tasks = [_task(row, "" if job.root is None else f"{job.root.name}/") for row in job.run.assignments]
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
     choices = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in job.run.categories)

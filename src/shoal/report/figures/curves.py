@@ -64,7 +64,7 @@ def training_curves(run: Run) -> Figure:
     rows = Snapshot.of(run).metrics
     panels = [
         ("loss", (("loss", "total", "-", INK), ("loss_supervised", "supervised", "--", KNOWN),
-                  ("loss_shifted", "mean-shifted", ":", NOVEL), ("loss_contrastive", "contrastive", ":", NOVEL))),
+                  ("loss_shifted", "with neighbors", ":", NOVEL), ("loss_contrastive", "contrastive", ":", NOVEL))),
         ("validation accuracy, %", (("validation_accuracy", "", "-", KNOWN),)),
         ("learning rate", (("lr", "", "-", THIRD),)),
     ]  # fmt: skip
@@ -100,11 +100,13 @@ def training_curves(run: Run) -> Figure:
 
 @styled
 def shift_accuracy(run: Run) -> Figure:
-    """Labeled accuracy after each mean shift, the stopping point marked."""
-    shifts = Snapshot.of(run).part("shifts", "Accuracy over mean shifts is left out: the run does not hold it.")
+    """Labeled accuracy after each step toward the neighbors, the stopping point marked."""
+    shifts = Snapshot.of(run).part(
+        "shifts", "Accuracy over steps to the neighbors is left out: the run does not hold it."
+    )
     accuracies = [value for value in shifts.get("accuracies") or [] if value is not None]  # null: nothing is labeled
     if not accuracies:
-        raise NotInRun("Accuracy over mean shifts is left out: no image was labeled to measure it with.")
+        raise NotInRun("Accuracy over steps to the neighbors is left out: no image was labeled to measure it with.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     axes.plot(range(len(accuracies)), _percents(accuracies), color=KNOWN, marker="o", markersize=4, linewidth=1.8)
@@ -112,7 +114,7 @@ def shift_accuracy(run: Run) -> Figure:
     if chosen is not None and 0 <= chosen < len(accuracies):
         _mark(axes, chosen, f"stopped after {chosen}")
         axes.plot([chosen], [100 * accuracies[chosen]], "o", markersize=9, color=KNOWN, markeredgecolor=PAPER)
-    axes.set(xlabel="mean shifts", ylabel="labeled accuracy, %")
+    axes.set(xlabel="steps toward the neighbors", ylabel="labeled accuracy, %")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 

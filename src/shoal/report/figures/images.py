@@ -36,7 +36,7 @@ def map_tsne(run: Run) -> Figure:
 
 @styled
 def neighbor_images(run: Run) -> Figure:
-    """The nearest images of a few images, before and after the mean shift; right and wrong marked where known."""
+    """The nearest images of a few images, before and after they moved together; right and wrong marked where known."""
     snapshot = Snapshot.of(run)
     examples = neighbors(snapshot).examples
     if not snapshot.has("thumbnails.zip"):
