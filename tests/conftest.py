@@ -18,6 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 
+os.environ["SHOAL_ENGINE"] = (
+    "torch"  # so that the answers are the same on every machine; test_engines.py has the others
+)
 torch.set_num_threads(2)  # the same on every machine, so that a timing or a rounding seen here is seen there
 
 # Examples may take as long as a busy machine needs.

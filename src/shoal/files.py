@@ -1,7 +1,8 @@
-"""Files written whole: after a crash there is the old file or the new one, never half of one."""
+"""Files written whole: after a crash there is the old file or the new one, never half of one; and where caches lie."""
 
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,18 @@ def make_folder(path: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UsageError(f"{path}: is a file, expected a folder; choose another place") from error
+
+
+def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
+    """The folder of all caches: the given one, $SHOAL_CACHE, or shoal in the platform's cache folder."""
+    given = cache if cache is not None else os.environ.get("SHOAL_CACHE")
+    if given:
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "shoal" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "shoal"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
 
 
 def _sync_folder(folder: Path) -> None:

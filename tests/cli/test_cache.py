@@ -16,14 +16,17 @@ def cache(*flags: str):
 
 def test_decoded_images_are_listed_and_deleted_and_the_originals_stay(photos, tmp_path: Path) -> None:
     pixels = tmp_path / "cache" / "pixels"
-    assert cache().stdout == f"      0.0 MB  of 50 GB in {pixels}\n"
+    assert cache().stdout == f"      0.0 MB  of 50 GB in {pixels.parent}\n"
     load_pixels(read_collection(photos.folder, False), 64)
     found = json.loads(cache("--json").stdout)
     assert found["bytes"] > 60 * 64 * 64 * 3
     assert [Path(store["folder"]).parent for store in found["stores"]] == [pixels]
+    converted = pixels.parent / "engines" / "0123"
+    converted.mkdir(parents=True)
+    assert str(converted) in {store["folder"] for store in json.loads(cache("--json").stdout)["stores"]}
     listed = cache()
     assert Path(found["stores"][0]["folder"]).name in listed.stdout
     assert "shoal cache --clear" in listed.stderr
-    assert cache("--clear").stdout.endswith(f" MB deleted from {pixels}\n")
-    assert list(pixels.iterdir()) == []
+    assert cache("--clear").stdout.endswith(f" MB deleted from {pixels.parent}\n")
+    assert list(pixels.iterdir()) == list(converted.parent.iterdir()) == []
     assert len(list(photos.folder.iterdir())) == 60

@@ -1,6 +1,7 @@
 """The first answer lies ready before training starts, and belongs to the very images it was made from."""
 
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from PIL import Image
 from photo_runs import run_on, stop
 from shoal.discovery import images as module
 from shoal.discovery.reporter import Reporter
-from shoal.errors import UsageError
+from shoal.encoders import engines, vision
+from shoal.errors import MissingError, UsageError
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -85,3 +87,34 @@ def test_embeddings_of_which_nobody_knows_what_they_were_made_from_are_made_agai
     interrupted.note(made_from=None)
     run = run_on(photos, interrupted.path, settings, resume=True)
     assert np.array_equal(run.array("frozen"), good)
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_a_resumed_run_keeps_to_the_engine_that_it_was_begun_with(
+    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[str] = []
+    compile_trunk = vision.compile_trunk
+
+    def spy(*given, **named):
+        compiled.append(given[3])
+        return compile_trunk(*given, **named)
+
+    monkeypatch.setattr(vision, "compile_trunk", spy)
+    for engine, other in (("torch", "openvino"), ("openvino", "torch")):
+        place = tmp_path / engine
+        with monkeypatch.context() as patched:
+            patched.setenv("SHOAL_ENGINE", engine)
+            patched.setattr(module, "answer_trained", stop)
+            with pytest.raises(KeyboardInterrupt):
+                run_on(photos, place, settings)
+        assert Run(place).provenance["made_from"]["engine"] == engine
+        with monkeypatch.context() as patched:
+            patched.setattr(engines, "has_openvino", lambda: False)
+            if engine == "openvino":
+                with pytest.raises(MissingError, match=r"engine 'openvino': .* pip install"):
+                    run_on(photos, place, settings, resume=True)
+        monkeypatch.setenv("SHOAL_ENGINE", other)
+        compiled.clear()
+        assert run_on(photos, place, settings, resume=True).is_finished
+        assert set(compiled) == {engine} - {"torch"}

@@ -36,6 +36,7 @@ def doctor(json: Json = False) -> None:
         *packages(),
         torchvision(),
         *hardware(),
+        engine(),
         *encoder_weights(),
     ]
     lines = [f"{'ok ' if check.is_ok else 'BAD'}  {check.what:<16} {check.found}" for check in checks]
@@ -87,6 +88,14 @@ def hardware() -> list[Check]:
         Check("free memory", f"{free_memory(device) / GIB:.1f} GiB"),
         Check("free disk", f"{disk / GIB:.1f} GiB here", disk > GIB, "decoded images are cached; free at least 1 GiB"),
     ]
+
+
+def engine() -> Check:
+    """Say what runs frozen trunks on the CPU, and why."""
+    from shoal.encoders.engines import choose_engine
+
+    chosen = choose_engine()
+    return Check("engine on a CPU", f"{chosen.engine} ({chosen.why})")
 
 
 def encoder_weights() -> list[Check]:

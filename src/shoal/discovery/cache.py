@@ -1,6 +1,7 @@
-"""The cache of decoded images: what is in it, what is given up when it grows too large, and how it is emptied.
+"""The cache: what is in it, what is given up when it grows too large, and how it is emptied.
 
-It holds a folder per folder of images and size. Each may be deleted at any time; its images are decoded again then.
+It holds a folder per folder of decoded images and size, and one per encoder converted for OpenVINO. Each may be deleted
+at any time; its images are decoded, its encoder is converted again then.
 """
 
 import contextlib
@@ -11,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.data.pixels.store import cache_folder, store_folder
+from shoal.data.pixels.store import store_folder
 from shoal.errors import UsageError
+from shoal.files import cache_folder
 
 MAX_GB = 50.0
 """Past this size of the whole cache what was not used for longest is removed; $SHOAL_CACHE_GB sets another."""
@@ -23,7 +25,7 @@ KEPT_S = 24 * 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
-    """The decoded images of one folder at one size."""
+    """The decoded images of one folder at one size, or a converted encoder."""
 
     folder: Path
     n_bytes: int
@@ -33,8 +35,8 @@ class Store:
 
 def list_stores() -> list[Store]:
     """What is in the cache, the most recently used first."""
-    folders = [folder for folder in (cache_folder() / "pixels").glob("*") if folder.is_dir()]
-    return sorted(map(_look, folders), key=lambda store: (-store.last_used, store.folder.name))
+    folders = [folder for kind in ("pixels", "engines") for folder in (cache_folder() / kind).glob("[!.]*")]
+    return sorted(map(_look, filter(Path.is_dir, folders)), key=lambda store: (-store.last_used, store.folder.name))
 
 
 def remove_stores(stores: Iterable[Store]) -> None:

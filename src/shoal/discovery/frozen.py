@@ -33,7 +33,7 @@ def tie_to_images(run: Run, images: Readable, encoder: Encoder) -> None:
     before = run.provenance.get("made_from")
     if before is None:
         run.drop("frozen.npy", "thumbnails.zip")  # nobody knows what they were made from
-        run.note(made_from=found)
+        run.note(made_from=found | {"engine": encoder.engine})
         return
     changed = [f"the {what}" for what, digest in found.items() if before.get(what) != digest]
     if changed:

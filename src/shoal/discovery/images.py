@@ -26,6 +26,7 @@ from shoal.discovery.validation import check_collection
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
+from shoal.encoders.engines import TORCH, use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.methods.catalog import DEFAULT_METHOD
@@ -67,7 +68,7 @@ def discover_images(
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
     how = {"resume": resume, "force": force}
-    with processes(place, timeout_s=MAX_WAIT_S):
+    with processes(place, timeout_s=MAX_WAIT_S), use_engine(_engine_of(Run(Path(out))) if resume else None):
         seed_everything(settings.seed)
         if is_main():
             job = _Job(collection, settings, place, command, reporter, tensorboard, told, then)
@@ -150,6 +151,14 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
     run.drop_checkpoints()
+
+
+def _engine_of(run: Run) -> str | None:
+    """The engine that an interrupted run was begun with, and goes on with; None where nothing was begun."""
+    if run.is_finished or not run.has("provenance.json"):
+        return None
+    made_from = run.provenance.get("made_from")
+    return None if made_from is None else str(made_from.get("engine", TORCH))
 
 
 def _look(

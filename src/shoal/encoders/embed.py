@@ -147,13 +147,13 @@ def explain_out_of_memory(lower: str) -> Iterator[None]:
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether torch, or a library that it calls, found no memory: CUDA's error has a class, others only a text."""
-    told = ("can't allocate memory", "ALLOC_FAILED")
+    told = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 
 
 def _embed_batch(pixels: Tensor, encoder: Encoder, head: nn.Module | None) -> Tensor:
     with torch.inference_mode(), autocast(encoder.device):
-        features = encoder(center_images(pixels, encoder))
+        features = encoder.tail(encoder.run_trunk(center_images(pixels, encoder)))
         embeddings = features if head is None else head(features)
         return F.normalize(embeddings.float(), dim=1)
 

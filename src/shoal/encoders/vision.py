@@ -10,6 +10,8 @@ from typing import Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from shoal.encoders.engines import TORCH, choose_engine, wanted_engine
+from shoal.encoders.openvino_trunk import OpenVINOTrunk, compile_trunk
 from shoal.errors import UsageError
 
 
@@ -81,12 +83,42 @@ class Encoder(nn.Module):
             module.freeze()
         self.register_buffer("_mean", torch.tensor(input_format.mean).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("_std", torch.tensor(input_format.std).view(1, 3, 1, 1), persistent=False)
+        self._wanted_engine, self._engine = wanted_engine(), TORCH
+        self._compiled: OpenVINOTrunk | None = None
+        self._is_engine_chosen = False
         self.eval()
 
     def forward(self, images: Tensor) -> Tensor:
         """Turn normalized images (B, 3, S, S) into features (B, D)."""
         features: Tensor = self.tail(self.trunk(images))
         return features
+
+    def run_trunk(self, images: Tensor) -> Tensor:
+        """The trunk's tokens of normalized images (B, 3, S, S), by the fastest engine and without gradients."""
+        self._choose_engine()
+        if self._compiled is not None and images.device.type == "cpu":
+            return self._compiled(images)
+        tokens: Tensor = self.trunk(images)
+        return tokens
+
+    @property
+    def engine(self) -> str:
+        """What `run_trunk` runs the trunk with; torch on a GPU."""
+        self._choose_engine()
+        return self._engine
+
+    def _choose_engine(self) -> None:
+        """Choose at the first use on a CPU: OpenVINO need not be loaded for a GPU."""
+        if self._is_engine_chosen or self.device.type != "cpu":
+            return
+        self._is_engine_chosen = True
+        engine, size = self._wanted_engine or choose_engine().engine, self.input_format.size
+        if engine == TORCH:
+            return
+        is_wanted = self._wanted_engine is not None
+        self._compiled = compile_trunk(self.trunk, self.tail, size, engine, is_wanted=is_wanted)
+        if self._compiled is not None:
+            self._engine = engine
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, whatever is asked."""

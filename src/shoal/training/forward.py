@@ -32,6 +32,7 @@ class Forward:
     def __init__(self, encoder: Encoder, head: Head, views: ViewSettings, *, is_compiled: bool = False) -> None:
         self.encoder, self.head, self.views = encoder, head, views
         self._has_graphs = is_compiled and encoder.device.type == "cuda"
+        self._tokens: Callable[[Tensor], Tensor] = encoder.trunk if is_compiled else encoder.run_trunk
         self._run_trunk: Callable[[Tensor, Tensor], Tensor] = self._trunk
         self._run_tail: Callable[[Tensor], tuple[Tensor, Tensor]] = self._tail
         if is_compiled:
@@ -71,8 +72,7 @@ class Forward:
     def _trunk(self, cut: Tensor, draws: Tensor) -> Tensor:
         views = finish_views(cut, draws, self.encoder, self.views)  # (b, 3, I, I)
         with autocast(self.encoder.device):
-            tokens: Tensor = self.encoder.trunk(views)
-        return tokens
+            return self._tokens(views)
 
     def _tail(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         with autocast(self.encoder.device):

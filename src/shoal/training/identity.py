@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from shoal.encoders.engines import TORCH
 from shoal.encoders.vision import Encoder
 
 N_NUMBERS = 64
@@ -13,7 +14,10 @@ N_NUMBERS = 64
 
 def identify_encoder(encoder: Encoder) -> dict[str, Any]:
     """What makes two encoders the same before any training: the tail's own weights come from the checkpoint."""
+    # Torch goes without saying: runs were made with it before there was another engine.
+    engine = {} if encoder.engine == TORCH else {"engine": encoder.engine}
     return {
+        **engine,
         "name": encoder.name,
         "n_tail_blocks": encoder.n_tail_blocks,
         "input": repr(encoder.input_format),

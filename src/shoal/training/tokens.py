@@ -150,7 +150,9 @@ def take(pixels: ImageRows, rows: Tensor, device: torch.device) -> tuple[Tensor,
 
 def token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
     """The shape of one image's tokens, T."""
-    return trunk_tokens(center_images(to_device(pixels[:1], encoder.device), encoder), encoder).shape[1:]
+    with torch.inference_mode(), autocast(encoder.device):
+        tokens: Tensor = encoder.trunk(center_images(to_device(pixels[:1], encoder.device), encoder))
+    return tokens.shape[1:]
 
 
 def _open_file(place: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
@@ -169,6 +171,6 @@ def _open_file(place: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.fl
 def trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
     """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
     with autocast(encoder.device):
-        tokens: Tensor = encoder.trunk(images)
+        tokens = encoder.run_trunk(images)
     limit = torch.finfo(torch.float16).max
     return tokens.clamp(-limit, limit).half()

@@ -12,10 +12,11 @@ import pytest
 from PIL import Image
 
 from shoal.data.demo import digits
-from shoal.data.pixels import Skipped, cache_folder, load_pixels, loading
+from shoal.data.pixels import Skipped, load_pixels, loading
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError, UsageError
+from shoal.files import cache_folder
 
 Make = Callable[[list[str]], Path]
 SIZE = 8

@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import Unreadable, check_header
 from shoal.data.pixels.loading import Skipped
-from shoal.data.pixels.store import cache_folder, fingerprint, read_index, store_folder
+from shoal.data.pixels.store import fingerprint, read_index, store_folder
+from shoal.files import cache_folder
 
 N_THREADS = 16
 """Files looked at together: the time goes by while the disk is asked."""

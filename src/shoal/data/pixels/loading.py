@@ -20,7 +20,6 @@ from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_image
 from shoal.data.pixels.pool import available_cpus, decode_files
 from shoal.data.pixels.store import (
     Index,
-    cache_folder,
     explained,
     fingerprint,
     locked,
@@ -35,6 +34,7 @@ from shoal.data.pixels.store import (
     write_index,
 )
 from shoal.errors import DataError, ShoalError, UsageError
+from shoal.files import cache_folder
 
 Progress = Callable[[int, int], object]
 """Called with the images done and the images in all."""

@@ -49,18 +49,6 @@ class Index:
         return 1 + max((row for _, row in self.rows.values()), default=-1)
 
 
-def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
-    """The folder of all caches: the given one, $SHOAL_CACHE, or shoal in the platform's cache folder."""
-    given = cache if cache is not None else os.environ.get("SHOAL_CACHE")
-    if given:
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "shoal" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "shoal"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shoal"
-
-
 def store_folder(cache: Path, root: Path, size: int) -> Path:
     """The folder for the images under `root` at `size`; it may be deleted at any time, to be decoded again."""
     real = root.resolve()

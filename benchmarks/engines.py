@@ -1,0 +1,140 @@
+"""What a frozen trunk costs in each engine that this machine has, side by side, and whether the answers stay.
+
+python benchmarks/engines.py [--n 64] [--rounds 5] [--folder DIR] [--seeds 5] [--record FILE]
+
+With --folder, a folder with a folder of images per class, the answers on frozen embeddings are compared too: half of
+the classes are known, half of their images labeled, K estimated.
+"""
+
+import argparse
+import os
+import platform
+import resource
+import subprocess
+import time
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+
+from shoal.allocator import keep_freed_memory
+
+keep_freed_memory()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+
+from shoal.clustering.inference import InferenceSettings, infer, unit_points  # noqa: E402
+from shoal.clustering.matching import gcd_accuracy  # noqa: E402
+from shoal.data.pixels import load_pixels  # noqa: E402
+from shoal.data.readers import read_collection  # noqa: E402
+from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder  # noqa: E402
+from shoal.encoders.embed import embed  # noqa: E402
+from shoal.encoders.engines import ENGINES, check_engine, use_engine  # noqa: E402
+from shoal.encoders.vision import Encoder  # noqa: E402
+from shoal.errors import MissingError  # noqa: E402
+
+
+def engines_here() -> list[str]:
+    found = []
+    for engine in ENGINES:
+        try:
+            check_engine(engine)
+        except MissingError:
+            continue
+        found.append(engine)
+    return found
+
+
+def load(name: str, engine: str) -> Encoder:
+    with use_engine(engine):
+        encoder = load_encoder(name)
+    assert encoder.engine == engine
+    return encoder
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+@torch.inference_mode()
+def time_trunks(name: str, n_images: int, rounds: int) -> list[str]:
+    """A row per engine: medians over rounds, the engines taking turns."""
+    encoders = {engine: load(name, engine) for engine in engines_here()}
+    size = load(name, "torch").input_format.size
+    images = torch.rand(n_images, 3, size, size, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    features = {engine: F.normalize(e.tail(e.run_trunk(images)), dim=1) for engine, e in encoders.items()}
+    spent: dict[str, list[tuple[float, float]]] = {engine: [] for engine in encoders}
+    for _ in range(rounds):
+        for engine, encoder in encoders.items():
+            cpu, wall = cpu_seconds(), time.perf_counter()
+            encoder.run_trunk(images)
+            spent[engine].append((cpu_seconds() - cpu, time.perf_counter() - wall))
+    rows = ["| trunk | CPU ms an image | wall ms an image | lowest cosine to torch |", "|---|---|---|---|"]
+    for engine, times in spent.items():
+        cpu, wall = (1000 * median(column) / n_images for column in zip(*times, strict=True))
+        cosine = (features[engine] * features["torch"]).sum(dim=1).min()
+        rows.append(f"| {engine} | {cpu:.1f} | {wall:.1f} | {cosine:.5f} |")
+    return rows
+
+
+def compare_answers(name: str, folder: Path, n_seeds: int) -> list[str]:
+    """A row per draw of known classes and labels: All in percent, and K, by engine."""
+    collection = read_collection(folder)
+    pixels = load_pixels(collection)
+    y = collection.labels[pixels.index]
+    embeddings = {engine: embed(pixels, load(name, engine)) for engine in engines_here()}
+    rows = [f"| seed ({folder.name}) | {' | '.join(embeddings)} |", "|---" * (1 + len(embeddings)) + "|"]
+    for seed in range(n_seeds):
+        rng = np.random.default_rng(seed)
+        known = np.sort(rng.permutation(len(collection.classes))[: len(collection.classes) // 2])
+        is_known = np.isin(y, known)
+        labels = np.where(is_known & (rng.random(len(y)) < 0.5), np.searchsorted(known, y), -1)
+        cells = []
+        for x in embeddings.values():
+            found = infer(unit_points(x), labels, None, InferenceSettings())
+            scored = labels < 0
+            accuracy = gcd_accuracy(y[scored], found.labels[scored], is_known[scored])
+            cells.append(f"{100 * accuracy.all:.1f}, K {found.n_clusters}")
+        rows.append(f"| {seed} | {' | '.join(cells)} |")
+    return rows
+
+
+def hardware() -> str:
+    listed = subprocess.run(["lscpu"], capture_output=True, text=True, check=False).stdout.splitlines()
+    names = [line.split(":", 1)[1].strip() for line in listed if line.startswith("Model name")]
+    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--encoder", default=DEFAULT_ENCODER)
+    parser.add_argument("--n", type=int, default=64, help="images a round")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="a folder of images per class")
+    parser.add_argument("--seeds", type=int, default=5, help="draws of known classes and labels")
+    parser.add_argument("--record", type=Path, help="write the result to this file")
+    arguments = parser.parse_args()
+    load_average = os.getloadavg()[0]
+    rows = time_trunks(arguments.encoder, arguments.n, arguments.rounds)
+    if arguments.folder:
+        rows += ["", *compare_answers(arguments.encoder, arguments.folder, arguments.seeds)]
+    text = "\n".join(rows)
+    print(text)
+    if arguments.record:
+        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+        given = f" --folder {arguments.folder.name} --seeds {arguments.seeds}" if arguments.folder else ""
+        arguments.record.write_text(
+            f"# Engines for frozen trunks: {arguments.encoder}\n\n"
+            f"- command: `python benchmarks/engines.py --n {arguments.n} --rounds {arguments.rounds}{given}`\n"
+            f"- commit: {commit.stdout.strip()}\n"
+            f"- hardware: {hardware()}; load average at the start {load_average:.1f}, so trust the CPU times\n"
+            f"- software: torch {torch.__version__}, OpenVINO {version('openvino')}\n"
+            f"- seeds: 0 for the images of the first table, those named for the draws\n\n{text}\n",
+            encoding="utf-8",
+        )
+
+
+if __name__ == "__main__":
+    main()

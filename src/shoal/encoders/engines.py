@@ -1,0 +1,99 @@
+"""Engines: what runs a frozen trunk on a CPU, torch or OpenVINO, and which of them is chosen.
+
+A trunk that never changes need not run in a training framework. A run keeps to the engine that it was begun with.
+"""
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from shoal.errors import MissingError, UnknownName
+
+TORCH = "torch"
+
+PRECISIONS = {"openvino": "f32", "openvino-f16": "f16", "openvino-bf16": "bf16"}
+"""OpenVINO's engines, and the precision that each multiplies in."""
+
+NATIVE = {"f16": "FP16", "bf16": "BF16"}
+"""What OpenVINO calls the ability of a processor to multiply in 16 bits."""
+
+ENGINES = (TORCH, *PRECISIONS)
+
+FASTEST = {"x86_64": "openvino-bf16", "AMD64": "openvino-bf16", "aarch64": "openvino-f16"}
+"""The fastest engine by kind of processor, where it was measured (benchmarks/results); on others torch runs trunks."""
+
+_wanted: ContextVar[str | None] = ContextVar("engine", default=None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """An engine by name, and why it is this one."""
+
+    engine: str
+    why: str
+
+
+@contextmanager
+def use_engine(name: str | None) -> Iterator[None]:
+    """Give encoders that are loaded in this block a certain engine; None: the one that is chosen by itself."""
+    if name is not None:
+        check_engine(name)
+    token = _wanted.set(name)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def wanted_engine() -> str | None:
+    """The engine of the block that this is called in, else that of $SHOAL_ENGINE; None: to be chosen."""
+    given = _wanted.get() or os.environ.get("SHOAL_ENGINE")
+    if given:
+        check_engine(given)
+    return given or None
+
+
+def choose_engine() -> Choice:
+    """The engine for trunks on this machine's CPU: the same on every call."""
+    wanted = wanted_engine()
+    if wanted:
+        return Choice(engine=wanted, why="asked for")
+    if not has_openvino():
+        return Choice(engine=TORCH, why="OpenVINO is not installed; pip install 'shoal[openvino]'")
+    engine = FASTEST.get(platform.machine())
+    if engine is None:
+        return Choice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
+    precision = PRECISIONS[engine]
+    if precision in native_precisions():
+        return Choice(engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}")
+    return Choice(engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}")
+
+
+def check_engine(name: str) -> None:
+    """Refuse an engine that does not exist, or that this machine does not have."""
+    if name not in ENGINES:
+        raise UnknownName("engine", name, ENGINES)
+    if name == TORCH:
+        return
+    if not has_openvino():
+        raise MissingError(f"engine {name!r}: OpenVINO is not installed; pip install 'shoal[openvino]'")
+    precision = PRECISIONS[name]
+    if precision in NATIVE and precision not in native_precisions():
+        raise MissingError(f"engine {name!r}: this processor does not multiply {precision}; use 'openvino' or 'torch'")
+
+
+def has_openvino() -> bool:
+    """Whether OpenVINO is installed."""
+    return find_spec("openvino") is not None
+
+
+def native_precisions() -> list[str]:
+    """The 16-bit precisions that the processor has in hardware."""
+    from openvino import Core
+
+    abilities = Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return [precision for precision, name in NATIVE.items() if name in abilities]

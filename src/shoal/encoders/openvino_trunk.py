@@ -1,0 +1,142 @@
+"""A frozen trunk run by OpenVINO: converted once, kept in the cache, compiled for this processor.
+
+Images go through it in chunks of one size, the last one filled up, so an image's tokens are the same bits whatever
+batch it comes in. N images, T the shape of one image's tokens.
+"""
+
+import functools
+import hashlib
+import logging
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.distributed import is_main
+from shoal.encoders.engines import PRECISIONS
+from shoal.errors import MissingError
+from shoal.files import cache_folder, make_folder, writing
+
+CHUNK = 16
+"""Images that go through the trunk together."""
+
+VERSION = 1
+"""Of how trunks are converted; another number makes kept ones useless."""
+
+TOLERANCES = {"f32": 1e-5, "f16": 0.02, "bf16": 0.05}
+"""How far unit features of a probe may lie from torch's, by precision; a trunk converted wrongly is far beyond."""
+
+
+log = logging.getLogger(__name__)
+
+
+class OpenVINOTrunk:
+    """The trunk of an encoder as a function of normalized images (N, 3, S, S), on the CPU, without gradients."""
+
+    def __init__(self, trunk: nn.Module, size: int, engine: str) -> None:
+        from openvino import Core
+
+        core, file = Core(), converted_file(trunk, size)
+        if not file.is_file():
+            convert(trunk, size, file)
+        options = {
+            "INFERENCE_PRECISION_HINT": PRECISIONS[engine],
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "NUM_STREAMS": 1,
+        }
+        self._request = core.compile_model(core.read_model(file), "CPU", options).create_infer_request()
+        self._chunk = np.zeros((CHUNK, 3, size, size), dtype=np.float32)
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Tokens (N, T), float32."""
+        parts = [self._run(images[start : start + CHUNK]) for start in range(0, len(images), CHUNK)]
+        return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+    def _run(self, images: Tensor) -> Tensor:
+        self._chunk[: len(images)] = images.numpy()
+        found = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
+        return torch.from_numpy(found[: len(images)].copy())  # its memory is the next chunk's
+
+
+def compile_trunk(
+    trunk: nn.Module, tail: nn.Module, size: int, engine: str, *, is_wanted: bool
+) -> OpenVINOTrunk | None:
+    """The trunk in OpenVINO, once a probe has shown that the features stay; None, with a warning, where they do not.
+
+    Where the engine `is_wanted`, and not just chosen, that is an error.
+    """
+    probe = torch.linspace(-1, 1, 2 * 3 * size * size).mul(size).sin().view(2, 3, size, size)
+    try:
+        found = OpenVINOTrunk(trunk, size, engine)
+        error = _difference(found(probe), trunk, tail, probe)
+    except RuntimeError as problem:
+        why = " ".join(str(problem).split())[-160:]
+    else:
+        if error <= TOLERANCES[PRECISIONS[engine]]:
+            return found
+        why = f"its features differ from torch's by {error:.1e}"
+    if is_wanted:
+        raise MissingError(f"engine {engine!r}: OpenVINO cannot run this encoder ({why}); use the engine 'torch'")
+    if is_main():
+        _warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
+    return None
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning(text)
+
+
+@torch.no_grad()
+def _difference(tokens: Tensor, trunk: nn.Module, tail: nn.Module, probe: Tensor) -> float:
+    ours, theirs = (F.normalize(tail(found).float(), dim=1) for found in (tokens, trunk(probe)))
+    return float((ours - theirs).abs().max())
+
+
+def converted_file(trunk: nn.Module, size: int) -> Path:
+    """Where the converted trunk is kept: in the cache, by its weights, its structure and the size of its images."""
+    from openvino import get_version
+
+    digest = hashlib.sha256(f"{VERSION} {get_version()} {torch.__version__} {CHUNK} {size} {trunk}".encode())
+    for name, value in sorted(trunk.state_dict().items()):
+        digest.update(name.encode() + np.ascontiguousarray(value.cpu().numpy()).tobytes())
+    return cache_folder() / "engines" / digest.hexdigest()[:16] / "trunk.xml"
+
+
+def convert(trunk: nn.Module, size: int, file: Path) -> None:
+    """Write a trunk in OpenVINO's format; the folder of `file` appears whole or not at all."""
+    from openvino import save_model
+
+    model = _converted(trunk, torch.zeros(CHUNK, 3, size, size))
+    parent = file.parent.parent
+    make_folder(parent)
+    with writing(parent):
+        draft = Path(tempfile.mkdtemp(dir=parent, prefix="."))
+        try:
+            save_model(model, draft / file.name, compress_to_fp16=False)
+            draft.rename(file.parent)
+        except OSError:
+            if not file.is_file():  # else another process was faster
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+@torch.no_grad()
+def _converted(trunk: nn.Module, example: Tensor) -> Any:
+    """The model itself. Not by openvino.convert_model, which reports its use over the network."""
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+    with warnings.catch_warnings(action="ignore"):  # sizes become constants, as is meant
+        traced = torch.jit.trace(trunk, example, check_trace=False)  # type: ignore[no-untyped-call]
+        frontend, decoder = FrontEndManager().load_by_framework("pytorch"), TorchScriptPythonDecoder(traced)
+        model = frontend.convert(frontend.load(decoder))  # which asks the decoder, so it must live until then
+    model.reshape(list(example.shape))
+    return model

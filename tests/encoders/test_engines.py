@@ -1,0 +1,141 @@
+"""Engines: the same features as torch's, the same bits in every batch, chosen by what is there."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.encoders import engines, openvino_trunk
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.engines import TORCH, check_engine, choose_engine, native_precisions, use_engine
+from shoal.encoders.openvino_trunk import CHUNK, compile_trunk, converted_file
+from shoal.encoders.splitting import split_model
+from shoal.encoders.vision import Encoder, InputFormat
+from shoal.errors import MissingError, UsageError
+from small_models import KINDS, make_model
+
+needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed")
+SIZE = 64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOAL_CACHE", str(folder))
+        yield folder
+
+
+def encoder_with(engine: str, n_tail_blocks: int = 1) -> Encoder:
+    with use_engine(engine):
+        return load_encoder("efficientnet-lite0", n_tail_blocks=n_tail_blocks, input_size=SIZE)
+
+
+def images(n: int) -> Tensor:
+    return torch.rand(n, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+
+@torch.no_grad()
+def features(encoder: Encoder, x: Tensor) -> Tensor:
+    return F.normalize(encoder.tail(encoder.run_trunk(x)), dim=1)
+
+
+@needs_openvino
+@pytest.mark.parametrize("n_tail_blocks", [1, 5, 16])
+def test_features_are_those_of_torch(n_tail_blocks: int) -> None:
+    ours, theirs = encoder_with("openvino", n_tail_blocks), encoder_with(TORCH, n_tail_blocks)
+    assert (ours.engine, theirs.engine) == ("openvino", TORCH)
+    assert (features(ours, images(CHUNK + 3)) - features(theirs, images(CHUNK + 3))).abs().max() < 1e-5
+
+
+@needs_openvino
+def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads() -> None:
+    x, before = images(2 * CHUNK + 1), torch.get_num_threads()
+    tokens = encoder_with("openvino").run_trunk(x)
+    try:
+        torch.set_num_threads(1)
+        alone = encoder_with("openvino")
+        parts = [alone.run_trunk(part) for part in x.split([1, 4, CHUNK, len(x) - CHUNK - 5])]
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(torch.cat(parts), tokens)
+
+
+@needs_openvino
+def test_16_bits_are_used_where_the_processor_has_them_and_refused_where_not() -> None:
+    for engine, precision in (("openvino-f16", "f16"), ("openvino-bf16", "bf16")):
+        if precision in native_precisions():
+            near = features(encoder_with(engine), images(4)), features(encoder_with(TORCH), images(4))
+            assert 1e-6 < (near[0] - near[1]).abs().max() < 0.02
+        else:
+            with pytest.raises(MissingError, match="does not multiply"):
+                check_engine(engine)
+
+
+@needs_openvino
+def test_a_converted_trunk_is_kept_by_weights_split_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = encoder_with("openvino")
+    assert encoder.engine == "openvino"
+    file = converted_file(encoder.trunk, SIZE)
+    assert file.is_file()
+    assert len({file, converted_file(encoder.trunk, 96), converted_file(encoder_with(TORCH, 2).trunk, SIZE)}) == 3
+    assert not [path for path in file.parent.parent.iterdir() if path.name.startswith(".")]
+
+    def convert(*_: object) -> None:
+        raise AssertionError("it is there already")
+
+    monkeypatch.setattr(openvino_trunk, "convert", convert)
+    assert encoder_with("openvino").engine == "openvino"
+    with torch.no_grad():
+        next(encoder.trunk.buffers()).add_(1)
+    assert converted_file(encoder.trunk, SIZE) != file
+
+
+@needs_openvino
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_trunks_of_every_architecture_are_converted(kind: str) -> None:
+    size = 64 if kind.startswith("mobilevit") else 32
+    parts = split_model(make_model(pytest.importorskip("transformers"), kind), size)
+    plain = InputFormat(size=size, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    encoder = Encoder(kind, parts, plain, min(1, len(parts.blocks)))
+    assert compile_trunk(encoder.trunk, encoder.tail, size, "openvino", is_wanted=True) is not None
+
+
+@needs_openvino
+def test_a_trunk_that_openvino_cannot_run_is_left_to_torch(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean((2, 3)) if x.shape[0] == CHUNK else x.amax((2, 3))  # traced with a chunk, probed with two
+
+    assert compile_trunk(Odd(), nn.Identity(), SIZE, "openvino", is_wanted=False) is None
+    assert "so torch does" in caplog.text
+    with pytest.raises(MissingError, match="use the engine 'torch'"):
+        compile_trunk(Odd(), nn.Identity(), SIZE, "openvino", is_wanted=True)
+
+
+def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose_engine().engine == TORCH  # by $SHOAL_ENGINE, which conftest.py sets
+    monkeypatch.delenv("SHOAL_ENGINE")
+    monkeypatch.setattr(engines, "has_openvino", lambda: True)
+    for machine, native, engine in (
+        ("x86_64", [], "openvino"),
+        ("x86_64", ["f16", "bf16"], "openvino-bf16"),
+        ("aarch64", ["bf16"], "openvino"),
+        ("aarch64", ["f16", "bf16"], "openvino-f16"),
+    ):
+        monkeypatch.setattr(engines.platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(engines, "native_precisions", lambda native=native: native)
+        assert choose_engine().engine == engine
+    monkeypatch.setattr(engines.platform, "machine", lambda: "riscv64")
+    assert choose_engine().engine == TORCH
+    monkeypatch.setattr(engines, "has_openvino", lambda: False)
+    assert choose_engine().engine == TORCH
+    assert "pip install 'shoal[openvino]'" in choose_engine().why
+    with pytest.raises(MissingError, match=r"pip install 'shoal\[openvino\]'"), use_engine("openvino"):
+        pass
+    with pytest.raises(UsageError, match="torch"):
+        check_engine("tensorrt")
