@@ -46,8 +46,8 @@ from rehearsal import make_tiny, take_few
 from shoal.device import choose_device
 from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
+from shoal.methods.changes import read_changes
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.changes import read_changes
 from shoal.reproduce.experiment import Cell, Options, check_used
 from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, cells_of, groups_of

@@ -49,10 +49,10 @@ from shoal.encoders.catalog import load_encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.files import make_folder, write_text
 from shoal.methods.catalog import get_method, load_recipe
+from shoal.methods.changes import change_settings
 from shoal.methods.cms import CmsSettings
 from shoal.methods.cms import cluster as shift_and_cut
 from shoal.methods.method import Task
-from shoal.reproduce.changes import change_settings
 from shoal.reproduce.stage import Stage
 from tuning_table import Trial, configuration_of, table
 

@@ -17,7 +17,7 @@ _HOMES = {
     "discover": "shoal.discovery.face",
     "estimate_n_clusters": "shoal.clustering.n_clusters",
     "gcd_accuracy": "shoal.clustering.matching",
-    "open_run": "shoal.discovery.face",
+    "load": "shoal.discovery.face",
     "ward_linkage": "shoal.clustering.ward",
 }
 
@@ -31,7 +31,7 @@ __all__ = [
     "discover",
     "estimate_n_clusters",
     "gcd_accuracy",
-    "open_run",
+    "load",
     "ward_linkage",
 ]
 

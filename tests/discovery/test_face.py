@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import shoal
+from conftest import write_table
 from shoal.cli.discover import discover as command
 from shoal.cli.main import app
 from shoal.discovery.face import default_folder
@@ -31,7 +32,7 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     report = run.report("deep/report.html")
     assert report.read_text(encoding="utf-8").startswith("<!")
     assert capsys.readouterr() == ("", "")
-    again = shoal.open_run("runs/photos")
+    again = shoal.load("runs/photos")
     assert str(again.assignments) == str(run.assignments)
     rows, _ = again.assigner(device="cpu").assign(photos.folder)
     assert len(rows) == 60
@@ -97,7 +98,7 @@ def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(photo
     run = shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")
     panels = training_curves(run).axes
     assert [axes.get_ylabel() for axes in panels] == ["loss", "validation accuracy, %", "learning rate"]
-    assert [line.get_label() for line in panels[0].get_lines()[:3]] == ["total", "supervised", "mean-shifted"]
+    assert [line.get_label() for line in panels[0].get_lines()[:3]] == ["total", "supervised", "with neighbors"]
     assert any("snapshot: epoch" in text.get_text() for text in panels[0].texts)
 
 
@@ -124,3 +125,29 @@ def test_the_command_and_python_take_the_same() -> None:
     ours, theirs, settings = (set(signature(one).parameters) for one in (shoal.discover, command, choose_settings))
     assert theirs - {"dry_run", "json"} <= ours | settings | {one.name for one in fields(DiscoverySettings)}
     assert ours - {"reporter", "settings"} <= theirs
+
+
+def test_a_run_is_read_scored_exported_and_takes_images_and_offers_nothing_that_writes_into_it(
+    photos, tmp_path: Path
+) -> None:
+    how = {"config": photos.config, "train": False, "device": "cpu", "n_clusters": 5}
+    run = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **how)
+    offered = {name for name in dir(run) if not name.startswith("_")}
+    assert not {name for name in offered if name.startswith(("write_", "drop", "append"))}
+    assert offered.isdisjoint({"abandon", "create", "start", "finish", "note", "log", "share", "keep_model"})
+    again = shoal.load(run.path)
+    table, categories = again.to_pandas(), again.to_pandas("categories")
+    assert table["category"].tolist() == [row.category for row in run.assignments]
+    assert categories["size"].sum() == len(table)
+    with pytest.raises(UsageError, match="expected assignments or categories"):
+        again.to_pandas("images")
+    files = [photos.folder / row.path for row in run.assignments[:3]]
+    expected = [row.category for row in run.assignments[:3]]
+    pictures = [np.asarray(Image.open(file)) for file in files]
+    for images in (files, pictures, np.array(run.array("embeddings")[:3])):
+        assert [row.category for row in again.predict(images, device="cpu")] == expected
+    assert len(again.predict(photos.folder, device="cpu")) == len(table)
+    score = again.evaluate(photos.truth)
+    assert score == again.evaluate(write_table(tmp_path / "truth.csv", photos.truth))
+    assert again.json("accuracy")["all"] == score.accuracy.all
+    assert again.export("csv", tmp_path / "csv").folder == tmp_path / "csv"

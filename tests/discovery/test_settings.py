@@ -157,3 +157,27 @@ def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
     with pytest.raises(UnknownName, match=r"known: .*cub.*default"):
         choose_settings(recipe="cubs")
+
+
+def test_any_setting_is_changed_by_its_name() -> None:
+    found = choose_settings(changes={"training.batch_size": 48, "cms.training.lr": 0.5, "hidden_share": 0.4, "seed": 7})
+    assert (found.cms.training.batch_size, found.cms.training.lr) == (48, 0.5)
+    assert (found.hidden_share, found.seed) == (0.4, 7)
+    assert found.cms.encoder == choose_settings().cms.encoder
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("hiden_share", 0.4, "unknown setting 'hiden_share'; did you mean 'hidden_share'"),
+        ("training.batchsize", 8, "unknown setting 'batchsize'; did you mean 'batch_size'"),
+        ("gcd.n_init", 8, "no such setting|unknown setting 'n_init'"),
+        ("training", 8, "a group of settings, expected one of them by name"),
+        ("training.batch_size", "many", "batch_size: found 'many', expected a whole number"),
+        ("seed", "x", "seed: found 'x', expected a whole number"),
+        ("hidden_share", 2.0, "hidden_share: found 2.0"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(name: str, value: object, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        choose_settings(changes={name: value})

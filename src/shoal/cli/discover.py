@@ -41,6 +41,9 @@ def discover(
     recipe: Annotated[str | None, typer.Option(help="Named settings, such as cub or default.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")] = None,
     protocol: Protocol = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting by name, e.g. training.batch_size=64; repeatable.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")] = None,
     stability: Annotated[int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")] = None,
     seed: Seed = None,
@@ -60,6 +63,7 @@ def discover(
     from shoal.data.readers import read_collection
     from shoal.discovery.face import default_folder
     from shoal.discovery.settings import choose_settings
+    from shoal.methods.changes import read_changes
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     collection = read_collection(
@@ -67,7 +71,8 @@ def discover(
     )
     own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
     numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
-    settings = choose_settings(**own, **numbers, protocol=protocol, stability=stability, train=train)
+    rest: dict[str, Any] = {"protocol": protocol, "stability": stability, "train": train}
+    settings = choose_settings(**own, **numbers, **rest, changes=read_changes(changes or []))
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     do = _look if dry_run else _run
     do(collection, out or default_folder(images or unlabeled), settings, how, as_json=json)

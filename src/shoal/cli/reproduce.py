@@ -47,7 +47,7 @@ def reproduce(
         _list_experiments(as_json=json)
         return
     from shoal.device import choose_device
-    from shoal.reproduce.changes import read_changes, read_pairs
+    from shoal.methods.changes import read_changes, read_pairs
     from shoal.reproduce.experiment import Options
     from shoal.reproduce.reproduce import reproduce as run
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.catalog import get_method
-from shoal.runs import DECIMALS, Assignment, Category, Run, damaged
+from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_modules, read_checkpoint
 from shoal.training.tokens import cache_tokens
@@ -74,7 +75,7 @@ class Assigner:
     """
 
     def __init__(
-        self, run: Run, *, outlier_share: float = OUTLIER_SHARE, device: str | torch.device | None = None
+        self, run: RunView, *, outlier_share: float = OUTLIER_SHARE, device: str | torch.device | None = None
     ) -> None:
         if not 0 <= outlier_share < 1:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
@@ -170,7 +171,17 @@ class Assigner:
         return "" if category == NONE else self.classes[category]
 
 
-def _check_ids(run: Run, categories: Sequence[Category], rows: Sequence[Assignment]) -> None:
+def assign_any(assigner: Assigner, images: Any) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+    """Assign what a Python caller holds: a place, or images or embeddings in memory."""
+    if isinstance(images, str | os.PathLike):
+        return assigner.assign(images)
+    if isinstance(images, np.ndarray) and images.ndim == 2 and images.dtype.kind == "f":
+        names = [f"row-{i:06d}" for i in range(len(images))]
+        return assigner.assign_embeddings(names, images), ()
+    return assigner.assign_images(read_collection(images, False))
+
+
+def _check_ids(run: RunView, categories: Sequence[Category], rows: Sequence[Assignment]) -> None:
     """Refuse tables that were edited apart: ids count the categories, known ones first, and no image has another."""
     for place, category in enumerate(categories):
         is_behind = place > 0 and categories[place - 1].is_novel and not category.is_novel
@@ -182,7 +193,7 @@ def _check_ids(run: Run, categories: Sequence[Category], rows: Sequence[Assignme
             raise damaged(file, f"{row.path!r} has the category {row.category_id}, which categories.csv has not")
 
 
-def load_networks(run: Run, settings: DiscoverySettings, device: torch.device) -> Networks:
+def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:
     """The encoder of a run and, where it was trained, its tail's and head's weights."""
     chosen = settings.of_method
     if not run.has("model.safetensors"):

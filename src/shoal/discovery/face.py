@@ -1,36 +1,83 @@
 """`shoal.discover`: the whole method as one Python call."""
 
 import os
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from shoal.data.collection import Collection
-from shoal.data.readers import read_collection
-from shoal.discovery.assign import Assigner
+from shoal.data.readers import read_collection, read_names
+from shoal.discovery.assign import Assigner, assign_any
+from shoal.discovery.export.catalog import Exported, export_run
 from shoal.discovery.images import discover_images
 from shoal.discovery.outputs import answer
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.scoring import Score, score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
-from shoal.runs import Run
+from shoal.errors import MissingError, UsageError
+from shoal.runs import Assignment, Category, Run, RunView
 
 
-class DiscoveredRun(Run):
-    """A finished run with its report and its way to take new images."""
+class DiscoveredRun(RunView):
+    """A finished run: what was found, its report, its score, its exports, and its way to take new images."""
 
     def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
         """Write the run as one HTML page, report.html in the run folder if no file is given; returns its path."""
-        return write_report(self, None if file is None else Path(file), tsne=tsne)
+        return write_report(Run(self.path), None if file is None else Path(file), tsne=tsne)
 
     def assigner(self, *, device: str | torch.device | None = None) -> Assigner:
-        """Load the model once, to put new images into the categories of this run."""
+        """Load the model once, to put new images into the categories of this run again and again."""
         return Assigner(self, device=device)
 
+    def predict(self, images: Any, *, device: str | torch.device | None = None) -> list[Assignment]:
+        """Put new images into the categories of this run: a row each, category_id -1 for what is possibly new.
 
-def open_run(path: str | os.PathLike[str]) -> DiscoveredRun:
+        Args:
+            images: a folder, one image file, a table of paths, a list of paths, PIL images or arrays, or an array; for
+                embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
+            device: as for `discover`.
+
+        Those that cannot be read are logged as notes to `shoal`, and have no row.
+        """
+        rows, skipped = assign_any(self.assigner(device=device), images)
+        for image in skipped:
+            Reporter().say(f"note: {image.name} left out, {image.reason}")
+        return rows
+
+    def evaluate(self, truth: Any) -> Score:
+        """Score the run against true classes: a table, an npy, or a mapping of paths to classes.
+
+        The score is written to accuracy.json, which the report shows.
+        """
+        if isinstance(truth, Mapping):
+            return score_run(self, {str(path): str(name) for path, name in truth.items()})
+        found = read_names(truth, [row.path for row in self.assignments])
+        score = score_run(self, found.classes)
+        return replace(score, notes=found.notes + score.notes)
+
+    def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
+        """Write the run for another program into the empty or new folder `out`; `to` and `options` as `export_run`."""
+        return export_run(Run(self.path), to, Path(out), **options)
+
+    def to_pandas(self, what: Literal["assignments", "categories"] = "assignments") -> Any:
+        """The table of images, or of categories, as a pandas data frame."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingError("to_pandas needs the package 'pandas', pip install pandas") from error
+        if what not in ("assignments", "categories"):
+            raise UsageError(f"to_pandas: found {what!r}, expected assignments or categories")
+        kind, rows = (Assignment, self.assignments) if what == "assignments" else (Category, self.categories)
+        names = [field.name for field in fields(kind)]
+        return pandas.DataFrame([[getattr(row, name) for name in names] for row in rows], columns=names)
+
+
+def load(path: str | os.PathLike[str]) -> DiscoveredRun:
     """Open a finished run: its tables and arrays, its report, and its way to take new images."""
     return DiscoveredRun.open(Path(path))
 

@@ -6,17 +6,17 @@ from shoal.discovery.outputs import answer
 from shoal.discovery.stability import doubt_range
 from shoal.discovery.validation import doubt_labels
 from shoal.report.summary import numbers_near_best
-from shoal.runs import ANSWERS, UNSURE_BELOW, Run
+from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
 
 FILES = ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
 """The files that are named, where a run has them."""
 
 
-def collect_facts(run: Run) -> dict[str, Any]:
+def collect_facts(run: RunView) -> dict[str, Any]:
     """The answer in words and numbers, how sure it is, how it was made, and where its files are."""
     rows, about, best = run.assignments, run.provenance, [row for row in run.metrics if row.get("is_best")]
     n_labeled = sum(bool(row.label_given) for row in rows)
-    others = [run.path / name for name in ANSWERS if Run(run.path / name).is_finished]
+    others = [run.path / name for name in ANSWERS if RunView(run.path / name).is_finished]
     return {
         "run": str(run.path),
         "answer": answer(run),
@@ -39,7 +39,7 @@ def collect_facts(run: Run) -> dict[str, Any]:
     }
 
 
-def _estimate(run: Run) -> dict[str, Any] | None:
+def _estimate(run: RunView) -> dict[str, Any] | None:
     """How K came about, whether on few labels, and the numbers that fit them nearly as well; the file has the curve."""
     if not run.has("estimate.json"):
         return None

@@ -13,7 +13,7 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.categories import NONE, Membership
 from shoal.discovery.stability import range_in_words
 from shoal.report.words import count
-from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
+from shoal.runs import UNSURE_BELOW, Assignment, Category, RunView
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""
@@ -46,7 +46,7 @@ class Found:
         return _in_words(sizes[: self.n_known], sizes[self.n_known :], int(self.is_unsure.sum()))
 
 
-def answer(run: Run) -> str:
+def answer(run: RunView) -> str:
     """The answer of a finished run in words, as `Found.in_words` gives it, and how stable K was if that was asked."""
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
     words = _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))

@@ -8,7 +8,7 @@ import numpy as np
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
 from shoal.report.words import count
-from shoal.runs import Assignment, Run, locked
+from shoal.runs import Assignment, Run, RunView, locked
 
 MAX_NAMED = 5
 """How many names a note lists."""
@@ -38,7 +38,7 @@ class Score:
         )
 
 
-def score_run(run: Run, truth: Mapping[str, str]) -> Score:
+def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     """Score a run against true class names by image, matched once over all unlabeled images; written to accuracy.json.
 
     A class is known when the run was given labels of it. Images that the truth does not name are left out; none in
@@ -72,7 +72,7 @@ def score_run(run: Run, truth: Mapping[str, str]) -> Score:
         notes=tuple(_doubts(rows, truth, known_names, set(classes))),
     )
     with locked(run.path):
-        run.write_json("accuracy", score_to_dict(score))
+        Run(run.path).write_json("accuracy", score_to_dict(score))
     return score
 
 
@@ -92,7 +92,7 @@ class LaterScore:
         return f"{share} % of {images} that came later put right, {self.n_possibly_new:,} possibly new"
 
 
-def score_later(run: Run, rows: Sequence[Assignment], truth: Mapping[str, str]) -> LaterScore:
+def score_later(run: RunView, rows: Sequence[Assignment], truth: Mapping[str, str]) -> LaterScore:
     """Score images assigned to a run; categories are matched to classes on the run's own unlabeled images."""
     own = [row for row in run.assignments if not row.label_given and row.path in truth]
     matching = match([truth[row.path] for row in own], [row.category_id for row in own])

@@ -1,5 +1,6 @@
 """What `shoal discover` can be told, and how flags, files and recipes come together."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from shoal.device import check_seed
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, with_encoder
+from shoal.methods.changes import change_settings, has_setting, refuse_change
 from shoal.methods.cms import CmsSettings
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
-from shoal.settings import load_settings
+from shoal.settings import from_dict, load_settings, to_dict
 
-OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer"})
+OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
 
@@ -101,6 +103,7 @@ def choose_settings(
     input_size: int | None = None,
     protocol: str | None = None,
     answer: str | None = None,
+    changes: Mapping[str, Any] | None = None,
     **given: Any,
 ) -> DiscoverySettings:
     """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
@@ -108,7 +111,8 @@ def choose_settings(
     A method that is not the config's takes only the encoder and its input size from it. `given` are fields of
     `DiscoverySettings`; None leaves a value as it is. `protocol` is a name in `PROTOCOLS`; the
     paper and the released code hide no category from training, so that their protocols do not either. `answer` is
-    'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand.
+    'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand. `changes`
+    are any settings by dotted name, as in {"training.lr": 0.1}; they come last.
     """
     if recipe is not None and config is not None:
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
@@ -132,9 +136,21 @@ def choose_settings(
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     values = {name: value for name, value in given.items() if value is not None}
     _check_estimate(base, values, config)
-    result = replace(base, method=chosen, **blocks, **values)
+    result = _with_changes(replace(base, method=chosen, **blocks, **values), changes or {})
     _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)
     return result
+
+
+def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
+    """The same with other values by dotted name: fields of `DiscoverySettings`, or settings of its method."""
+    own = {one.name for one in fields(DiscoverySettings)} - set(METHODS) - {"method"}
+    of_method = {name: value for name, value in changes.items() if name not in own}
+    for name in of_method:
+        if not has_setting(settings.method, name):
+            raise UsageError(refuse_change(name, settings.method, "--set", beside=own))
+    changed = change_settings(getattr(settings, settings.method), settings.method, of_method, where="--set")
+    plain = {**to_dict(settings), **{name: value for name, value in changes.items() if name in own}}
+    return from_dict(DiscoverySettings, {**plain, settings.method: to_dict(changed)}, where="--set")
 
 
 def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Path | str | None) -> None:

@@ -14,8 +14,8 @@ from shoal.data.benchmarks import Part
 from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for, with_encoder
+from shoal.methods.changes import change_settings, has_setting, plain_name
 from shoal.methods.protocols import follow_protocol
-from shoal.reproduce.changes import change_settings, has_setting, plain_name
 from shoal.settings import to_dict
 
 Setup = Literal["transductive", "inductive", "unsupervised"]

@@ -5,6 +5,7 @@ from shoal.runs.lock import check_not_held, locked, locked_file
 from shoal.runs.reading import damaged, read_arrays, reading
 from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, read_rows, to_csv, to_parquet
 from shoal.runs.run import Run
+from shoal.runs.view import RunView
 
 __all__ = [
     "ANSWERS",
@@ -14,6 +15,7 @@ __all__ = [
     "Assignment",
     "Category",
     "Run",
+    "RunView",
     "Skip",
     "check_not_held",
     "damaged",

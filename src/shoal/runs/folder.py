@@ -11,7 +11,7 @@ from typing import Any, Self
 from shoal.errors import UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs.lock import LOCK
-from shoal.runs.reading import read_object
+from shoal.runs.view import RunView
 
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
@@ -34,11 +34,8 @@ ANSWERS = ("frozen", "trained")
 """The folders inside a run that may hold its other answer: without training, or with it."""
 
 
-class Folder:
+class Folder(RunView):
     """The folder of a run, finished or not."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
     @classmethod
     def create(cls, path: Path | str, *, force: bool = False) -> Self:
@@ -70,30 +67,9 @@ class Folder:
         with contextlib.suppress(OSError):  # it was there before, with something in it
             self.path.rmdir()
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
-
-    def has(self, part: str) -> bool:
-        """Whether the run holds a file of this name."""
-        return (self.path / part).is_file()
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the run came to its end."""
-        return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
-
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """Versions, device, seed, input fingerprint and times."""
-        return self.json("provenance")
-
     def write_json(self, name: str, found: Mapping[str, Any]) -> None:
         """Write `<name>.json`."""
         write_text(self.path / f"{name}.json", json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-
-    def json(self, name: str) -> dict[str, Any]:
-        """Read `<name>.json`."""
-        return read_object(self.path / f"{name}.json")
 
     def drop(self, *parts: str) -> None:
         """Remove some files, where they are."""

@@ -23,17 +23,14 @@ import time
 import zipfile
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from shoal.errors import DataError
 from shoal.files import atomic_file, write_text, writing
 from shoal.runs.folder import Folder
-from shoal.runs.reading import damaged, read_array, read_members, read_objects, read_settings
-from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows, to_csv, to_parquet
+from shoal.runs.rows import Assignment, Category, Skip, to_csv, to_parquet
 from shoal.settings import dump_settings
 from shoal.text import shown
 
@@ -43,20 +40,6 @@ RECORDED = ("shoal", "torch", "numpy", "scipy", "scikit-learn", "pillow", "trans
 
 class Run(Folder):
     """A run folder. `Run.create` makes one, `Run.open` reads a finished one."""
-
-    @classmethod
-    def open(cls, path: Path | str) -> Self:
-        """Open a finished run for reading."""
-        run = cls(Path(path))
-        if not (run.path / "provenance.json").is_file():
-            raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
-        if not run.is_finished:
-            # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
-            how = "with --resume" if "fingerprint" in run.provenance else "again"
-            raise DataError(f"{run.path}: the run was not finished; run the same command {how}")
-        return run
-
-    # What was run, and how
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
@@ -72,11 +55,6 @@ class Run(Folder):
         """Mark the run as finished; this is written last."""
         self.note(finished=_now(), **more)
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The resolved settings."""
-        return read_settings(self.path / "config.yaml")
-
     def log(self, text: str) -> None:
         """Add a line to train.log, with the time; the only file that grows while a run goes on."""
         with writing(self.path / "train.log"), (self.path / "train.log").open("a", encoding="utf-8") as file:
@@ -85,44 +63,6 @@ class Run(Folder):
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """Add a row to metrics.jsonl."""
         write_text(self.path / "metrics.jsonl", "".join(f"{json.dumps(r)}\n" for r in [*self.metrics, dict(row)]))
-
-    @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl, one per epoch."""
-        file = self.path / "metrics.jsonl"
-        return read_objects(file) if file.exists() else []
-
-    # What was found
-
-    @property
-    def assignments(self) -> list[Assignment]:
-        """A row per image, in the order of the embeddings."""
-        return self._read_rows("assignments.csv", Assignment)
-
-    @property
-    def categories(self) -> list[Category]:
-        """A row per category, known ones first."""
-        return self._read_rows("categories.csv", Category)
-
-    @property
-    def skipped(self) -> list[Skip]:
-        """The files that could not be read."""
-        return self._read_rows("skipped.csv", Skip) if (self.path / "skipped.csv").exists() else []
-
-    @property
-    def n_clusters(self) -> int:
-        """How many categories were found; a known one that no image was given to has a row, and is not counted."""
-        return self.n_known + self.n_novel
-
-    @property
-    def n_known(self) -> int:
-        """How many of the known categories were found."""
-        return sum(row.size > 0 and not row.is_novel for row in self.categories)
-
-    @property
-    def n_novel(self) -> int:
-        """How many categories were found that nobody has named."""
-        return sum(row.size > 0 and row.is_novel for row in self.categories)
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
         """Write assignments.csv and, where pyarrow is installed, the same as assignments.parquet."""
@@ -144,30 +84,11 @@ class Run(Folder):
             # Not the file itself: numpy would write past Python, and a full disk would come back without its errno.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
 
-    def array(self, name: str) -> np.ndarray[Any, Any]:
-        """Map `<name>.npy` into memory, read-only."""
-        return read_array(self.path / f"{name}.npy")
-
-    def embeddings(self) -> np.ndarray[Any, Any]:
-        """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
-        found, n_rows = self.array("embeddings"), len(self.assignments)
-        if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not np.isfinite(found).all():
-            what = f"found {found.dtype} of shape {found.shape}, expected finite numbers, a row for each of {n_rows:,}"
-            raise damaged(self.path / "embeddings.npy", f"{what} images of assignments.csv")
-        return found
-
     def write_thumbnails(self, images: Iterable[bytes]) -> None:
         """Write thumbnails.zip: the bytes of a small WebP, PNG or JPEG per row, in row order."""
         with atomic_file(self.path / "thumbnails.zip") as file, zipfile.ZipFile(file, "w") as archive:
             for row, image in enumerate(images):
                 archive.writestr(zipfile.ZipInfo(f"{row:08d}"), image)  # a fixed date: same images, same bytes
-
-    def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
-        """The thumbnails of some rows."""
-        return read_members(self.path / "thumbnails.zip", [f"{row:08d}" for row in rows])
-
-    def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
-        return read_rows(kind, self.path / name)
 
 
 def _now() -> str:

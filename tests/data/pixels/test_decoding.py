@@ -1,6 +1,7 @@
 """Every kind of image becomes the same upright RGB square; every kind of broken one gives its reason."""
 
 import struct
+import sys
 import zlib
 from pathlib import Path
 
@@ -188,3 +189,13 @@ def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
     assert file.stat().st_size < 100_000
     with pytest.raises(Unreadable, match="too large"):
         decode_file(str(file), 8)
+
+
+def test_heic_is_decoded_where_its_package_is_installed_and_named_where_it_is_not(tmp_path: Path, monkeypatch) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    image = smooth(64, 48)
+    heif.from_pillow(image).save(tmp_path / "phone.HEIC", quality=95)
+    assert far_apart(decoded(tmp_path / "phone.HEIC", 16), np.asarray(square(image, 16))) < 25
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    with pytest.raises(Unreadable, match=r"HEIC needs the package 'pillow-heif'.*pip install 'shoal\[heic\]'"):
+        decode_file(str(tmp_path / "phone.HEIC"), 16)

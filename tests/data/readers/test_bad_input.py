@@ -35,8 +35,8 @@ def test_a_file_instead_of_a_folder_is_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no images .* no files at all"):
         read_collection(tmp_path)
-    write(tmp_path / "a.heic", "x")
-    with pytest.raises(DataError, match=r"no images .* 1 file with other suffixes ignored \(\.heic 1\)"):
+    write(tmp_path / "a.mov", "x")
+    with pytest.raises(DataError, match=r"no images .* 1 file with other suffixes ignored \(\.mov 1\)"):
         read_collection(tmp_path)
 
 

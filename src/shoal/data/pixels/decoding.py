@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
+HEIC_SUFFIXES = (".heic", ".heif")
 
 MAX_PIXELS = 178_956_970
 """Pixels that an image may have to be decoded whole (13,377 x 13,377); Pillow calls more a decompression bomb.
@@ -44,7 +45,7 @@ def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS) -> bytes:
     try:
         if os.stat(path).st_size == 0:  # noqa: PTH116
             raise Unreadable("the file is empty")
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(path, formats=_formats(path)) as image:
             whole = image.size
             # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
             image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
@@ -62,13 +63,27 @@ def check_header(path: str) -> None:
     try:
         if os.stat(path).st_size == 0:  # noqa: PTH116
             raise Unreadable("the file is empty")
-        Image.open(path, formats=FORMATS).close()
+        Image.open(path, formats=_formats(path)).close()
     except Unreadable:
         raise
     except Image.DecompressionBombError:  # so large that decoding must judge it
         return
     except Exception as error:
         raise Unreadable(_reason(error)) from error
+
+
+def _formats(path: str) -> tuple[str, ...]:
+    """The formats a file may have; what a phone writes as HEIC needs an optional package."""
+    if not path.lower().endswith(HEIC_SUFFIXES):
+        return FORMATS
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise Unreadable(
+            "HEIC needs the package 'pillow-heif', which is not installed; pip install 'shoal[heic]'"
+        ) from error
+    pillow_heif.register_heif_opener()
+    return (*FORMATS, "HEIF")
 
 
 def decode_image(image: Any, size: int) -> NDArray[np.uint8]:

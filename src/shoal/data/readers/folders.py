@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shoal.errors import DataError
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif")
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 LABEL_TABLE_NAMES = ("labels.csv", "labels.tsv", "labels.jsonl", "labels.parquet")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")

@@ -114,7 +114,7 @@ def _read_listed(root: Path, listing: Listing, labels: Any, options: _Options) -
         ignored = "; ".join(listing.notes) or (
             "no files at all" if not any(root.iterdir()) else "only tables or empty folders"
         )
-        raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp or gif) in this folder or below: {ignored}")
+        raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below: {ignored}")
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
     if labels is False or (labels is None and not metadata) or (isinstance(labels, str) and labels == "folders"):
         _refuse_columns(options)
@@ -220,7 +220,7 @@ def _read_two_roots(labeled: Path, unlabeled: Path, options: _Options) -> Collec
     for folder, has_labels in ((unlabeled, False), (labeled, True)):  # where one holds the other, labels win
         listing = list_folder(folder, follow_symlinks=options.follow_symlinks)
         if not listing.names:
-            raise DataError(f"{folder}: no images (jpg, png, webp, tif, bmp or gif) in this folder or below")
+            raise DataError(f"{folder}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below")
         prefix = folder.relative_to(root).as_posix()
         start = "" if prefix == "." else f"{prefix}/"
         for name in listing.names:

@@ -4,7 +4,7 @@ One without a method's name in front is for every method that has the setting, a
 name, it is for that method alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -73,18 +73,22 @@ def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, w
                 )
             place[last] = value
         elif name.startswith(f"{method}.") or not any(has_setting(other, name) for other in METHODS):
-            raise UsageError(_refusal(name, method, where))
+            raise UsageError(refuse_change(name, method, where))
     return from_dict(get_method(method).settings, plain, where=where)
 
 
-def _refusal(name: str, method: str, where: str) -> str:
-    """Why a change is refused: the names beside it where the group of settings exists, else how they are named."""
+def refuse_change(name: str, method: str, where: str, *, beside: Collection[str] = ()) -> str:
+    """Why a change is refused: the names beside it where the group of settings exists, else how they are named.
+
+    `beside` are names outside of any group that stand beside those of the method, which then is the only one.
+    """
     *groups, last = plain_name(name).split(".")
-    asked = [method] if name.startswith(f"{method}.") else list(METHODS)
-    beside = {key for other in asked for key in _group(to_dict(get_method(other).settings()), groups) or {}}
-    if beside:
+    asked = [method] if name.startswith(f"{method}.") or beside else list(METHODS)
+    known = {key for other in asked for key in _group(to_dict(get_method(other).settings()), groups) or {}}
+    if known:
+        known |= set() if groups else set(beside)
         return (
-            f"{where}: {''.join(f'{group}: ' for group in groups)}unknown setting {last!r}{did_you_mean(last, beside)}"
+            f"{where}: {''.join(f'{group}: ' for group in groups)}unknown setting {last!r}{did_you_mean(last, known)}"
         )
     return f"{where}: no such setting {name!r}; name it as the recipes do, as in training.epochs"
 

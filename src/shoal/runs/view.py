@@ -1,0 +1,111 @@
+"""A run as whoever has it may read it; nothing here writes. Every file is read when it is asked for."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from shoal.errors import DataError
+from shoal.runs.reading import damaged, read_array, read_members, read_object, read_objects, read_settings
+from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
+
+
+class RunView:
+    """The files of a run, finished or not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open a finished run for reading."""
+        run = cls(Path(path))
+        if not (run.path / "provenance.json").is_file():
+            raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
+        if not run.is_finished:
+            # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
+            how = "with --resume" if "fingerprint" in run.provenance else "again"
+            raise DataError(f"{run.path}: the run was not finished; run the same command {how}")
+        return run
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
+
+    def has(self, part: str) -> bool:
+        """Whether the run holds a file of this name."""
+        return (self.path / part).is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Versions, device, seed, input fingerprint and times."""
+        return self.json("provenance")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved settings."""
+        return read_settings(self.path / "config.yaml")
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read `<name>.json`."""
+        return read_object(self.path / f"{name}.json")
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl, one per epoch."""
+        file = self.path / "metrics.jsonl"
+        return read_objects(file) if file.exists() else []
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """A row per image, in the order of the embeddings."""
+        return self._read_rows("assignments.csv", Assignment)
+
+    @property
+    def categories(self) -> list[Category]:
+        """A row per category, known ones first."""
+        return self._read_rows("categories.csv", Category)
+
+    @property
+    def skipped(self) -> list[Skip]:
+        """The files that could not be read."""
+        return self._read_rows("skipped.csv", Skip) if (self.path / "skipped.csv").exists() else []
+
+    @property
+    def n_clusters(self) -> int:
+        """How many categories were found; a known one that no image was given to has a row, and is not counted."""
+        return self.n_known + self.n_novel
+
+    @property
+    def n_known(self) -> int:
+        """How many of the known categories were found."""
+        return sum(row.size > 0 and not row.is_novel for row in self.categories)
+
+    @property
+    def n_novel(self) -> int:
+        """How many categories were found that nobody has named."""
+        return sum(row.size > 0 and row.is_novel for row in self.categories)
+
+    def array(self, name: str) -> np.ndarray[Any, Any]:
+        """Map `<name>.npy` into memory, read-only."""
+        return read_array(self.path / f"{name}.npy")
+
+    def embeddings(self) -> np.ndarray[Any, Any]:
+        """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
+        found, n_rows = self.array("embeddings"), len(self.assignments)
+        if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not np.isfinite(found).all():
+            what = f"found {found.dtype} of shape {found.shape}, expected finite numbers, a row for each of {n_rows:,}"
+            raise damaged(self.path / "embeddings.npy", f"{what} images of assignments.csv")
+        return found
+
+    def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
+        """The thumbnails of some rows."""
+        return read_members(self.path / "thumbnails.zip", [f"{row:08d}" for row in rows])
+
+    def _read_rows(self, name: str, kind: type[Row]) -> list[Row]:
+        return read_rows(kind, self.path / name)
