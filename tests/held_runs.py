@@ -1,11 +1,15 @@
 """A real `shoal` command in a process of its own that stops at a known point and waits for a line on its stdin."""
 
 import os
+import signal
 import subprocess
 import sys
 
 PROGRAM = """
+import signal
 import sys
+import threading
+import time
 from contextlib import contextmanager
 
 import torch
@@ -17,14 +21,21 @@ sys.argv = ["shoal", *sys.argv[3:]]
 torch.set_num_threads(1)
 show, held = console.progress, []
 
+def say_when_asked():
+    handler = signal.getsignal(signal.SIGINT)
+    print("held", flush=True)
+    while signal.getsignal(signal.SIGINT) is handler:
+        time.sleep(0.01)
+    print("asked", flush=True)
+
 @contextmanager
-def hold(what, *more):
-    with show(what, *more) as progress:
+def hold(what, outlook=None):
+    with show(what, outlook) as progress:
         def tell(done, total):
             progress(done, total)
             if what == stage and done >= at and not held:
                 held.append(done)
-                print("held", flush=True)
+                threading.Thread(target=say_when_asked, daemon=True).start()
                 sys.stdin.readline()
         yield tell
 
@@ -43,3 +54,10 @@ def start_held(stage: str, at: int, *arguments: object) -> "subprocess.Popen[str
     line = process.stdout.readline()
     assert line == "held\n", process.communicate()[1]
     return process
+
+
+def ask_to_stop(process: "subprocess.Popen[str]") -> None:
+    """Send Ctrl-C to a process that is held in training, and wait until it has taken note."""
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "asked\n"

@@ -1,14 +1,20 @@
 """`shoal discover` beside another process on its folder, and what Ctrl-C and kill -9 do to it, at known moments."""
 
+import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from held_runs import start_held
+from held_runs import ask_to_stop, start_held
 from shoal.cli.main import app
+from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+HANGS_S = 600
 
 
 def discover(*arguments: object) -> Result:
@@ -40,3 +46,63 @@ def test_a_folder_that_a_living_process_writes_to_is_refused_whatever_is_asked_a
     assert not (tmp_path / "run" / "run.lock").exists()
     for name in ("assignments.csv", "tree.npy"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    """Let a held process go on; what it prints."""
+    return process.communicate("\n", timeout=HANGS_S)
+
+
+TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
+
+
+@pytest.mark.parametrize(
+    ("stage", "at", "n_epochs"), [("preparing views", 1, 0), ("training", 1, 0), ("training", 5, 1)]
+)
+def test_ctrl_c_once_keeps_the_best_answer_so_far_and_resume_goes_on_to_the_same_bytes(
+    given, tmp_path: Path, stage: str, at: int, n_epochs: int
+) -> None:
+    process = start_held(stage, at, "--verbose", "discover", *given, "--device", "cpu", "--json")
+    ask_to_stop(process)
+    printed, said = finish(process)
+    assert process.returncode == 0, said
+    found, run = json.loads(printed), Run.open(tmp_path / "run")
+    assert found["stopped_early"] == {"epochs": n_epochs, "of": 2} == run.provenance["stopped_early"]
+    assert f"training was stopped after {n_epochs} of 2 epochs; the same command with --resume goes on with it" in said
+    assert f"Training was stopped after {n_epochs} of 2 epochs." in (run.path / "report.html").read_text("utf-8")
+    assert run.has("model.safetensors") == (n_epochs > 0)
+    refused = discover(*given)
+    assert refused.exit_code == 2
+    assert "give --resume to go on with its training, --force to" in refused.stderr
+    resumed = discover(*given, "--resume", "--json")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert json.loads(resumed.stdout)["stopped_early"] is None
+    assert not run.has("checkpoint.safetensors")
+    whole = discover(*given[:-1], tmp_path / "whole")
+    assert whole.exit_code == 0, whole.stderr
+    parts = {file.relative_to(tmp_path / "whole") for file in (tmp_path / "whole").rglob("*")}
+    assert {file.relative_to(run.path) for file in run.path.rglob("*")} == parts
+    for part in parts:
+        if part.suffix and part.name not in TIMED:
+            assert (run.path / part).read_bytes() == (tmp_path / "whole" / part).read_bytes(), part
+
+
+def test_ctrl_c_twice_quits_at_once_and_the_run_can_be_resumed(given, tmp_path: Path) -> None:
+    process = start_held("training", 5, "discover", *given, "--device", "cpu")
+    ask_to_stop(process)
+    process.send_signal(signal.SIGINT)
+    printed, said = process.communicate(timeout=HANGS_S)
+    assert (process.returncode, printed) == (130, "")
+    assert "goes on with --resume" in said.splitlines()[-1]
+    assert not Run(tmp_path / "run").is_finished
+    assert discover(*given, "--resume").exit_code == 0
+
+
+def test_before_training_it_says_what_that_will_take_and_how_to_stop_it(given, tmp_path: Path) -> None:
+    run = discover(*given)
+    (line,) = [line for line in run.stderr.splitlines() if line.startswith("training takes")]
+    assert line.startswith("training takes a few seconds on this machine (60 views, then 6 steps); ")
+    assert line.endswith(
+        "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
+    )
+    assert line in (tmp_path / "run" / "train.log").read_text("utf-8")

@@ -30,12 +30,12 @@ def die_in(bar, at):
     """Die when the progress of something named `bar` reaches `at`, or when it begins."""
 
     @contextmanager
-    def show(what):
+    def show(what, outlook):
         if what == bar and at is None:
             die()
         yield lambda done, total: die() if what == bar and at is not None and done >= at else None
 
-    return Reporter(progress=show)
+    return Reporter(show=show)
 
 
 def die_before_metrics():
@@ -64,11 +64,11 @@ MOMENTS = {
     "thumbnails": lambda: die_in("making thumbnails", None),
     "first tables": lambda: die_in_tables(of_first=True),
     "first report": lambda: die_at(answers, "write_report"),
-    "before training": lambda: die_in("training", None),
-    "trunk": lambda: die_in("training", 1),
-    "epoch 1": lambda: die_in("training", 4),
+    "before training": lambda: die_in("preparing views", None),
+    "trunk": lambda: die_in("preparing views", 1),
+    "epoch 1": lambda: die_in("training", 1),
     "between epochs": die_before_metrics,
-    "epoch 2": lambda: die_in("training", 7),
+    "epoch 2": lambda: die_in("training", 4),
     "after training": lambda: die_at(discovery, "_write"),
     "writing tables": lambda: die_in_tables(of_first=False),
     "finished": lambda: die_at(Run, "drop_checkpoints"),
@@ -93,6 +93,7 @@ def run_forked(arguments, cache, make_reporter, resume):
 
 def main(folder, labels, config, runs, *moments):
     torch.set_num_threads(1)
+    torch.backends.mkldnn.set_flags(False)  # its threads on ARM do not survive a fork, and children wait for them
     runs = Path(runs)
     os.environ["SHOAL_CACHE"] = str(runs / "cache")
     given = folder, labels, config

@@ -31,20 +31,26 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     assert run.path == Path("runs/photos")
     report = run.report("deep/report.html")
     assert report.read_text(encoding="utf-8").startswith("<!")
-    assert capsys.readouterr() == ("", "")
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert said.splitlines()[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
+    assert "training …" in said.splitlines()
     again = shoal.load("runs/photos")
     assert str(again.assignments) == str(run.assignments)
     rows, _ = again.assigner(device="cpu").assign(photos.folder)
     assert len(rows) == 60
 
 
-def test_the_log_and_the_shell_say_the_same_and_each_thing_once(photos, tmp_path: Path, monkeypatch, caplog) -> None:
+def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
+    photos, tmp_path: Path, monkeypatch, caplog, capsys
+) -> None:
     """What was found, what is strange about it, and the answer; the shell has the answer on stdout instead."""
     (photos.folder / "empty.jpg").write_bytes(b"")
     photos.labels.write_text(f"{photos.labels.read_text().rstrip()}\ngone.png,red\n")
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.INFO, logger="shoal"):
-        run = shoal.discover("photos", "labels.csv", config=photos.config, train=False, device="cpu")
+        run = shoal.discover("photos", "labels.csv", config=photos.config, train=False, device="cpu", verbose=False)
+    assert capsys.readouterr() == ("", "")
     told = [record.message for record in caplog.records if record.name == "shoal"]
     assert told[:2] == [
         "60 images, 18 labeled in 3 categories, 42 unlabeled, 1 unreadable",
@@ -64,7 +70,8 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(photos, tmp_path
 def test_what_is_strange_about_the_images_is_said_before_they_are_refused(photos, tmp_path: Path, caplog) -> None:
     photos.labels.write_text("path,label\ngone.png,red\n" + photos.labels.read_text().splitlines()[1])
     with caplog.at_level(logging.INFO, logger="shoal"), pytest.raises(DataError, match="at least 2 categories"):
-        shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")
+        how = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
+        shoal.discover(photos.folder, photos.labels, config=photos.config, **how)
     assert any("1 row(s) name images that are not there" in record.message for record in caplog.records)
 
 
@@ -124,7 +131,7 @@ def test_the_command_and_python_take_the_same() -> None:
     """But for what only a shell has, and the listener that only Python has; `settings` stands for more names."""
     ours, theirs, settings = (set(signature(one).parameters) for one in (shoal.discover, command, choose_settings))
     assert theirs - {"dry_run", "json"} <= ours | settings | {one.name for one in fields(DiscoverySettings)}
-    assert ours - {"reporter", "settings"} <= theirs
+    assert ours - {"reporter", "verbose", "settings"} <= theirs
 
 
 def test_a_run_is_read_scored_exported_and_takes_images_and_offers_nothing_that_writes_into_it(

@@ -3,6 +3,7 @@
 import logging
 from contextlib import contextmanager
 
+from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import Reporter
 
 
@@ -32,15 +33,15 @@ def test_what_is_said_and_done_reaches_the_given_callables() -> None:
     heard = []
 
     @contextmanager
-    def bar(what):
-        heard.append(what)
+    def show(what, outlook):
+        heard.append((what, outlook))
         yield lambda done, total: heard.append((done, total))
 
-    reporter = Reporter(heard.append, bar)
+    reporter = Reporter(heard.append, show)
     reporter.say("hello")
     with reporter.progress("working") as progress:
         progress(1, 2)
-    assert heard == ["hello", "working", (1, 2)]
+    assert heard == ["hello", ("working", Outlook()), (1, 2)]
 
 
 def test_a_second_listener_hears_lines_and_details_too() -> None:

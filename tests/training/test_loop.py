@@ -11,11 +11,9 @@ from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.errors import ShoalError, UsageError
 from shoal.training.data import TrainingData
-from shoal.training.draws import Draws
 from shoal.training.loop import train
 from shoal.training.objective import Objective
-from shoal.training.tokens import TokenCache, cache_tokens
-from shoal.training.validation import Judge, Validation
+from shoal.training.tokens import TokenCache
 from shoal.training.views import ViewSettings
 
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
@@ -78,8 +76,11 @@ def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path
     class Killed(Exception):
         pass
 
-    def die(done, total):
-        if done == dies_after:
+    seen = []
+
+    def die(unit, done, total):
+        seen.append(done)
+        if len(seen) == dies_after:
             raise Killed
 
     with pytest.raises(Killed):
@@ -99,7 +100,7 @@ def test_a_finished_run_resumed_does_nothing_and_gives_the_same(toy, tmp_path):
     again = toy.networks()
     seen = []
     found = train(toy.data(), *again, toy.settings(), folder=tmp_path, resume=True, progress=lambda *s: seen.append(s))
-    assert seen == [(1, 21), (2, 21), (3, 21)], "the trunk's tokens are needed again, no step is"
+    assert seen == [("views", rows, 48) for rows in (16, 32, 48)], "the trunk's tokens are needed again, no step is"
     assert torch.equal(found.embeddings, expected.embeddings)
 
 
@@ -299,38 +300,6 @@ def test_every_epoch_is_told_with_its_row(toy):
     told = []
     trained = train(toy.data(), *toy.networks(), toy.settings(), on_epoch=told.append)
     assert told == trained.metrics
-
-
-def test_progress_counts_the_trunks_batches_and_then_every_step_of_the_run(toy):
-    """48 images are three batches of 2 x 8 for the trunk, and six steps in each of three epochs."""
-    seen = []
-    train(toy.data(), *toy.networks(), toy.settings(), progress=lambda *counts: seen.append(counts))
-    assert seen == [(i, 21) for i in range(1, 22)]
-
-
-@pytest.mark.parametrize("is_resumed", [False, True])
-def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(toy, tmp_path, is_resumed):
-    """A judge of 20 images is two batches more, the views looked at of a pool of 3 so many; tokens there are, none."""
-    data = toy.data()
-    judge = Judge(pixels=data.pixels[:20], score=lambda embeddings, k: Validation(accuracy=1.0, n_clusters=4))
-    settings = toy.settings(views=ViewSettings(pool=3))
-    if is_resumed:
-        with pytest.raises(KeyboardInterrupt):
-            train(replace(data, judge=judge), *toy.networks(), settings, folder=tmp_path, on_epoch=_stop_at(2))
-    seen = []
-    tokens = cache_tokens(data.pixels, toy.encoder())
-    train(
-        replace(data, judge=judge, tokens=tokens),
-        *toy.networks(),
-        settings,
-        folder=tmp_path,
-        resume=is_resumed,
-        progress=lambda *counts: seen.append(counts),
-    )
-    n_before = 2 + math.ceil(len(Draws(data.training_labels, settings).pooled_views(data.training)) / 16)
-    assert 2 < n_before < 11, "not all 144 views"
-    first, total = n_before + 12 * is_resumed, n_before + 18
-    assert seen == [(i, total) for i in [*range(1, n_before + 1), *range(first + 1, total + 1)]]
 
 
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):

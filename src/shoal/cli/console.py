@@ -2,8 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +13,10 @@ from shoal.text import escaped_json, shown
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 if TYPE_CHECKING:
-    from shoal.discovery.reporter import Reporter
+    from contextlib import AbstractContextManager
 
-Progress = Callable[[int, int], None]
-"""Called with (done, total) while something long runs."""
+    from shoal.discovery.progress import Outlook, Progress
+    from shoal.discovery.reporter import Reporter
 
 
 @dataclass(slots=True)
@@ -60,22 +59,13 @@ def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
         typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
-@contextmanager
-def progress(what: str) -> Iterator[Progress]:
-    """Show a bar with the time left on stderr; where stderr is not a terminal, one line and nothing more."""
-    # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
-    if not sys.stderr.isatty() or voice.is_quiet or voice.is_verbose:
-        say(f"{what} …")
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextManager[Progress]":
+    """Show on stderr how something long goes on: a bar with the time left, or a line about every minute."""
+    from shoal.discovery.progress import Outlook, show
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bars(*columns, console=Console(stderr=True, no_color=not voice.has_color or None), transient=True) as bars:
-        task = bars.add_task(what, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+    # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
+    draws = not (voice.is_quiet or voice.is_verbose)
+    return show(what, outlook or Outlook(), say, draws=draws, has_color=voice.has_color)
 
 
 def reporter() -> "Reporter":

@@ -16,6 +16,7 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.device import choose_device
 from shoal.discovery.cache import bound_cache
+from shoal.discovery.progress import Outlook
 from shoal.discovery.readable import tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
@@ -56,11 +57,11 @@ def embed_collection(
     reporter = reporter or Reporter()
     tell_found(collection, pixel_size, reporter)
     network = load_encoder(encoder, input_size=input_size).to(choose_device(device))
-    with reporter.progress("decoding images") as progress:
+    with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if collection.root is not None:
         bound_cache(collection.root, pixel_size)
-    with reporter.progress("embedding images") as progress:
+    with reporter.progress("embedding images", Outlook("images")) as progress:
         x = embed(pixels, network, progress=progress)
     check_directions(x, pixels.names, network.input_format.size)
     return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=pixels.skipped)

@@ -14,7 +14,7 @@ from shoal.discovery.assign import Assigner, assign_any
 from shoal.discovery.export.catalog import Exported, export_run
 from shoal.discovery.images import discover_images
 from shoal.discovery.outputs import answer
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.scoring import Score, score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.writing import write_report
@@ -95,6 +95,7 @@ def discover(
     device: str | torch.device | None = None,
     resume: bool = False,
     force: bool = False,
+    verbose: bool = True,
     reporter: Reporter | None = None,
     tensorboard: bool = False,
     **settings: Any,
@@ -113,8 +114,9 @@ def discover(
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
         resume: go on with an interrupted run; a finished one is returned as it is.
         force: overwrite a run that is there.
-        reporter: who is told what was found and what happens; the logger `shoal` if not given, at level INFO, notes at
-            level WARNING.
+        verbose: show on stderr what was found and what happens, with progress; else it goes to the logger `shoal`, at
+            level INFO, notes at level WARNING.
+        reporter: who is told instead.
         tensorboard: write each epoch's metrics for TensorBoard into the run folder.
         settings: `n_clusters`, `method`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config`, `protocol` and the
             other arguments of `shoal.discovery.settings.choose_settings`.
@@ -128,7 +130,8 @@ def discover(
     collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **table)
     place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
     how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
-    reporter = reporter or Reporter()
+    if reporter is None:
+        reporter = stderr_reporter() if verbose and is_main() else Reporter()
     run = discover_and_report(collection, place, chosen, reporter=reporter, **how)
     if is_main():
         reporter.say(f"{answer(run)}; written to {run.path}")

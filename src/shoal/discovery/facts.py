@@ -33,6 +33,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_answer": str(others[0]) if others else None,
+        "stopped_early": about.get("stopped_early"),
         "seconds": about.get("seconds"),
         **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
         "files": {name: str(run.path / name) for name in FILES if run.has(name)},

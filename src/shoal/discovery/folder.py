@@ -16,10 +16,15 @@ from shoal.settings import differences, load_settings
 def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
     """The folder of a new run, or with `resume` of one that was made of the same `images` with the same settings.
 
-    A finished run is returned as it is when it is to be resumed; there is nothing left to do in it.
+    A finished run is returned as it is when it is to be resumed; there is nothing left to do in it, unless its training
+    was stopped early: then it is unfinished from now on.
     """
     run = check_folder(out, settings, images, resume=resume, force=force)
-    return run if resume and run.is_finished else Run.create(out, force=force)
+    if resume and run.is_complete:
+        return run
+    if resume and run.is_stopped:
+        run.note(finished=None)
+    return Run.create(out, force=force)
 
 
 def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
@@ -34,7 +39,7 @@ def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, r
             raise UsageError(
                 f"{out}: holds an unfinished run; give --resume to go on with it, or --force to start over"
             )
-        if resume and run.is_finished:
+        if resume and run.is_finished:  # with nothing to do, or with more training
             return run
     run.check_free(force=force)
     return run

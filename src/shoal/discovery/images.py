@@ -100,13 +100,13 @@ def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(job.place)
     found = fingerprint(job.collection)
     check_folder(run.path, settings, found, resume=resume, force=force)
-    if resume and run.is_finished:
+    if resume and run.is_complete:
         return _leave(job, run)
     with locked(run.path):
         if force and run.has("provenance.json"):  # images that cannot be read must not cost a run that is there
             check_readable(decode(job.collection, settings, job.reporter), settings)
         take_folder(run.path, settings, found, resume=resume, force=force)
-        if run.is_finished:  # by another process, since
+        if run.is_complete:  # by another process, since
             return _leave(job, run)
         _fill(job, run, encoder, found, resume=resume)
         if job.then is not None:
@@ -146,11 +146,14 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
     answer = answer_first(frozen, images, run, settings, reporter)
     other: Answer | None = None
     if settings.is_trained:
-        answer, other = answer_trained(frozen, answer, images, run, settings, resume, reporter, job.tensorboard)
+        answer, other = answer_trained(
+            frozen, answer, images, run, settings, encoder, resume, reporter, job.tensorboard
+        )
     _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
-    run.drop_checkpoints()
+    if not run.is_stopped:
+        run.drop_checkpoints()
 
 
 def _engine_of(run: Run) -> str | None:
@@ -189,7 +192,14 @@ def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: 
 
 
 def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter) -> None:
-    """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it."""
+    """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it.
+
+    A run that was stopped early and goes on has an answer already; what is not written again of it is removed.
+    """
+    run.drop("accuracy.json", "map.npz", "model.safetensors", "report.html")
+    old = Run(run.path / TRAINED)
+    if old.has("provenance.json") and (other is None or other.name != TRAINED):
+        old.abandon()
     answer.write(run, settings, _repeats(answer, settings, reporter))
     if answer.name == TRAINED:
         run.keep_model(run)

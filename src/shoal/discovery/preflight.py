@@ -56,7 +56,7 @@ def check_discovery(
         "class_sizes": readable.class_sizes.tolist(),
         "notes": list(collection.notes),
         "out": str(out),
-        "is_finished": resume and run.is_finished,
+        "is_finished": resume and run.is_complete,
         "method": settings.method,
         "encoder": encoder,
         "encoder_is_here": is_here,

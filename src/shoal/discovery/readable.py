@@ -7,6 +7,7 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, check_headers, load_pixels
 from shoal.discovery.cache import bound_cache
+from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import check_collection
@@ -45,7 +46,7 @@ def tell_found(collection: Collection, pixel_size: int, reporter: Reporter) -> l
 def decode(collection: Collection, settings: DiscoverySettings, reporter: Reporter | None = None) -> Readable:
     """Decode a collection, or find it decoded."""
     reporter = reporter or Reporter()
-    with reporter.progress("decoding images") as progress:
+    with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, settings.pixel_size, progress=progress)
     return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
 

@@ -1,17 +1,19 @@
-"""Who is told what happens: the command line prints and draws bars, a library caller reads the log of `shoal`."""
+"""Who is told what happens: a person on stderr, with bars on a terminal, or whoever reads the log of `shoal`."""
 
 import logging
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from shoal.discovery.progress import Outlook, Progress, lines, show
 from shoal.text import shown
-
-Progress = Callable[[int, int], None]
-"""Called with (done, total)."""
 
 Listener = Callable[[str], None]
 """Takes a line of text."""
+
+ShowProgress = Callable[[str, Outlook], AbstractContextManager[Progress]]
+"""Takes the name of something long and what is known of it, and makes a progress callback."""
 
 log = logging.getLogger("shoal")
 
@@ -28,31 +30,58 @@ def _write_detail(text: str) -> None:
 
 
 @contextmanager
-def _show_nothing(what: str) -> Iterator[Progress]:
+def _log_progress(what: str, outlook: Outlook) -> Iterator[Progress]:
     log.debug("%s …", what)
-    yield lambda done, total: None
+    with lines(what, outlook, log.info) as progress:
+        yield progress
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
     """Takes lines for a person, and makes a progress callback for something long that has a name.
 
-    The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the logger `shoal`, and
-    draws nothing: `logging.basicConfig(level="INFO")` shows them in Python.
+    The default logs lines at level INFO, notes at level WARNING and details at level DEBUG to the logger `shoal`:
+    `logging.basicConfig(level="INFO")` shows them in Python.
     """
 
     say: Listener = _write_log
-    progress: Callable[[str], AbstractContextManager[Progress]] = _show_nothing
+    show: ShowProgress = _log_progress
     detail: Listener = _write_detail
     """Takes what only someone who asks wants to hear, such as a line per epoch."""
 
+    def progress(self, what: str, outlook: Outlook | None = None) -> AbstractContextManager[Progress]:
+        """A callback (done, total) for something long."""
+        return self.show(what, outlook or Outlook())
+
     def also_to(self, listener: Listener) -> "Reporter":
-        """The same with another listener, who hears every line and every detail."""
-        return replace(self, say=_both(self.say, listener), detail=_both(self.detail, listener))
+        """The same with another listener, who hears every line, every detail, and how something long goes on."""
+        say, detail = _both(self.say, listener), _both(self.detail, listener)
+
+        @contextmanager
+        def show_both(what: str, outlook: Outlook) -> Iterator[Progress]:
+            with ExitStack() as both:
+                ways = [both.enter_context(way) for way in (self.show(what, outlook), lines(what, outlook, listener))]
+
+                def update(done: int, total: int) -> None:
+                    for way in ways:
+                        way(done, total)
+
+                yield update
+
+        return replace(self, say=say, show=show_both, detail=detail)
+
+
+def stderr_reporter() -> Reporter:
+    """Tell whoever calls from Python, on stderr: lines, and a bar on a terminal."""
+
+    def say(text: str) -> None:
+        print(shown(text), file=sys.stderr, flush=True)
+
+    return Reporter(say, lambda what, outlook: show(what, outlook, say))
 
 
 @contextmanager
-def _draw_nothing(what: str) -> Iterator[Progress]:
+def _show_nothing(what: str, outlook: Outlook) -> Iterator[Progress]:
     yield lambda done, total: None
 
 
@@ -60,7 +89,7 @@ def _hear_nothing(text: str) -> None:
     """Take a line and leave it."""
 
 
-SILENT = Reporter(say=_hear_nothing, progress=_draw_nothing, detail=_hear_nothing)
+SILENT = Reporter(say=_hear_nothing, show=_show_nothing, detail=_hear_nothing)
 """For processes that help the main one: what they would say, that one says."""
 
 

@@ -1,5 +1,7 @@
 """The trained answer: the encoder's tail and a head trained on the collection, and whether that stands."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,16 +12,21 @@ from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.choice import compare
+from shoal.discovery.progress import Outlook, Progress, about
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.stopping import ctrl_c_stops
 from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
 from shoal.distributed import told_by_main
+from shoal.encoders.vision import Encoder
 from shoal.errors import TooFewDistinct, UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, OnEpoch, Representation, Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.training.cost import Cost, measure_cost
+from shoal.training.loop import OnProgress, StopTraining
 from shoal.training.tensorboard import event_writer, tensorboard_writer
 
 
@@ -36,13 +43,15 @@ def answer_trained(
     images: Readable,
     run: Run,
     settings: DiscoverySettings,
+    encoder: Encoder,
     resume: bool,
     reporter: Reporter,
     tensorboard: bool,
 ) -> tuple[Answer, Answer | None]:
     """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
 
-    There is no other where training has brought images together so that no cut makes as many categories.
+    There is no other where training has brought images together so that no cut makes as many categories, or was
+    stopped before an epoch was finished. `encoder` is the one that is trained, as it comes.
     """
     collection = images.collection
     withheld = withhold(collection, settings)
@@ -52,19 +61,29 @@ def answer_trained(
     doubt = doubt_estimate(collection, withheld, settings)
     if doubt:
         reporter.say(doubt)
-    device = frozen.embeddings.device
+    device, task = frozen.embeddings.device, _task(images, withheld, settings)
+    training = chosen.of_method.training
+    n_done = len(run.metrics) if resume else 0
+    cost = measure_cost(task.training_data, encoder, chosen.of_method.head, training, n_done=n_done)
+    reporter.say(_announce(cost, is_compared=bool(withheld.hidden)))
     told_by_main(True, device)
     watch = _collapse_watch(reporter.say)
-    with reporter.progress("training") as progress:
-        learned = get_method(settings.method).represent(
-            _task(images, withheld, settings),
-            chosen.of_method,
-            device=device,
-            folder=run.path,
-            resume=resume,
-            progress=progress,
-            on_epoch=_epoch_listener(run, reporter, tensorboard, watch),
-        )
+    try:
+        with _bars(reporter, cost) as progress:
+            learned = get_method(settings.method).represent(
+                task,
+                chosen.of_method,
+                device=device,
+                folder=run.path,
+                resume=resume,
+                progress=progress,
+                on_epoch=_epoch_listener(run, reporter, tensorboard, watch),
+            )
+    except StopTraining:
+        _note_stopped(run, len(run.metrics), training.epochs, reporter)
+        return first, None
+    if len(learned.metrics) < training.epochs:
+        _note_stopped(run, len(learned.metrics), training.epochs, reporter)
     statistics = collapse_statistics(learned.embeddings)
     watch(statistics)
     stands = True
@@ -80,6 +99,46 @@ def answer_trained(
         reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
         return first, None
     return (answer, first) if stands else (first, answer)
+
+
+def _announce(cost: Cost, *, is_compared: bool) -> str:
+    """Say what training will take, what it may bring, and how to do without the rest of it."""
+    end = "it may help much or not at all"
+    if is_compared:
+        end += ", and labels that it does not see decide which answer stands"
+    return (
+        f"training takes {about(cost.seconds)} on this machine ({cost.n_views:,} views, then {cost.n_steps:,} steps); "
+        f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
+    )
+
+
+@contextmanager
+def _bars(reporter: Reporter, cost: Cost) -> Iterator[OnProgress]:
+    """Show views and then steps, with one estimate of the time left; Ctrl-C stops training where it is told of them."""
+    outlooks = {
+        "views": ("preparing views", Outlook("views", cost.view_s, then_s=cost.steps_s)),
+        "steps": ("training", Outlook("steps", cost.step_s)),
+    }
+    shown: dict[str, Progress] = {}
+    with ctrl_c_stops() as is_asked, ExitStack() as bars:
+
+        def tell(unit: str, done: int, total: int) -> None:
+            if unit not in shown:
+                bars.close()  # the bar of the unit before
+                shown[unit] = bars.enter_context(reporter.progress(*outlooks[unit]))
+            shown[unit](done, total)
+            if is_asked():
+                raise StopTraining
+
+        yield tell
+
+
+def _note_stopped(run: Run, n_epochs: int, of: int, reporter: Reporter) -> None:
+    """Write down that training was stopped before its end, and say so."""
+    run.note(stopped_early={"epochs": n_epochs, "of": of})
+    reporter.say(
+        f"training was stopped after {n_epochs} of {of} epochs; the same command with --resume goes on with it"
+    )
 
 
 def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:

@@ -4,6 +4,7 @@ The training-free baseline of the paper's Table 1. Labels serve to estimate K, a
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self, Unpack
 
 import torch
@@ -43,8 +44,9 @@ def represent(
 ) -> Representation:
     """Embed the images; there is nothing to train, to keep or to resume."""
     encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
+    progress = options.get("progress")
     return Representation(
-        embeddings=embed(task.pixels, encoder, progress=options.get("progress")),
+        embeddings=embed(task.pixels, encoder, progress=progress and partial(progress, "images")),
         embed=lambda pixels: embed(pixels, encoder),
     )
 

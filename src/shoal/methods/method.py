@@ -13,12 +13,12 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.n_clusters import NClustersEstimate
-from shoal.encoders.embed import ImageRows, Progress, check_pixels
+from shoal.encoders.embed import ImageRows, check_pixels
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.training.data import TrainingData
-from shoal.training.loop import Trained, train
+from shoal.training.loop import OnProgress, Trained, train
 from shoal.training.objective import Objective
 from shoal.training.pool import ViewPool
 from shoal.training.settings import TrainSettings
@@ -165,8 +165,8 @@ class Options(TypedDict, total=False):
     """Takes checkpoints and metrics."""
     resume: bool
     """Go on from what is in the folder."""
-    progress: Progress | None
-    """Told how much is done."""
+    progress: OnProgress | None
+    """Told how much is done of what."""
     on_epoch: OnEpoch | None
     """Told each row of metrics."""
 

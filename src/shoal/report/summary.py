@@ -129,15 +129,19 @@ def _unsure(run: Snapshot) -> str:
 
 def _training(run: Snapshot) -> str:
     """Say whether training helped, where labels were kept from it to find out."""
+    stopped = run.provenance.get("stopped_early")
+    early = f"Training was stopped after {stopped['epochs']} of {stopped['of']} epochs. " if stopped else ""
     if not run.has("choice.json"):
-        return ""
+        return early.rstrip()
     found = run.json("choice")
     n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
     end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
     if found["kept"] == "trained" and trained < frozen:
         end = "which may be chance; it was kept"
     images = f"{n:,} labeled {plural(n, 'image')} kept from training"
-    return f"Of {images}, {percent(frozen)} were put right without training and {percent(trained)} with it, {end}."
+    return (
+        early + f"Of {images}, {percent(frozen)} were put right without training and {percent(trained)} with it, {end}."
+    )
 
 
 def _skipped(run: Snapshot) -> str:
@@ -163,7 +167,7 @@ def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
     packages = found.get("packages") or {}
     facts = (
         ("Encoder", found.get("encoder")),
-        ("Trained for", count(len(run.metrics), "epoch") if run.metrics else "not trained in this run"),
+        ("Trained for", _epochs(run)),
         ("Seed", found.get("seed")),
         ("Device", found.get("device")),
         ("Time", duration(float(seconds)) if seconds is not None else None),
@@ -174,6 +178,13 @@ def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
         ("Run folder", run.path.name),
     )
     return tuple((name, shown(str(value))) for name, value in facts if value not in (None, ""))
+
+
+def _epochs(run: Snapshot) -> str:
+    """How long a run was trained, and whether that was stopped before its end."""
+    trained = count(len(run.metrics), "epoch") if run.metrics else "not trained in this run"
+    stopped = run.provenance.get("stopped_early")
+    return f"{trained}; stopped early, {stopped['of']} were planned" if stopped else trained
 
 
 def _moment(text: Any) -> str | None:

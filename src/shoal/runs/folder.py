@@ -52,7 +52,10 @@ class Folder(RunView):
     def check_free(self, *, force: bool = False) -> None:
         """Refuse a folder that `create` would not take; makes and removes nothing."""
         if not force and self.is_finished:  # a run that cannot be read is cleared by force like any other
-            raise UsageError(f"{self.path}: holds a finished run; give --force to overwrite it, or another --out")
+            go_on = "--resume to go on with its training, " if self.is_stopped else ""
+            raise UsageError(
+                f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or another --out"
+            )
         there = next(place for place in (self.path, *self.path.absolute().parents) if place.exists())
         if not there.is_dir():
             raise UsageError(f"{there}: is a file, expected a folder; choose another place")

@@ -10,11 +10,11 @@
     frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
     tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
 
-run.lock is there while a process writes to the folder. A run that was trained has two answers. One stands; the other
-is a run of its own in the folder frozen/ or trained/.
+A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
-all. A run is finished when provenance.json says when; a finished run is never overwritten unless asked.
+all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a
+finished run is never overwritten unless asked.
 """
 
 import json

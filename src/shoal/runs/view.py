@@ -42,6 +42,16 @@ class RunView:
         return (self.path / "provenance.json").is_file() and bool(self.provenance.get("finished"))
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether the run is finished with a training that was stopped before its end."""
+        return self.is_finished and bool(self.provenance.get("stopped_early"))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing left to do in it."""
+        return self.is_finished and not self.is_stopped
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """Versions, device, seed, input fingerprint and times."""
         return self.json("provenance")

@@ -24,9 +24,16 @@ from shoal.training.settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 
+OnProgress = Callable[[str, int, int], None]
+"""Called with what is counted ('views' or 'steps'), how many of them are done, and how many there are in all."""
+
 TOKENS, VIEWS = "tokens.npy", "views.npy"
 """The files of a run's tokens, of images and of views, where they do not fit into memory; each process appends its
 number."""
+
+
+class StopTraining(Exception):
+    """Raised by a caller's `progress` to end training: with the best snapshot so far, where an epoch is finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,7 @@ def train(
     rule: str | None = None,
     folder: Path | None = None,
     resume: bool = False,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Trained:
     """Train tail, head and objective on the device they are on; leave them at the best snapshot.
@@ -64,8 +71,9 @@ def train(
 
     With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and tokens that do
     not fit into memory while the run lasts. `resume` goes on from what is there; a run made with other settings or data
-    is refused. `on_epoch` is told each row of metrics, `progress` how many batches of the whole run are done: first
-    those that the trunk goes over once, then a step each.
+    is refused. `on_epoch` is told each row of metrics, `progress` first how many images and views the trunk has gone
+    over, which it does once, then how many steps of the whole run are done. Where it raises `StopTraining` after an
+    epoch, the best snapshot so far is returned, and the run can be resumed; before that, it is raised on.
     """
     check_batch_size(settings.batch_size, len(data.training))
     objective.check_images(len(data.training), settings.bank)
@@ -79,19 +87,22 @@ def train(
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.n_epochs_left = settings.epochs - start
     n_steps = len(data.training) // settings.batch_size
-    n_before = trainer.n_trunk_batches
-    total = n_before + settings.epochs * n_steps
     with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"):  # whatever is not told closer by
-        trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, 0, total))
-        for epoch in range(start, settings.epochs):
-            began = time.perf_counter()
-            row = trainer.run_epoch(epoch, _counting(progress, n_before + epoch * n_steps, total))
-            validation = trainer.validate(n_clusters, rule)
-            row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
-            journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
-            if on_epoch is not None and is_main():
-                on_epoch(journal.metrics[-1])
-        journal.finish(settings.epochs)
+        trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
+        try:
+            for epoch in range(start, settings.epochs):
+                began = time.perf_counter()
+                row = trainer.run_epoch(epoch, _counting(progress, "steps", epoch * n_steps, settings.epochs * n_steps))
+                validation = trainer.validate(n_clusters, rule)
+                row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
+                journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
+                if on_epoch is not None and is_main():
+                    on_epoch(journal.metrics[-1])
+            journal.finish(settings.epochs)
+        except StopTraining:
+            if journal.best is None:
+                trainer.clean()
+                raise
         validation = journal.restore_best()
         trainer.forget_embeddings()
         embeddings = trainer.embed_all()
@@ -109,7 +120,8 @@ def _tidy(folder: Path) -> None:
     barrier()
 
 
-def _counting(progress: Progress | None, done: int, total: int) -> Progress | None:
+def _counting(progress: OnProgress | None, unit: str, before: int = 0, total: int = 0) -> Progress | None:
+    """Who counts one unit, after some `before`; `total` of them in all, what the counter says if not given."""
     if progress is None or not is_main():
         return None
-    return lambda step, _: progress(done + step, total)
+    return lambda done, counted: progress(unit, before + done, total or counted)

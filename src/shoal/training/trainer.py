@@ -9,7 +9,6 @@ embedding.
 """
 
 import itertools
-import math
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -71,18 +70,18 @@ class Trainer:
     ) -> None:
         """Bring the pixels to the device and run the trunk over them, once; comes before anything below.
 
-        The files take what does not fit into memory. `progress` counts the batches of `n_trunk_batches`. Of a pool of
+        The files take what does not fit into memory. `progress` counts the rows of images and views. Of a pool of
         views those are made that the run looks at in any epoch, the same whether it is resumed or not; none where no
         epoch is left.
         """
         self.pixels = resident(self.data.pixels, self.device)
         size, judge = 2 * self.settings.batch_size, self.data.judge
-        after_tokens, after_judge, total = itertools.accumulate(self._trunk_passes())
+        after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
         self.tokens = self.data.tokens or cache_tokens(
-            self.pixels, self.encoder, batch_size=size, file=token_file, progress=_batches(progress, 0, total, size)
+            self.pixels, self.encoder, batch_size=size, file=token_file, progress=_after(progress, 0, total)
         )
         if judge is not None:
-            count = _batches(progress, after_tokens, total, size)
+            count = _after(progress, after_tokens, total)
             self.judge_tokens = cache_tokens(judge.pixels, self.encoder, batch_size=size, progress=count)
         self.pool = self.data.pool
         if self._makes_pool:
@@ -94,7 +93,7 @@ class Trainer:
                 only=self._pooled_views,
                 batch_size=size,
                 file=view_file,
-                progress=_batches(progress, after_judge, total, size),
+                progress=_after(progress, after_judge, total),
             )
 
     @property
@@ -106,21 +105,18 @@ class Trainer:
         return self.draws.pooled_views(self.data.training)
 
     @property
-    def n_trunk_batches(self) -> int:
-        """How many batches `prepare` runs through the trunk in this process."""
-        return sum(self._trunk_passes())
+    def n_trunk_rows(self) -> tuple[int, int, int]:
+        """Images, the judge's images, and views of the pool that `prepare` runs through the trunk in this process.
 
-    def _trunk_passes(self) -> tuple[int, int, int]:
-        """Batches of images, of the judge's images, and of the pool's views; none of what is there already."""
+        None of what is there already.
+        """
         data = self.data
         judged = 0 if data.judge is None else _n_own(len(data.judge.pixels))
-        rows = (
+        return (
             _n_own(len(data.pixels)) if data.tokens is None else 0,
             judged,
             len(self._pooled_views) if self._makes_pool else 0,
         )
-        size = 2 * self.settings.batch_size
-        return math.ceil(rows[0] / size), math.ceil(rows[1] / size), math.ceil(rows[2] / size)
 
     def clean(self) -> None:
         """Delete the files of tokens that this trainer has made."""
@@ -263,8 +259,8 @@ def _n_own(n_rows: int) -> int:
     return int(mine.stop - mine.start)
 
 
-def _batches(progress: Progress | None, before: int, total: int, size: int) -> Progress | None:
-    """Turn a count of rows into one of batches of `size`, after others."""
+def _after(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Count rows after others."""
     if progress is None:
         return None
-    return lambda done, _: progress(before + math.ceil(done / size), total)
+    return lambda done, _: progress(before + done, total)

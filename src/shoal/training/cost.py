@@ -1,0 +1,106 @@
+"""What a training will take on this machine: a few images through the networks, and the time of it."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shoal.distributed import world_size
+from shoal.encoders.embed import autocast, to_device
+from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.vision import Encoder
+from shoal.training.data import TrainingData
+from shoal.training.draws import Draws
+from shoal.training.settings import TrainSettings
+from shoal.training.tokens import trunk_tokens
+from shoal.training.views import draw_views, make_views
+
+N_TIMED = 16
+"""Images that are timed on a CPU, whose time grows with them; a GPU is given a whole batch."""
+
+BACKWARD = 3
+"""A forward and a backward pass together take about this many forward passes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """How much there is to do, and the seconds that one of each takes."""
+
+    n_views: int
+    """Images and views that the trunk looks at before the first step."""
+    view_s: float
+    n_steps: int
+    step_s: float
+    """With its share of what else an epoch takes."""
+    n_epochs: int
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.n_views * self.view_s + self.steps_s
+
+    @property
+    def steps_s(self) -> float:
+        """The steps alone."""
+        return self.n_steps * self.step_s
+
+
+def measure_cost(
+    data: TrainingData, encoder: Encoder, head: HeadSettings, settings: TrainSettings, *, n_done: int = 0
+) -> Cost:
+    """Time a few images through trunk, tail and a head, forward and backward; `n_done` epochs are done already.
+
+    Nothing of the encoder changes. What a loss, a bank or a validation takes besides is not counted.
+    """
+    size = 2 * settings.batch_size
+    n_timed = min(len(data.pixels), size if encoder.device.type == "cuda" else N_TIMED)
+    view_s, step_s = _time_networks(to_device(data.pixels[:n_timed], encoder.device), encoder, head, settings)
+    n_epochs, n_steps = settings.epochs - n_done, len(data.training) // settings.batch_size
+    n_views = len(data.pixels) // world_size()
+    if settings.views.pool is None:
+        step_s += view_s
+    elif n_epochs:
+        n_views += len(Draws(data.training_labels, settings).pooled_views(data.training))
+    bank_s = len(data.pixels) * step_s / BACKWARD / world_size()  # every epoch embeds every image once
+    return Cost(
+        n_views=n_views,
+        view_s=view_s,
+        n_steps=n_epochs * n_steps,
+        step_s=size * step_s / world_size() + bank_s / max(1, n_steps),
+        n_epochs=n_epochs,
+    )
+
+
+def _time_networks(
+    pixels: Tensor, encoder: Encoder, head: HeadSettings, settings: TrainSettings
+) -> tuple[float, float]:
+    """Seconds for a view through the trunk, and for its tokens through tail and head, forward and backward."""
+    looks = draw_views(len(pixels), torch.Generator().manual_seed(0)).to(encoder.device)
+    rows = torch.arange(len(pixels), device=encoder.device)
+    with torch.random.fork_rng(devices=[]):
+        tail, projection = copy.deepcopy(encoder.tail), Head(encoder.feature_dim, head).to(encoder.device)
+
+    def look() -> Tensor:
+        return trunk_tokens(make_views(pixels, rows, looks, encoder, settings.views), encoder)
+
+    tokens = look().clone().float()  # no longer of inference mode
+
+    def step() -> None:
+        with autocast(encoder.device):
+            loss = projection(tail(tokens)).square().sum()
+        loss.backward()
+
+    return _seconds(look, encoder.device) / len(pixels), _seconds(step, encoder.device) / len(pixels)
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """The time of the second of two calls."""
+    for _ in range(2):
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return time.perf_counter() - began

@@ -1,0 +1,113 @@
+"""How long something will still take, by a clock that the tests set, and who is told when."""
+
+import pytest
+
+from shoal.discovery.progress import FIRST_LINE_S, LINE_S, Outlook, Pace, about, lines
+from shoal.discovery.reporter import Reporter, stderr_reporter
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_speed_is_measured_from_the_first_report_on_so_that_a_slow_start_does_not_count(clock) -> None:
+    pace = Pace(clock=clock)
+    assert pace.seconds_left == 0.0
+    clock.now += 500  # something is compiled
+    pace.update(10, 110)
+    assert pace.seconds_left is None
+    clock.now += 10
+    pace.update(20, 110)
+    assert pace.seconds_left == pytest.approx(90)
+    assert pace.in_words() == "20 of 110, about 2 minutes left"
+
+
+def test_what_was_done_by_an_earlier_run_does_not_count_as_speed(clock) -> None:
+    pace = Pace(clock=clock)
+    pace.update(90, 100)
+    clock.now += 3
+    pace.update(91, 100)
+    assert pace.seconds_left == pytest.approx(27)
+
+
+def test_a_machine_that_becomes_slower_is_noticed(clock) -> None:
+    pace = Pace(clock=clock)
+    for done in range(100):  # one a second
+        pace.update(done, 1000)
+        clock.now += 1
+    for done in range(100, 140):  # one in ten seconds
+        pace.update(done, 1000)
+        clock.now += 10
+    assert pace.seconds_left == pytest.approx(861 * 10, rel=0.1)
+
+
+def test_an_expectation_serves_until_something_is_measured_and_what_follows_is_added(clock) -> None:
+    pace = Pace(Outlook("views", unit_s=0.5, then_s=1000), clock)
+    pace.update(0, 200)
+    assert pace.seconds_left == pytest.approx(1100)
+    for done in range(1, 101):
+        clock.now += 2
+        pace.update(done, 200)
+    assert pace.seconds_left == pytest.approx(1000 + 100 * 2, rel=0.1)
+    pace.update(200, 200)
+    assert (pace.seconds_left, pace.in_words()) == (1000, "200 of 200 views, about 17 minutes left")
+
+
+def test_lines_come_after_a_few_seconds_and_then_every_minute(clock) -> None:
+    told = []
+    with lines("embedding images", Outlook("images"), told.append, clock) as update:
+        for second in range(200):
+            clock.now = 100.0 + second
+            update(second, 1000)
+    assert len(told) == 1 + int((199 - FIRST_LINE_S) // LINE_S)
+    assert told[0] == "embedding images: 5 of 1,000 images, about 17 minutes left"
+    assert told[1] == "embedding images: 65 of 1,000 images, about 16 minutes left"
+
+
+def test_what_is_over_at_once_has_no_line(clock) -> None:
+    told = []
+    with lines("decoding images", Outlook(), told.append, clock) as update:
+        clock.now += 100
+        update(7, 7)
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (1, "a few seconds"),
+        (12, "about 12 seconds"),
+        (44, "about 40 seconds"),
+        (100, "about 2 minutes"),
+        (1500, "about 25 minutes"),
+        (7800, "about 2 h 10 min"),
+    ],
+)
+def test_a_span_is_said_as_one_would_say_it(seconds, words) -> None:
+    assert about(seconds) == words
+
+
+def test_a_second_listener_hears_how_something_goes_on(clock, monkeypatch) -> None:
+    monkeypatch.setattr("shoal.discovery.progress.FIRST_LINE_S", 0.0)
+    first, second = [], []
+    reporter = Reporter(first.append).also_to(second.append)
+    with reporter.progress("training", Outlook("steps", unit_s=60.0)) as update:
+        update(1, 10)
+    assert (first, second) == ([], ["training: 1 of 10 steps, about 9 minutes left"])
+
+
+def test_a_caller_from_python_sees_on_stderr_what_begins(capsys) -> None:
+    reporter = stderr_reporter()
+    reporter.say("hello")
+    with reporter.progress("decoding images") as update:
+        update(1, 1)
+    assert capsys.readouterr() == ("", "hello\ndecoding images …\n")
