@@ -1,6 +1,6 @@
-# make demo   discover the categories of the embedded digits        make check   everything that must hold
-# make test   run the tests                                         make bench   the speed benchmarks
-# make docs   write docs/cli.md from what --help prints
+# make demo   discover the categories of the embedded digits        make check   everything that must hold: lint, test
+# make test   run the tests                                         make lint    formatting, lint, types, spelling
+# make docs   write docs/cli.md from what --help prints             make bench   the speed benchmarks
 # Each sets up .venv first, from constraints.txt; the second time that costs nothing.
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ BENCH_READY := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TESTS := $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal
 
-.PHONY: demo test check format docs bench clean
+.PHONY: demo test lint check format docs bench clean
 
 demo: $(READY)
 	$(BIN)/shoal demo
@@ -19,12 +19,13 @@ demo: $(READY)
 test: $(READY)
 	$(TESTS)
 
-check: $(READY)
+lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/codespell
-	$(TESTS)
+
+check: lint test
 
 format: $(READY)
 	$(BIN)/ruff format .

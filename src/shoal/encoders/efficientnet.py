@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shoal.encoders.convolution import convolve
 from shoal.encoders.vision import Parts
 
 
@@ -34,14 +35,18 @@ class FoldedConv(nn.Module):
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d, *, has_activation: bool) -> None:
         super().__init__()
         self.conv, self.norm, self.has_activation = conv, norm, has_activation
-        self.stride, self.dilation, self.groups = conv.stride, conv.dilation, conv.groups
+        self.stride, self.groups = conv.stride, conv.groups
         self.kept: KeptWeights | None = None
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into another, halved where the stride is 2."""
         weight, bias = self._folded() if self.kept is None else self.kept(features)
-        features, padding = _pad(features, weight.shape[-1], int(self.stride[0]))
-        out = F.conv2d(features, weight, bias, self.stride, padding, self.dilation, self.groups)
+        stride = int(self.stride[0])
+        features, padding = _pad(features, weight.shape[-1], stride)
+        if self.kept is None:
+            out = convolve(features, weight, bias, stride, padding, self.groups)
+        else:
+            out = F.conv2d(features, weight, bias, stride, padding, groups=self.groups)
         # In place where nothing will ask for the value before: the trunk.
         return F.relu6(out, inplace=not torch.is_grad_enabled()) if self.has_activation else out
 

@@ -1,0 +1,190 @@
+"""What `shoal discover` costs from start to end, stage by stage; two checkouts side by side, taking turns.
+
+python benchmarks/discover.py [--n 1000] [--images FOLDER_OR_ZIP] [--device cpu] [--src OTHER/src] [--rounds 1]
+    [--record FILE] [-- OPTIONS OF shoal discover]
+
+Images are drawn, or taken evenly from a folder or zip with a folder per class; half of the classes are known, half of
+their images labeled. A stage begins where the command says so on stderr. Each run has an empty cache of pixels, and an
+encoder converted before is kept between runs.
+"""
+
+import argparse
+import io
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+OWN = Path(__file__).resolve().parent.parent / "src"
+SEED = 0
+N_CLASSES = 20
+SIDE = 320
+WIDTH = 30
+"""Characters of the longest bar."""
+
+
+@dataclass
+class Stage:
+    """What happened between two lines of the command."""
+
+    name: str
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def draw_image(rng: np.random.Generator, base: np.ndarray) -> bytes:
+    """A JPEG of a class: its coarse pattern, moved and mixed with a pattern of the image's own."""
+    own = rng.integers(0, 256, base.shape, dtype=np.uint8)
+    mixed = (0.6 * np.roll(base, rng.integers(0, 3, 2), axis=(0, 1)) + 0.4 * own).astype(np.uint8)
+    large = np.asarray(Image.fromarray(mixed).resize((SIDE, SIDE), Image.Resampling.BICUBIC), dtype=np.float32)
+    out = io.BytesIO()
+    noisy = np.clip(large + rng.normal(0, 6, large.shape), 0, 255).astype(np.uint8)
+    Image.fromarray(noisy).save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+def drawn(n_images: int) -> dict[str, bytes]:
+    """Names, the class first, and files."""
+    rng = np.random.default_rng(SEED)
+    bases = rng.integers(0, 256, (N_CLASSES, 8, 8, 3), dtype=np.uint8)
+    return {f"c{i % N_CLASSES:02d}/{i:06d}.jpg": draw_image(rng, bases[i % N_CLASSES]) for i in range(n_images)}
+
+
+def taken(source: Path, n_images: int) -> dict[str, bytes]:
+    """As many images, evenly from all of a folder or a zip."""
+    if source.is_dir():
+        files = sorted(file for file in source.rglob("*") if file.is_file())
+        chosen = [files[i] for i in np.linspace(0, len(files) - 1, n_images).astype(int)]
+        return {f"{file.parent.name}/{file.name}": file.read_bytes() for file in chosen}
+    with zipfile.ZipFile(source) as archive:
+        names = sorted(name for name in archive.namelist() if not name.endswith("/"))
+        chosen_names = [names[i] for i in np.linspace(0, len(names) - 1, n_images).astype(int)]
+        return {"/".join(name.split("/")[-2:]): archive.read(name) for name in chosen_names}
+
+
+def write_images(files: dict[str, bytes], folder: Path) -> Path:
+    """Write the images without their classes, and a table of labels."""
+    (folder / "photos").mkdir()
+    rng = np.random.default_rng(SEED)
+    classes = sorted({name.split("/")[0] for name in files})
+    known = set(rng.permutation(classes)[: len(classes) // 2])
+    rows = ["path,label"]
+    for i, (name, content) in enumerate(files.items()):
+        kind, place = name.split("/")[0], f"{i:06d}{Path(name).suffix}"
+        (folder / "photos" / place).write_bytes(content)
+        if kind in known and rng.random() < 0.5:
+            rows.append(f"{place},{kind}")
+    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder / "photos"
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of a process and of its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
+def take_peak_mb(pid: int) -> float:
+    """The most memory it had since the last call."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return int(status["VmHWM"].split()[0]) / 1024
+
+
+def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Stage]:
+    """One run of the command of a checkout."""
+    cache, out = folder / "cache", folder / "run"
+    for old in (cache / "pixels", out):
+        shutil.rmtree(old, ignore_errors=True)
+    words = ["discover", str(folder / "photos"), "--labels", str(folder / "labels.csv"), "--out", str(out)]
+    command = [sys.executable, "-m", "shoal", *words, "--device", device, *options]
+    environment = os.environ | {"PYTHONPATH": str(source), "SHOAL_CACHE": str(cache)}
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
+    assert process.stderr is not None
+    stages, name, wall, cpu = [], "start: imports, encoder, reading the folder", time.perf_counter(), 0.0
+    said: list[str] = []
+    for line in iter(process.stderr.readline, ""):
+        said.append(line)
+        text = line.strip()
+        is_stage = text.endswith("…") or text.startswith("first answer")
+        if not is_stage or "VmHWM" not in Path(f"/proc/{process.pid}/status").read_text():  # else it has ended
+            continue
+        now, spent = time.perf_counter(), cpu_seconds(process.pid)
+        stages.append(Stage(name, now - wall, spent - cpu, take_peak_mb(process.pid)))
+        name, wall, cpu = text.removesuffix("…").strip(), now, spent
+        name = "training begins" if name.startswith("first answer") else name
+    _, status, used = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit("".join(said))
+    now = time.perf_counter()
+    stages.append(Stage(f"{name}, to the end", now - wall, used.ru_utime + used.ru_stime - cpu, used.ru_maxrss / 1024))
+    return stages
+
+
+def render(stages: list[Stage], title: str) -> str:
+    longest = max(stage.wall_s for stage in stages)
+    rows = [f"| {title} | seconds | CPU seconds | peak MB | |", "|---|---|---|---|---|"]
+    for stage in stages:
+        bar = "█" * round(WIDTH * stage.wall_s / longest)
+        rows.append(f"| {stage.name} | {stage.wall_s:.1f} | {stage.cpu_s:.1f} | {stage.peak_mb:.0f} | {bar} |")
+    wall, cpu = sum(stage.wall_s for stage in stages), sum(stage.cpu_s for stage in stages)
+    return "\n".join([*rows, f"| all | {wall:.1f} | {cpu:.1f} | {max(stage.peak_mb for stage in stages):.0f} | |"])
+
+
+def commit_of(source: Path) -> str:
+    git = ["git", "-C", str(source), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=1000, help="images")
+    parser.add_argument("--images", type=Path, help="a folder or zip to take them from; drawn unless given")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--src", type=Path, help="the src folder of another checkout, to run in turn with this one")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--record", type=Path, help="write the result to this file")
+    parser.add_argument("options", nargs="*", help="options of shoal discover, behind --")
+    arguments = parser.parse_args()
+    sources = [source for source in (arguments.src, OWN) if source is not None]
+    load = os.getloadavg()[0]
+    found: dict[Path, list[list[Stage]]] = {source: [] for source in sources}
+    with tempfile.TemporaryDirectory(prefix="discover-") as scratch:
+        files = taken(arguments.images, arguments.n) if arguments.images else drawn(arguments.n)
+        write_images(files, Path(scratch))
+        for _ in range(arguments.rounds):
+            for source in sources:
+                found[source].append(run(source.resolve(), Path(scratch), arguments.device, arguments.options))
+    tables = []
+    for source, rounds in found.items():
+        best = min(rounds, key=lambda stages: sum(stage.cpu_s for stage in stages))
+        tables.append(render(best, f"commit {commit_of(source)}"))
+    text = "\n\n".join(tables)
+    print(text)
+    if arguments.record:
+        whence = f" --images {arguments.images.name}" if arguments.images else ""
+        other = " --src OTHER/src" if arguments.src else ""
+        behind = f" -- {' '.join(arguments.options)}" if arguments.options else ""
+        command = f"python benchmarks/discover.py --n {arguments.n}{whence} --device {arguments.device}{other}{behind}"
+        arguments.record.write_text(
+            f"# `shoal discover`, {arguments.n:,} images, {arguments.device}\n\n- command: `{command}`\n"
+            f"- commits: in the tables\n- hardware: {platform.machine()}, {os.cpu_count()} processors; "
+            f"load average at the start {load:.1f}\n- seed: {SEED}; the fewest CPU seconds of {arguments.rounds} "
+            f"round(s), commits taking turns\n\n{text}\n",
+            encoding="utf-8",
+        )
+
+
+if __name__ == "__main__":
+    main()
