@@ -257,13 +257,15 @@ def test_one_known_category_and_too_few_images_are_refused_with_the_number_neede
     refused(discover(*given), 3, "needs labeled images of at least 2 categories, found 1", "with --n-clusters")
     for name in list(photos.truth)[8:]:
         (photos.folder / name).unlink()
-    refused(discover(*given), 3, "discovery needs at least 10 images; add 2")
+    refused(discover(*given, "--allow-missing"), 3, "discovery needs at least 10 images; add 2")
 
 
 def test_a_folder_that_holds_something_else_is_never_written_into(given, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("")
-    refused(discover(*given, "--force"), 2, "holds files but no run; choose an empty or new folder")
+    refused(
+        discover(*given, "--force"), 2, "holds files but no run (no provenance.json); choose an empty or new folder"
+    )
     (tmp_path / "file").write_text("")
     refused(discover(*given, "--out", tmp_path / "file"), 2, "is a file, expected a folder")
 

@@ -59,6 +59,10 @@ OWN: dict[str, dict[str, Damage]] = {
         "repeats": in_json(lambda found: found.update(stability={"n_clusters": ["ten"]})),
     },
     "shifts.json": {"accuracies": in_json(lambda found: found.update(accuracies="high", chosen="last"))},
+    "calibration.json": {
+        "scale": in_json(lambda found: found.update(scale=[1.0])),
+        "curve": in_json(lambda found: found.update(known={"confidence": []})),
+    },
     "choice.json": {"kept": in_json(lambda found: found.pop("kept"))},
     "metrics.jsonl": {"words": replaced('"epoch": 1', '"epoch": "first"')},
     "config.yaml": {

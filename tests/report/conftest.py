@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from scipy.cluster.hierarchy import fcluster, ward
 from sklearn.datasets import load_digits
 
 from chromium import Browser, launched
+from shoal.clustering.calibration import calibrate
+from shoal.clustering.categories import other_neighbors
 from shoal.clustering.matching import gcd_accuracy, match, matched_accuracy
 from shoal.runs import Assignment, Category, Run, Skip
 
@@ -106,6 +109,17 @@ def describe(
     return rows, categories
 
 
+def calibration_of(rows: list[Assignment], categories: list[Category], x: np.ndarray) -> dict[str, object]:
+    """What confidence would rest on, from the share of eight neighbors."""
+    ids = {category.category: category.category_id for category in categories}
+    found, given = (np.array([ids.get(name, -1) for name in column]) for column in zip(
+        *((row.category, row.label_given) for row in rows), strict=True))  # fmt: skip
+    near = other_neighbors(torch.from_numpy(x), 8).indices.numpy()
+    share = (found[near] == found[:, None]).mean(axis=1)
+    sizes = {"n_categories": len(categories), "n_known": sum(not category.is_novel for category in categories)}
+    return calibrate(found, given, share, near, x, **sizes).to_dict()
+
+
 def write_digits(path: Path, n_images: int = 1797) -> Run:
     """A whole run: 10 kinds of digit, 6 of them known from labels on half their images."""
     pictures, truth = load_digits().images[:n_images], load_digits().target[:n_images]
@@ -137,6 +151,7 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
         run.write_array(name, array)
     run.write_assignments(rows)
     run.write_categories(categories)
+    run.write_json("calibration", calibration_of(rows, categories, shifted))
     run.write_skipped([Skip(path="digits/broken.png", reason="truncated")])
     repeats = [n_clusters - 1, n_clusters, n_clusters, n_clusters + 1, n_clusters]
     run.write_json(

@@ -60,7 +60,7 @@ def page(digits: Run) -> str:
 
 def test_a_whole_run_has_every_section_and_is_valid(page: str) -> None:
     tree = check(page)
-    sections = ["", "gallery", "map", "neighbors", "n-clusters", "tree", "labels", "training", "about"]
+    sections = ["", "gallery", "map", "neighbors", "n-clusters", "confidence", "tree", "labels", "training", "about"]
     assert section_ids(tree) == sections
     assert "Not in this report" not in page
 
@@ -114,7 +114,7 @@ def test_a_run_with_nothing_but_images_makes_a_page(plain_run: Callable[..., Run
     tree = check(page)
     assert section_ids(tree) == ["", "gallery", "about"]
     left_out = [item.text for item in tree.iter("li") if item.text and "left out" in item.text]
-    assert len(left_out) == 10
+    assert len(left_out) == 11
     assert "2 categories in 5 images" in page
 
 

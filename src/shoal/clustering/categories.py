@@ -38,10 +38,20 @@ class Membership:
     nearest_known_similarity: Floats  # (N,) cosine to that center; NaN without any
 
 
-def describe_members(points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int) -> Membership:
-    """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first."""
+def other_neighbors(points: Tensor, n_neighbors: int) -> Neighbors:
+    """The neighbors of every row of `points` (N, D) among the others."""
     own = torch.arange(len(points), device=points.device)
-    lists = k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
+    return k_nearest(points, points, min(n_neighbors, len(points) - 1), exclude=own)
+
+
+def describe_members(
+    points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int, lists: Neighbors | None = None
+) -> Membership:
+    """Describe every row of `points` (N, D), unit rows, in its category (N,), 0 … K-1, known ones first.
+
+    `lists` are what `other_neighbors` gives, where the caller has them.
+    """
+    lists = other_neighbors(points, n_neighbors) if lists is None else lists
     return _describe(points, categories, lists, points, categories, n_categories, n_known)
 
 

@@ -51,10 +51,16 @@ def cluster(
     )
 
 
-def make_answer(name: str, discovery: Discovery, collection: Collection, settings: DiscoverySettings) -> Answer:
-    """Turn clusters into named categories."""
+def make_answer(
+    name: str,
+    discovery: Discovery,
+    collection: Collection,
+    settings: DiscoverySettings,
+    unseen: Ints | None = None,
+) -> Answer:
+    """Turn clusters into named categories; `unseen` are the labeled images whose labels training did not see."""
     about = collection.names, collection.labels, collection.classes
-    found = name_categories(discovery, *about, n_neighbors=settings.shift.n_neighbors)
+    found = name_categories(discovery, *about, n_neighbors=settings.shift.n_neighbors, unseen=unseen)
     return Answer(name=name, discovery=discovery, found=found)
 
 

@@ -5,7 +5,7 @@ N images of the run, M new ones, D columns, k neighbors.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
+from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, place_newcomers
 from shoal.clustering.inference import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
@@ -86,6 +87,7 @@ class Assigner:
         self.n_known = sum(not category.is_novel for category in categories)
         self._points = unit_points(np.array(run.embeddings()), device=self.device)  # (N, D)
         self._categories = np.array([row.category_id for row in rows])  # (N,)
+        self._calibration = _read_calibration(run, len(categories))
         self.threshold = float(np.quantile([row.outlier_score for row in rows], 1 - outlier_share))
 
     @cached_property
@@ -148,6 +150,9 @@ class Assigner:
         voted, members = place_newcomers(
             new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors
         )
+        if self._calibration is not None:
+            confidence = self._calibration.confidence(members.confidence, voted, np.zeros(len(voted), dtype=bool))
+            members = replace(members, confidence=confidence)
         # The threshold comes from assignments.csv, so it is known to the decimals that are written there.
         is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
         found = np.where(is_new, UNLABELED, voted)
@@ -191,6 +196,17 @@ def _check_ids(run: RunView, categories: Sequence[Category], rows: Sequence[Assi
         if not 0 <= row.category_id < len(categories):
             file = run.path / "assignments.csv"
             raise damaged(file, f"{row.path!r} has the category {row.category_id}, which categories.csv has not")
+
+
+def _read_calibration(run: RunView, n_categories: int) -> Calibration | None:
+    """What confidence rests on in this run; None in one that was made before that was written."""
+    if not run.has("calibration.json"):
+        return None
+    found = Calibration.from_dict(run.json("calibration"))
+    curves = (found.known, found.novel, found.labeled)
+    if len(found.scale) != n_categories or not all(len(curve.confidence) for curve in curves):
+        raise damaged(run.path / "calibration.json", f"it is not of {n_categories} categories")
+    return found
 
 
 def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:

@@ -30,6 +30,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "n_novel": run.n_novel,
         "known_without_images": [row.category for row in run.categories if not row.size],
         "estimate": _estimate(run),
+        "confidence": _confidence(run),
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_answer": str(others[0]) if others else None,
@@ -54,6 +55,16 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
         "stability": repeats,
         "file": str(run.path / "estimate.json"),
     }
+
+
+def _confidence(run: RunView) -> dict[str, Any] | None:
+    """Whether confidence was calibrated and on how many labels held back; the file has the curves."""
+    if not run.has("calibration.json"):
+        return None
+    found = run.json("calibration")
+    counts = {f"n_{name}": round(sum(found[name]["n_images"])) for name in ("labeled", "novel")}
+    about = {"is_calibrated": found["is_calibrated"], "label_rate": found["label_rate"]}
+    return {**about, **counts, "file": str(run.path / "calibration.json")}
 
 
 def _doubt(n_clusters: int, labels: list[str], repeats: list[int] | None) -> str | None:

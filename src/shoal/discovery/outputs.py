@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints
+from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership
 from shoal.discovery.stability import range_in_words
 from shoal.report.words import count
@@ -33,10 +34,12 @@ class Found:
     """(K,) names, the known categories first."""
     n_known: int
     members: Membership
+    calibration: Calibration | None = None
+    """What the confidence of the members rests on."""
 
     @property
     def is_unsure(self) -> Bools:
-        """(N,) which images sit among images of other categories."""
+        """(N,) which images are more likely wrong than right."""
         mask: Bools = self.members.confidence < UNSURE_BELOW
         return mask
 

@@ -156,12 +156,14 @@ def _answer(
     collection = images.collection
     if first is not None:
         found = cluster(learned, collection.labels, settings, first.discovery.n_clusters)
-        answer = make_answer(TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings)
+        answer = make_answer(
+            TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings, withheld.judged
+        )
         return replace(answer, counted_on=first.discovery.embeddings)
     found = cluster(learned, collection.labels, settings)
     if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
         found = _with_estimate(found, collection.labels, withheld.validation, settings)
-    return make_answer(TRAINED, found, collection, settings)
+    return make_answer(TRAINED, found, collection, settings, withheld.judged)
 
 
 def _task(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:

@@ -5,13 +5,15 @@ N images, D columns.
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from shoal.arrays import Ints
-from shoal.clustering.categories import category_names, describe_members, number_clusters
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.calibration import calibrate
+from shoal.clustering.categories import category_names, describe_members, number_clusters, other_neighbors
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.files import make_folder, write_text
 from shoal.methods.method import Discovery
@@ -19,19 +21,35 @@ from shoal.runs import Run, locked
 
 
 def name_categories(
-    discovery: Discovery, names: Sequence[str], given: Ints, classes: Sequence[str], *, n_neighbors: int
+    discovery: Discovery,
+    names: Sequence[str],
+    given: Ints,
+    classes: Sequence[str],
+    *,
+    n_neighbors: int,
+    unseen: Ints | None = None,
 ) -> Found:
-    """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size."""
+    """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
+
+    Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`.
+    """
     categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
     points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    everyone = category_names(classes, n_novel)
+    everyone, n_known = category_names(classes, n_novel), len(classes)
+    lists = other_neighbors(points, n_neighbors)
+    members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
+    share, near = members.confidence, lists.indices.cpu().numpy()
+    sizes = {"n_categories": len(everyone), "n_known": n_known}
+    calibration = calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
+    confidence = calibration.confidence(share, categories, given != UNLABELED)
     return Found(
         names=names,
         given=given,
         categories=categories,
         classes=everyone,
-        n_known=len(classes),
-        members=describe_members(points, categories, len(everyone), len(classes), n_neighbors),
+        n_known=n_known,
+        members=replace(members, confidence=confidence),
+        calibration=calibration,
     )
 
 
@@ -46,6 +64,8 @@ def write_found(
         if array is not None:
             run.write_array(name, array)
     run.write_json("estimate", _estimate(discovery, repeats))
+    if found.calibration is not None:
+        run.write_json("calibration", found.calibration.to_dict())
     if discovery.accuracies:
         accuracies = [None if value != value else value for value in discovery.accuracies]
         shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}

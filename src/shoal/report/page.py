@@ -12,14 +12,20 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from shoal.report import sections
 from shoal.report.contents import Tiles, columns, map_points
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
-from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
+from shoal.report.figures.curves import (
+    confidence_curve,
+    n_clusters_curve,
+    n_clusters_over_epochs,
+    shift_accuracy,
+    training_curves,
+)
 from shoal.report.figures.style import inline_svg
 from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
 from shoal.report.map import Layout, Progress, kept_layouts, pca_layouts, tsne_layouts
 from shoal.report.neighbors import Neighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
-from shoal.report.summary import how_sure, summarize
+from shoal.report.summary import confidence_words, how_sure, summarize
 from shoal.report.thumbnails import data_uris
 from shoal.report.words import number
 from shoal.runs import Run
@@ -62,6 +68,8 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "neighbors": changed and sections.neighbors(changed, snapshot, tiles),
         "n_clusters": page.figures(n_clusters_curve, n_clusters_over_epochs),
         "how_sure": how_sure(snapshot),
+        "confidence": page.figures(confidence_curve),
+        "confidence_words": confidence_words(snapshot),
         "tree": page.figures(dendrogram),
         "max_leaves": MAX_LEAVES,
         "merges": None if merges is None else [sections.merge(merge, snapshot, tiles) for merge in merges],

@@ -72,6 +72,21 @@ def how_sure(run: Snapshot) -> str:
     return " ".join(filter(None, (f"The number of categories, {k}, was estimated.", _spread(estimate))))
 
 
+def confidence_words(run: Snapshot) -> str:
+    """Say what confidence means, and what it rests on; empty where nothing was kept."""
+    if not run.has("calibration.json"):
+        return ""
+    found = run.json("calibration")
+    if not found["is_calibrated"]:
+        return "Labels are too few to check confidence: it is the share of an image's nearest images in its category."
+    n_known, n_novel = (round(sum(found[name]["n_images"])) for name in ("labeled", "novel"))
+    return (
+        "Of images at confidence 0.9, about nine in ten are right: in a known category, of its class; in a novel one, "
+        "that share of the category is of one class with the image. Checked with labels held back, "
+        f"{count(n_known, 'image')} in known categories and {n_novel:,} in what would be novel without them."
+    )
+
+
 def numbers_near_best(estimate: dict[str, Any]) -> list[int]:
     """The numbers of clusters that fit the labeled images within a point of the best; none where there is no curve."""
     curve = estimate.get("curve") or {}
@@ -122,9 +137,11 @@ def _not_found(run: Snapshot) -> str:
 
 def _unsure(run: Snapshot) -> str:
     n = int(run.is_unsure.sum())
+    is_checked = not run.has("calibration.json") or run.json("calibration")["is_calibrated"]
+    end = "" if is_checked else " Labels are too few to check how far confidence can be trusted."
     if not n:
-        return f"Every image has a confidence of at least {UNSURE_BELOW}."
-    return f"{count(n, 'image')} {plural(n, 'is')} unsure (confidence below {UNSURE_BELOW}, or possibly new)."
+        return f"Every image has a confidence of at least {UNSURE_BELOW}.{end}"
+    return f"{count(n, 'image')} {plural(n, 'is')} unsure (confidence below {UNSURE_BELOW}, or possibly new).{end}"
 
 
 def _training(run: Snapshot) -> str:

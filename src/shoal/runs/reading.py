@@ -21,7 +21,16 @@ import yaml
 from shoal.errors import DataError
 
 OPTIONAL = frozenset(
-    {"metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json", "skipped.csv", "map.npz", "thumbnails.zip"}
+    {
+        "metrics.jsonl",
+        "estimate.json",
+        "shifts.json",
+        "accuracy.json",
+        "calibration.json",
+        "skipped.csv",
+        "map.npz",
+        "thumbnails.zip",
+    }
     | {"frozen.npy", "shifted.npy", "tree.npy", "checkpoint.safetensors"}
 )
 """Files of a run without which the rest can still be read."""
@@ -35,6 +44,7 @@ CAUSES = (
 Shape = Mapping[str, Any]
 """The type of each key of an object: a type, a union, a list of one, or another shape."""
 
+CURVE = {"confidence": list[float], "right": list[float], "n_images": list[float]}
 NUMBERS = {"n_clusters": list[int], "accuracy": list[float]}
 SHAPES: dict[str, Shape] = {
     "provenance.json": {
@@ -47,6 +57,10 @@ SHAPES: dict[str, Shape] = {
         **{"stability": ({"n_clusters": list[int]}, None)},
     },
     "shifts.json": {"accuracies": list[float | None] | None, "chosen": int | None, "n_neighbors": int | None},
+    "calibration.json": {
+        **{"is_calibrated": bool, "label_rate": float | None, "scale": list[float | None]},
+        **dict.fromkeys(("known", "novel", "labeled"), CURVE),
+    },
     "choice.json": {"kept": str, "n_images": int, "accuracy": {"frozen": float, "trained": float}},
     "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
     | {"n_images": int | None, "n_classes": int | None},

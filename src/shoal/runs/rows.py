@@ -14,7 +14,7 @@ from shoal.files import atomic_file
 from shoal.runs.reading import damaged, read_text, split_table
 
 UNSURE_BELOW = 0.5
-"""An image is unsure when its confidence, the share of its neighbors in its own category, is below this."""
+"""An image is unsure when its confidence is below this."""
 
 DECIMALS = 6
 """Decimals of a number in a table."""

@@ -7,7 +7,13 @@ from matplotlib.figure import Figure
 
 from shoal.files import atomic_file, make_folder
 from shoal.report.figures.categories import confusion, dendrogram
-from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
+from shoal.report.figures.curves import (
+    confidence_curve,
+    n_clusters_curve,
+    n_clusters_over_epochs,
+    shift_accuracy,
+    training_curves,
+)
 from shoal.report.figures.images import map_pca, map_tsne, neighbor_images
 from shoal.report.figures.style import file_bytes
 from shoal.report.snapshot import NotInRun, Snapshot
@@ -16,6 +22,7 @@ from shoal.runs import Run
 FIGURES: dict[str, Callable[[Run], Figure]] = {
     "n_clusters_curve": n_clusters_curve,
     "n_clusters_over_epochs": n_clusters_over_epochs,
+    "confidence_curve": confidence_curve,
     "training_curves": training_curves,
     "shift_accuracy": shift_accuracy,
     "map_pca": map_pca,

@@ -119,6 +119,38 @@ def shift_accuracy(run: Run) -> Figure:
     return figure
 
 
+@styled
+def confidence_curve(run: Run) -> Figure:
+    """Confidence by the share of an image's nearest images in its category; circles are what labels held back gave."""
+    missing = "How confidence was calibrated is left out: "
+    found = Snapshot.of(run).part("calibration", f"{missing}the run does not hold it.")
+    if not found["is_calibrated"]:
+        raise NotInRun(f"{missing}labels are too few, so it is the share of neighbors.")
+    figure = new_figure(*SIZE)
+    axes = plain(figure.add_subplot())
+    for name, words, color, style in CURVES:
+        _draw_confidence(axes, found[name], words, color, style)
+    axes.plot([0, 1], [0, 1], ":", color=MUTED, linewidth=1, label="the share itself")
+    axes.legend(frameon=False, fontsize=8, labelcolor=MUTED, loc="upper left")
+    axes.set(
+        xlabel="share of the nearest images in the same category", ylabel="share right", xlim=(0, 1), ylim=(0, 1.02)
+    )
+    return figure
+
+
+CURVES = (("labeled", "known category, labeled image", KNOWN, "-"), ("novel", "novel category", NOVEL, "--"))
+
+
+def _draw_confidence(axes: Axes, curve: dict[str, Any], words: str, color: str, style: str) -> None:
+    """A line of confidence, and a circle where there is evidence, the larger the more."""
+    shares = [at / (len(curve["confidence"]) - 1) for at in range(len(curve["confidence"]))]
+    axes.plot(shares, curve["confidence"], style, color=color, linewidth=1.8, label=words)
+    most = max(curve["n_images"], default=0)
+    for x, right, n in zip(shares, curve["right"], curve["n_images"], strict=True):
+        if n > 0:
+            axes.plot([x], [right / n], "o", color=color, markersize=3 + 6 * (n / most) ** 0.5, alpha=0.5)
+
+
 def _mark(axes: Axes, x: float, text: str) -> None:
     """A dashed line with a word beside it, on the side where there is room."""
     axes.axvline(x, color=INK, linestyle=(0, (4, 3)), linewidth=1)

@@ -1,0 +1,244 @@
+"""How sure an assignment is, as a share that given labels bear out: of what is said at 0.9, nine in ten are right.
+
+The share of an image's neighbors in its category sounds surer than it is: neighbors err together. So labels are held
+back in folds: a fifth of the images of each class, then whole classes, which stand in for novel ones. What matches
+clusters with classes is never evidence for itself. Only given labels decide, and none is asked for twice.
+
+In a known category, right means of its class. Most that is wrong there is of classes without labels, which no held-back
+label shows; but where few of a category's images are labeled although many of its class are, the others are of another
+class. In a novel category, right means: what share of the category is of the image's own class.
+
+N images, k neighbors, K categories of which the first C are known.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.isotonic import isotonic_regression
+
+from shoal.arrays import UNLABELED, Bools, Floats, Ints
+from shoal.clustering.matching import match
+
+N_FOLDS = 5
+MIN_LABELS = 20
+"""Labeled images below which nothing is calibrated."""
+PRIOR_IMAGES = 4.0
+"""How many images the share of neighbors itself counts for, at each of its values."""
+PRIOR_MEMBERS = 8.0
+"""How many images the mean of all known categories counts for in each of them."""
+
+
+CURVE = ("confidence", "right", "n_images")
+"""The fields of a curve."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Curve:
+    """What a share of neighbors means."""
+
+    confidence: Floats
+    """(k + 1,) at the shares 0, 1/k … 1, never falling."""
+    right: Floats
+    """(k + 1,) how many of the images held back there were right; with `n_images` the evidence itself."""
+    n_images: Floats
+    """(k + 1,)"""
+
+    def at(self, share: Floats) -> Floats:
+        """The confidence at shares of neighbors (M,)."""
+        found: Floats = np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calibration:
+    """From the share of an image's neighbors in its category to its confidence."""
+
+    known: Curve
+    """For unlabeled images in known categories."""
+    novel: Curve
+    labeled: Curve
+    """For labeled images in known categories, among which there are none of novel classes."""
+    scale: Floats
+    """(K,) factor of each category."""
+    label_rate: float | None
+    """Share of the images of known classes that are labeled, as neighbors of labeled images show it; None where labels
+    are too few to calibrate: then confidence is the share of neighbors."""
+
+    def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
+        """(M,) of images in `categories` (M,) with a share (M,) of neighbors there."""
+        n_known = int(np.isfinite(self.scale).sum())
+        is_known = categories < n_known
+        known = self.known.at(share) * np.nan_to_num(self.scale)[categories]
+        found = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
+        return np.clip(found, 0.0, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record of it, for calibration.json."""
+        curves = {name: getattr(self, name) for name in ("known", "novel", "labeled")}
+        return {
+            "is_calibrated": self.label_rate is not None,
+            "label_rate": self.label_rate,
+            **{name: {key: getattr(curve, key).tolist() for key in CURVE} for name, curve in curves.items()},
+            "scale": [None if value != value else value for value in self.scale.tolist()],
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> "Calibration":
+        """Undo `to_dict`."""
+        curves = {
+            name: Curve(**{key: np.array(found[name][key], dtype=float) for key in CURVE})
+            for name in ("known", "novel", "labeled")
+        }
+        return cls(**curves, scale=np.array(found["scale"], dtype=float), label_rate=found["label_rate"])
+
+
+def calibrate(
+    categories: Ints,
+    labels: Ints,
+    share: Floats,
+    neighbors: Ints,
+    rows: NDArray[Any],
+    *,
+    n_categories: int,
+    n_known: int,
+    unseen: Ints | None = None,
+) -> Calibration:
+    """Learn what `share` (N,) of the `neighbors` (N, k) in an image's category means, from labels (N,), -1 for none.
+
+    `unseen` are the labeled images whose labels no training saw; all of them if not given. Their `rows` (N, any) decide
+    on folds, so that the order of images does not.
+    """
+    k, labeled = neighbors.shape[1], labels != UNLABELED
+    judged = np.flatnonzero(labeled) if unseen is None else unseen[labeled[unseen]]
+    scale = np.where(np.arange(n_categories) < n_known, 1.0, np.nan)
+    if len(judged) < MIN_LABELS or len(np.unique(labels[judged])) < 2:
+        plain = _fit(np.zeros(0), np.zeros(0), np.zeros(0), k)
+        return Calibration(known=plain, novel=plain, labeled=plain, scale=scale, label_rate=None)
+    rate = estimate_label_rate(labels, neighbors, judged)
+    folds = _Folds(categories, labels, judged, rows)
+    found = [*folds.passes()]
+    at, right, is_hidden, is_matched = (np.concatenate(part) for part in zip(*found, strict=True))
+    weights = _weights(is_hidden, len(labels), int(labeled.sum()), rate)
+    of_known, of_labeled = is_matched, is_matched & ~is_hidden
+    pairs = folds.own_class_share(at, rate)
+    curves = {
+        "known": _fit(share[at][of_known], right[of_known], weights[of_known], k),
+        "labeled": _fit(share[at][of_labeled], right[of_labeled], np.ones(int(of_labeled.sum())), k),
+        "novel": _fit(share[at][~is_matched], pairs[~is_matched], np.ones(int((~is_matched).sum())), k),
+    }
+    shares = folds.known_shares(n_categories, rate)
+    base = _mean_by(curves["known"].at(share), categories, ~labeled, n_categories)
+    scale = np.where(np.isfinite(scale), shares / np.maximum(base, 1e-9), np.nan)
+    return Calibration(**curves, scale=scale, label_rate=rate)
+
+
+def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints) -> float:
+    """The share of the images of known classes that are labeled, from the neighbors (N, k) of labeled images.
+
+    Of these, a share a is labeled alike, b otherwise. If classes without labels are as often neighbors of an image as
+    other known ones are, by their number, then the rate is a / (1 - b N / L), with L of N images labeled.
+    """
+    n, n_labeled = len(labels), int((labels != UNLABELED).sum())
+    near = labels[neighbors[judged]]  # (M, k)
+    is_alike = near == labels[judged][:, None]
+    alike, otherwise = float(is_alike.mean()), float(((near != UNLABELED) & ~is_alike).mean())
+    rest = 1 - otherwise * n / n_labeled
+    return float(np.clip(alike / rest if rest > 0 else 1.0, n_labeled / n, 1.0))
+
+
+class _Folds:
+    """Labels held back, fold by fold, and what the others say of them."""
+
+    def __init__(self, categories: Ints, labels: Ints, judged: Ints, rows: NDArray[Any]) -> None:
+        self.categories, self.labels, self.judged = categories, labels, judged
+        self.classes, at = np.unique(labels[judged], return_inverse=True)
+        given = np.array([(labels == one).sum() for one in self.classes])
+        self.stands_for = (given / np.bincount(at))[at]  # (J,) labels that each judged one stands for
+        self.class_fold = (np.random.default_rng(0).permutation(len(self.classes)) % N_FOLDS)[at]  # (J,)
+        self.image_fold = _image_folds(at, rows[judged])  # (J,)
+
+    def passes(self) -> Iterator[tuple[Ints, Floats, Bools, Bools]]:
+        """Of each fold: the images held back, whether they are right, of hidden classes, and in matched categories."""
+        for fold in range(N_FOLDS):
+            is_hidden = self.class_fold == fold
+            held = is_hidden | (self.image_fold == fold)
+            at, matched = self.judged[held], self._matched(held, is_hidden)
+            yield at, (matched == self.labels[at]).astype(float), is_hidden[held], matched != UNLABELED
+
+    def _matched(self, held: Bools, is_hidden: Bools) -> Ints:
+        """The class of the category of each held image, by the other labels; -1 where it has none."""
+        rest = self.labels.copy()
+        rest[np.isin(rest, np.unique(self.labels[self.judged[is_hidden]]))] = UNLABELED
+        rest[self.judged[held]] = UNLABELED
+        left = rest != UNLABELED
+        class_of = np.full(int(self.categories.max()) + 1, UNLABELED)
+        if left.any():
+            found = match(rest[left], self.categories[left])
+            class_of[found.clusters.astype(np.int64)] = found.classes
+        return class_of[self.categories[self.judged[held]]]
+
+    def own_class_share(self, at: Ints, rate: float) -> Floats:
+        """(M,) which share of its category is of an image's own class: its labeled ones, by the rate of labels."""
+        n_classes, n = int(self.labels.max()) + 1, int(self.categories.max()) + 1
+        counts = np.zeros((n, n_classes))
+        np.add.at(counts, (self.categories[self.judged], self.labels[self.judged]), self.stands_for)
+        own = np.zeros(len(self.labels))
+        own[self.judged] = self.stands_for
+        sizes = np.bincount(self.categories, minlength=n)[self.categories[at]]
+        alike = counts[self.categories[at], self.labels[at]] - own[at]
+        return alike / rate / np.maximum(sizes - 1, 1)  # may pass 1 by chance; the curve does not
+
+    def known_shares(self, n_categories: int, rate: float) -> Floats:
+        """(K,) which share of a category's unlabeled images is of its class: as many per labeled one as elsewhere."""
+        n_right = np.zeros(n_categories)
+        nobody = np.zeros(len(self.judged), dtype=bool)
+        for fold in range(N_FOLDS):
+            held = self.image_fold == fold
+            at = self.judged[held]
+            is_right = self._matched(held, nobody) == self.labels[at]
+            np.add.at(n_right, self.categories[at][is_right], self.stands_for[held][is_right])
+        unlabeled = np.bincount(self.categories[self.labels == UNLABELED], minlength=n_categories)
+        expected = n_right * (1 - rate) / rate
+        is_seen = np.bincount(self.categories[self.judged], minlength=n_categories) > 0
+        pooled = float(np.clip(expected[is_seen].sum() / max(1, unlabeled[is_seen].sum()), 0, 1))
+        found = (expected + PRIOR_MEMBERS * pooled) / (unlabeled + PRIOR_MEMBERS)
+        return np.clip(np.where(is_seen, found, pooled), 0, 1)
+
+
+def _image_folds(classes: Ints, rows: NDArray[Any]) -> Ints:
+    """(J,) folds that share each class evenly, by a digest of each row."""
+    digests = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
+    folds = np.zeros(len(rows), dtype=np.int64)
+    for one in np.unique(classes):
+        members = sorted(np.flatnonzero(classes == one).tolist(), key=digests.__getitem__)
+        folds[members] = (np.arange(len(members)) + one) % N_FOLDS
+    return folds
+
+
+def _weights(is_hidden: Bools, n: int, n_labeled: int, rate: float) -> Floats:
+    """(M,) how many unlabeled images each held-back one stands for: of known classes, or of novel ones if hidden."""
+    n_hidden = max(1, int(is_hidden.sum()))
+    of_known, of_novel = n_labeled / rate - n_labeled, n - n_labeled / rate
+    found = np.where(is_hidden, of_novel / n_hidden, of_known / max(1, len(is_hidden) - n_hidden))
+    return found / found.mean() if found.sum() > 0 else np.ones(len(is_hidden))
+
+
+def _fit(share: Floats, right: Floats, weights: Floats, k: int) -> Curve:
+    """The curve nearest to the evidence and, where there is little, to the share itself."""
+    levels, at = np.linspace(0, 1, k + 1), np.rint(share * k).astype(np.int64)
+    n_images, n_right = (np.bincount(at, each, minlength=k + 1) + 0.0 for each in (weights, weights * right))
+    found = (n_right + PRIOR_IMAGES * levels) / (n_images + PRIOR_IMAGES)
+    rising = isotonic_regression(found, sample_weight=n_images + PRIOR_IMAGES, y_min=0, y_max=1)
+    return Curve(confidence=rising, right=n_right, n_images=n_images)
+
+
+def _mean_by(values: Floats, groups: Ints, chosen: Bools, n_groups: int) -> Floats:
+    """(G,) means of the chosen values of each group; of all values where a group has none chosen."""
+    totals = np.bincount(groups[chosen], values[chosen], minlength=n_groups)
+    counts = np.bincount(groups[chosen], minlength=n_groups)
+    everyone = float(values.mean())
+    return np.where(counts > 0, totals / np.maximum(counts, 1), everyone)

@@ -1,0 +1,106 @@
+"""Confidence against the truth on digits, of which half of the images of half of the classes are labeled."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from shoal.clustering.calibration import Calibration, calibrate, estimate_label_rate
+from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
+from shoal.clustering.inference import infer, unit_points
+
+
+@dataclass
+class Task:
+    """Digits in fewer categories than there are, so that a good part is put wrong; odd ones are known."""
+
+    rows: np.ndarray
+    truth: np.ndarray
+    labels: np.ndarray
+    categories: np.ndarray
+    n_categories: int
+    share: np.ndarray
+    neighbors: np.ndarray
+
+    def calibrate(self, labels: np.ndarray | None = None, **options) -> Calibration:
+        labels = self.labels if labels is None else labels
+        sizes = {"n_categories": self.n_categories, "n_known": 5}
+        return calibrate(self.categories, labels, self.share, self.neighbors, self.rows, **sizes, **options)
+
+    @property
+    def right(self) -> np.ndarray:
+        """In a known category whether the class is its own; in a novel one which share of it is of the same class."""
+        counts = np.zeros((self.n_categories, 10))
+        np.add.at(counts, (self.categories, self.truth), 1)
+        alike = (counts[self.categories, self.truth] - 1) / np.maximum(counts.sum(axis=1)[self.categories] - 1, 1)
+        return np.where(self.categories < 5, self.truth == self.categories, alike)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    images, digits = load_digits(return_X_y=True)
+    rng = np.random.default_rng(0)
+    truth = np.where(digits % 2 == 1, digits // 2, 5 + digits // 2)  # odd digits are 0 … 4
+    labels = np.where((truth < 5) & (rng.random(len(truth)) < 0.5), truth, -1)
+    points = unit_points(images)
+    rows = points.numpy()
+    categories, n_novel = number_clusters(infer(points, labels, 8).labels, labels, 5, rows)
+    lists = other_neighbors(points, 8)
+    share = describe_members(points, categories, 5 + n_novel, 5, 8, lists).confidence
+    return Task(rows, truth, labels, categories, 5 + n_novel, share, lists.indices.numpy())
+
+
+def error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """The expected calibration error over ten bins."""
+    bins = np.minimum((confidence * 10).astype(int), 9)
+    gaps = [abs(confidence[bins == b].mean() - right[bins == b].mean()) * (bins == b).mean() for b in np.unique(bins)]
+    return float(sum(gaps))
+
+
+def test_confidence_is_nearer_to_the_truth_than_the_share_of_neighbors(task: Task) -> None:
+    found = task.calibrate().confidence(task.share, task.categories, task.labels >= 0)
+    hidden = task.labels < 0
+    before, after = (error(each[hidden], task.right[hidden]) for each in (task.share, found))
+    assert before > 0.2
+    assert after < 0.6 * before
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_the_rate_of_labels_is_read_off_the_neighbors_of_labeled_images(task: Task) -> None:
+    judged = np.flatnonzero(task.labels >= 0)
+    assert estimate_label_rate(task.labels, task.neighbors, judged) == pytest.approx(0.5, abs=0.1)
+    few = np.where(np.arange(len(task.labels)) % 4 == 0, task.labels, -1)
+    assert estimate_label_rate(few, task.neighbors, np.flatnonzero(few >= 0)) == pytest.approx(0.125, abs=0.05)
+
+
+def test_the_order_of_images_changes_nothing(task: Task) -> None:
+    found = task.calibrate().confidence(task.share, task.categories, task.labels >= 0)
+    order = np.random.default_rng(1).permutation(len(task.labels))
+    neighbors, rows = np.argsort(order)[task.neighbors[order]], task.rows[order]
+    categories, labels, share = (each[order] for each in (task.categories, task.labels, task.share))
+    turned = calibrate(categories, labels, share, neighbors, rows, n_categories=task.n_categories, n_known=5)
+    assert np.abs(turned.confidence(share, categories, labels >= 0) - found[order]).max() < 1e-12
+
+
+def test_with_few_labels_nothing_is_calibrated_and_confidence_is_the_share(task: Task) -> None:
+    for labels in (np.full(len(task.labels), -1), np.where(np.cumsum(task.labels >= 0) <= 19, task.labels, -1)):
+        found = task.calibrate(labels)
+        assert found.label_rate is None
+        assert found.to_dict()["is_calibrated"] is False
+        assert np.allclose(found.confidence(task.share, task.categories, labels >= 0), task.share)
+
+
+def test_labels_that_training_saw_are_no_evidence(task: Task) -> None:
+    labeled = np.flatnonzero(task.labels >= 0)
+    few = task.calibrate(unseen=labeled[::4])
+    assert few.labeled.n_images.sum() < 0.5 * task.calibrate().labeled.n_images.sum()
+    assert task.calibrate(unseen=np.zeros(0, dtype=np.int64)).label_rate is None
+
+
+def test_what_was_written_is_read_back(task: Task) -> None:
+    found = task.calibrate()
+    again = Calibration.from_dict(found.to_dict())
+    at = np.array([0, 4, task.n_categories - 1])
+    share = np.array([0.0, 0.4, 1.0])
+    assert found.confidence(share, at, at < 0).tolist() == again.confidence(share, at, at < 0).tolist()
