@@ -69,8 +69,8 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
 
 def test_what_is_strange_about_the_images_is_said_before_they_are_refused(photos, tmp_path: Path, caplog) -> None:
     photos.labels.write_text("path,label\ngone.png,red\n" + photos.labels.read_text().splitlines()[1])
+    how = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
     with caplog.at_level(logging.INFO, logger="shoal"), pytest.raises(DataError, match="at least 2 categories"):
-        how = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
         shoal.discover(photos.folder, photos.labels, config=photos.config, **how)
     assert any("1 row(s) name images that are not there" in record.message for record in caplog.records)
 
