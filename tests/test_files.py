@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import UsageError
-from shoal.files import atomic_file, make_folder, write_text
+from shoal.errors import ShoalError, UsageError
+from shoal.files import atomic_file, check_writable, make_folder, write_text
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_draft(tmp_path: Path) -> None:
@@ -95,3 +95,20 @@ def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) ->
             assert len(set(text)) == 1
             time.sleep(0.001)
     assert writer.returncode == 0
+
+
+@pytest.mark.parametrize("place", ["/proc/a.csv", "/proc/self/none/a.csv"])
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place that nobody can write to, root included")
+def test_a_file_that_cannot_be_written_is_refused_beforehand(place: str) -> None:
+    with pytest.raises(ShoalError, match=r"/proc/.*: cannot be written .*; choose another place"):
+        check_writable(Path(place))
+
+
+def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("old")
+    check_writable(tmp_path / "a.csv")
+    check_writable(tmp_path / "new" / "b.csv")
+    assert (tmp_path / "a.csv").read_text() == "old"
+    assert list((tmp_path / "new").iterdir()) == []
+    with pytest.raises(UsageError, match="Is a directory"):
+        check_writable(tmp_path / "new")

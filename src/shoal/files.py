@@ -51,6 +51,17 @@ def writing(path: Path) -> Iterator[None]:
         raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, before the work that is to be written there."""
+    make_folder(path.parent)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        draft.touch()
+        draft.unlink()
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its parents."""
     with writing(path):

@@ -103,6 +103,7 @@ def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: 
         (["--encoder", "efficientnet-lite3"], 2, "did you mean 'efficientnet-lite2'"),
         (["--encoder", "dino-vitb16"], 4, "weights (343 MB) are not here"),
         (["--input-size", 4], 2, "input size: found 4, expected at least 8"),
+        (["--input-size", 100000], 2, "input size: found 100000, expected at most 4,096 pixels"),
         (["--device", "tpu"], 2, "found 'tpu', expected cpu"),
         (["--seed", 99999999999999999999], 2, "seed: found 99999999999999999999, expected a whole number from 0"),
         (["--seed", -1, "--method", "agglomerative"], 2, "seed: found -1, expected a whole number from 0"),

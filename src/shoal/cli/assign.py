@@ -48,11 +48,13 @@ def assign(
     """
     from shoal.discovery.assign import Assigner
     from shoal.errors import UsageError
-    from shoal.files import write_text
+    from shoal.files import check_writable, write_text
     from shoal.runs import Assignment, Run, locked_file, to_csv
 
     if out is not None and out.exists() and not force and not watch:
         raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
+    if out is not None:
+        check_writable(out)
     if every is not None and not watch:
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
     assigner = Assigner(Run.open(run), outlier_share=outlier_share, device=device)

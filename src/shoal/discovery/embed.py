@@ -22,7 +22,7 @@ from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import check_directions, embed
 from shoal.errors import UsageError, missing_package
-from shoal.files import atomic_file, make_folder
+from shoal.files import atomic_file, check_writable
 
 PIXEL_SIZE = 256
 """Side at which decoded images are kept, the same as in `shoal discover`."""
@@ -75,7 +75,7 @@ def check_target(file: Path, *, force: bool) -> None:
         )
     if file.exists() and not force:
         raise UsageError(f"{file}: is there already; give --force to overwrite it, or another --out")
-    make_folder(file.parent)
+    check_writable(file)
 
 
 def write_embeddings(found: Embedded, file: Path) -> None:

@@ -14,6 +14,9 @@ from shoal.encoders.engines import TORCH, choose_engine, wanted_engine
 from shoal.encoders.openvino_trunk import OpenVINOTrunk, compile_trunk
 from shoal.errors import UsageError
 
+MAX_SIZE = 4096
+"""Side of the largest images that an encoder is given."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputFormat:
@@ -31,6 +34,10 @@ class InputFormat:
     def __post_init__(self) -> None:
         if self.size < 8:
             raise UsageError(f"input size: found {self.size}, expected at least 8 pixels")
+        if self.size > MAX_SIZE:
+            raise UsageError(
+                f"input size: found {self.size}, expected at most {MAX_SIZE:,} pixels; no encoder sees more"
+            )
         if min(self.std) <= 0:
             raise UsageError(f"std: found {self.std}, expected numbers above 0")
 

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
@@ -28,7 +29,7 @@ from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, s
 from shoal.report.summary import confidence_words, how_sure, summarize
 from shoal.report.thumbnails import data_uris
 from shoal.report.words import number
-from shoal.runs import Run
+from shoal.runs import ANSWERS, Run
 from shoal.text import shown
 
 PAGE_BYTES = 12 << 20
@@ -58,7 +59,7 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     rows = sorted({*tiles.rows, *_rows(layouts)})
     more = data_uris(snapshot, (row for row in _shuffled(_rows(layouts)) if row not in tiles.uris), MAP_BYTES)
     values = {
-        "title": shown(snapshot.path.resolve().name),
+        "title": shown(_title(snapshot.path.resolve())),
         "summary": summarize(snapshot),
         "cards": [sections.card(card, tiles) for card in gallery],
         "n_left": max(0, len(snapshot.categories) - MAX_CARDS),
@@ -84,6 +85,13 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "left_out": page.left_out,
     }
     return _environment().get_template("report.html").render(values | _static()).lstrip()
+
+
+def _title(folder: Path) -> str:
+    """The name of a run's folder; an answer inside a run goes by the name of that."""
+    what = {ANSWERS[0]: "the answer without training", ANSWERS[1]: "the trained answer"}.get(folder.name)
+    is_inside = (folder.parent / "provenance.json").is_file()
+    return f"{folder.parent.name}: {what}" if what and is_inside else folder.name
 
 
 class _Page:

@@ -76,6 +76,8 @@ def training_curves(run: Run) -> Figure:
     first: Axes | None = None
     for at, (label, lines) in enumerate(drawn):
         axes = plain(figure.add_subplot(len(drawn), 1, at + 1, sharex=first))
+        if first is None and _is_rejected(run):
+            axes.set_title("not used: the answer without training stands", loc="right", fontsize=8.5, color=INK, pad=14)
         first = first or axes
         for key, name, style, color in lines:
             points = _points(rows, key)
@@ -149,6 +151,12 @@ def _draw_confidence(axes: Axes, curve: dict[str, Any], words: str, color: str, 
     for x, right, n in zip(shares, curve["right"], curve["n_images"], strict=True):
         if n > 0:
             axes.plot([x], [right / n], "o", color=color, markersize=3 + 6 * (n / most) ** 0.5, alpha=0.5)
+
+
+def _is_rejected(run: Run) -> bool:
+    """Whether the run's answer is the one without training, though it was trained."""
+    snapshot = Snapshot.of(run)
+    return snapshot.has("choice.json") and snapshot.json("choice").get("kept") != "trained"
 
 
 def _mark(axes: Axes, x: float, text: str) -> None:
