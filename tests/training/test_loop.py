@@ -10,6 +10,8 @@ import torch
 from several_processes import finish_processes, start_processes
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.errors import ShoalError, UsageError
+from shoal.training import checkpoint
+from shoal.training.checkpoint import read_checkpoint
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.objective import Objective
@@ -92,6 +94,31 @@ def test_killed_at_any_step_and_resumed_the_run_ends_bit_identical(toy, tmp_path
     assert numbers(found) == numbers(expected)
     rows = (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["epoch"] for row in rows] == [1, 2, 3]
+
+
+def test_large_checkpoints_are_not_written_after_every_epoch_and_a_killed_run_ends_the_same(toy, tmp_path, monkeypatch):
+    whole, resumed = toy.networks(), toy.networks()
+    expected = train(toy.data(), *whole, toy.settings(), folder=tmp_path / "whole")
+    monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
+    monkeypatch.setattr(checkpoint, "SAVE_EVERY_S", 1e9)
+
+    def die(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(toy.data(), *toy.networks(), toy.settings(), folder=tmp_path / "cut", on_epoch=die)
+    assert read_checkpoint(tmp_path / "cut" / "checkpoint.safetensors").about["epoch"] == 1
+    assert len((tmp_path / "cut" / "metrics.jsonl").read_text().splitlines()) == 2
+    found = train(toy.data(), *resumed, toy.settings(), folder=tmp_path / "cut", resume=True)
+    assert same(weights(whole), weights(resumed))
+    assert torch.equal(found.embeddings, expected.embeddings)
+    assert numbers(found) == numbers(expected)
+    held = [sorted(file.name for file in (tmp_path / name).iterdir()) for name in ("whole", "cut")]
+    assert held[0] == held[1]
+    for name in held[0]:
+        if name.startswith("best"):
+            assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
 
 
 def test_a_finished_run_resumed_does_nothing_and_gives_the_same(toy, tmp_path):

@@ -6,10 +6,13 @@
     metrics.jsonl            a row per epoch
 
 Batches, views and random neighbors are functions of seed and epoch, so no generator's state needs to be kept. A file
-is written whole or not at all: killed at any moment, there is the last epoch's checkpoint or the one before.
+is written whole or not at all: killed at any moment, there is a checkpoint of an epoch. That is the last one or the one
+before where checkpoints are small; large ones are written every 20 seconds, because an epoch may take less than its
+checkpoint.
 """
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +32,12 @@ from shoal.training.validation import Validation
 FORMAT = "shoal-2"
 
 CHECKPOINT = "checkpoint.safetensors"
+
+SMALL_BYTES = 10 << 20
+"""A checkpoint up to this size is written after every epoch."""
+
+SAVE_EVERY_S = 20.0
+"""Seconds of work that a killed run with larger ones may lose, besides an epoch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +129,7 @@ class Journal:
         self.best: Validation | None = None
         self.best_epoch = 0
         self._snapshot: dict[str, Tensor] = {}
+        self._saved_at: float | None = None
 
     def begin(self, identity: Mapping[str, Any]) -> int:
         """Start from the beginning; the epoch to do first, counted from 0."""
@@ -162,17 +172,27 @@ class Journal:
             self._snapshot = {name: value.detach().clone() for name, value in module_tensors(self.modules).items()}
         if self.folder is None or not is_main():
             return
-        if is_better:
-            write_checkpoint(self._best_file(epoch), Checkpoint(tensors=self._snapshot, about=self._about_best()))
         tensors = module_tensors(self.modules) | optimizer_tensors(self.optimizer)
-        write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=self._about(epoch)))
-        self._follow_checkpoint()
+        if self._is_due(tensors):
+            self._write_best()
+            write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=self._about(epoch)))
+            self._saved_at = time.monotonic()
+            self._follow_checkpoint()
+        else:
+            self._write_metrics()
+
+    def _is_due(self, tensors: Mapping[str, Tensor]) -> bool:
+        if self._saved_at is None or time.monotonic() - self._saved_at >= SAVE_EVERY_S:
+            return True
+        return sum(value.nbytes for value in tensors.values()) <= SMALL_BYTES
 
     def finish(self, epoch: int) -> None:
         """Drop the last epoch's weights and momentum from the disk: only the best snapshot is asked for again."""
         if self.folder is not None and is_main():
             about = self._about(epoch) | {"is_finished": True}
+            self._write_best()
             write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors={}, about=about))
+            self._follow_checkpoint()
 
     def _about(self, epoch: int) -> dict[str, Any]:
         return {"epoch": epoch, "metrics": self.metrics, "identity": self.identity, **self._about_best()}
@@ -181,10 +201,20 @@ class Journal:
         assert self.best is not None
         return {"best": self.best.to_dict(), "best_epoch": self.best_epoch}
 
+    def _write_best(self) -> None:
+        """Write the best snapshot, unless it is there: the checkpoint that names it comes after it."""
+        file = self._best_file(self.best_epoch)
+        if not file.is_file():
+            write_checkpoint(file, Checkpoint(tensors=self._snapshot, about=self._about_best()))
+
+    def _write_metrics(self) -> None:
+        assert self.folder is not None
+        write_text(self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics))
+
     def _follow_checkpoint(self) -> None:
         """Bring the other files in line with the checkpoint; a run killed right after writing it has not."""
         assert self.folder is not None
-        write_text(self.folder / "metrics.jsonl", "".join(f"{json.dumps(row)}\n" for row in self.metrics))
+        self._write_metrics()
         for old in self.folder.glob("best-*.safetensors"):
             if old != self._best_file(self.best_epoch):
                 old.unlink()
