@@ -5,6 +5,9 @@ from typing import Any
 from shoal.discovery.outputs import answer
 from shoal.discovery.stability import doubt_range
 from shoal.discovery.validation import doubt_labels
+from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.splits import suggested_splits
+from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
 
@@ -31,6 +34,8 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "known_without_images": [row.category for row in run.categories if not row.size],
         "estimate": _estimate(run),
         "confidence": _confidence(run),
+        "suggested_merges": _merges(run),
+        "suggested_splits": _splits(run),
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_answer": str(others[0]) if others else None,
@@ -65,6 +70,33 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
     counts = {f"n_{name}": round(sum(found[name]["n_images"])) for name in ("labeled", "novel")}
     about = {"is_calibrated": found["is_calibrated"], "label_rate": found["label_rate"]}
     return {**about, **counts, "file": str(run.path / "calibration.json")}
+
+
+def _merges(run: RunView) -> list[dict[str, Any]] | None:
+    """Pairs of categories that may be one; None where the run does not hold what that is seen by."""
+    try:
+        found = suggested_merges(Snapshot(run))
+    except NotInRun:
+        return None
+    return [{"categories": [m.novel.category, m.other.category], "separation": m.separation} for m in found]
+
+
+def _splits(run: RunView) -> list[dict[str, Any]] | None:
+    """Categories that may be several, with the images of each group; None where that cannot be seen."""
+    snapshot = Snapshot(run)
+    try:
+        found = suggested_splits(snapshot)
+    except NotInRun:
+        return None
+    return [
+        {
+            "category": split.category.category,
+            "times_usual_size": split.times_usual,
+            "separation": split.separation,
+            "groups": [[snapshot.assignments[row].path for row in group] for group in split.groups],
+        }
+        for split in found
+    ]
 
 
 def _doubt(n_clusters: int, labels: list[str], repeats: list[int] | None) -> str | None:

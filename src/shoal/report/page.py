@@ -25,6 +25,7 @@ from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
 from shoal.report.map import Layout, Progress, kept_layouts, pca_layouts, tsne_layouts
 from shoal.report.neighbors import Neighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.report.splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
 from shoal.report.summary import confidence_words, how_sure, summarize
 from shoal.report.thumbnails import data_uris
@@ -54,8 +55,9 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
     page = _Page(snapshot)
     gallery = page.ask(cards) or []
     changed, merges, suspicious = page.ask(neighbors), page.ask(suggested_merges), page.ask(suspicious_labels)
+    splits = page.ask(suggested_splits)
     layouts = page.ask(lambda run: _layouts(run, tsne, progress)) or []
-    tiles = _tiles(snapshot, gallery, changed, merges or [], (suspicious or [])[:MAX_SUSPICIOUS])
+    tiles = _tiles(snapshot, gallery, changed, merges or [], splits or [], (suspicious or [])[:MAX_SUSPICIOUS])
     rows = sorted({*tiles.rows, *_rows(layouts)})
     more = data_uris(snapshot, (row for row in _shuffled(_rows(layouts)) if row not in tiles.uris), MAP_BYTES)
     values = {
@@ -74,6 +76,7 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "tree": page.figures(dendrogram),
         "max_leaves": MAX_LEAVES,
         "merges": None if merges is None else [sections.merge(merge, snapshot, tiles) for merge in merges],
+        "splits": None if splits is None else [sections.split(split, tiles) for split in splits],
         "confusion": page.figures(confusion),
         "suspicious": None if suspicious is None else sections.suspicious(suspicious[:MAX_SUSPICIOUS], tiles),
         "n_suspicious": len(suspicious or []),
@@ -134,6 +137,7 @@ def _tiles(
     gallery: list[Card],
     changed: Neighbors | None,
     merges: list[Merge],
+    splits: list[Split],
     labels: list[SuspiciousLabel],
 ) -> Tiles:
     """Every image that stands on the page itself, with its thumbnail while they last."""
@@ -142,6 +146,8 @@ def _tiles(
         rows += (example.row, *example.before, *example.after)
     for merge in merges:
         rows += sections.most_typical(run, merge.novel) + sections.most_typical(run, merge.other)
+    for split in splits:
+        rows += [row for group in split.groups for row in group[:STRIP].tolist()]
     rows += [label.row for label in labels]
     wanted = list(dict.fromkeys((*rows, *priority(gallery))))
     return Tiles(run, wanted, data_uris(run, wanted, PAGE_BYTES))

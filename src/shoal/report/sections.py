@@ -9,6 +9,7 @@ from shoal.report.gallery import STRIP, Card
 from shoal.report.map import Layout
 from shoal.report.neighbors import Neighbors
 from shoal.report.snapshot import Snapshot
+from shoal.report.splits import Split
 from shoal.report.suggestions import Merge, SuspiciousLabel
 from shoal.report.words import count, number, percent
 from shoal.runs import Category
@@ -44,6 +45,16 @@ def merge(found: Merge, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
         for category in (found.novel, found.other)
     ]
     return {"sides": sides, "separation": number(found.separation), "second_choice": percent(found.second_choice)}
+
+
+def split(found: Split, tiles: Tiles) -> dict[str, Any]:
+    """A suggested split, each group with its most typical images."""
+    category = found.category
+    groups = [
+        {"size": count(len(rows), "image"), "tiles": [tiles[int(row)] for row in rows[:STRIP]]} for rows in found.groups
+    ]
+    about = {"name": shown(category.category), "kind": _kind(category), "size": count(category.size, "image")}
+    return {**about, "groups": groups, "times": number(found.times_usual, 1), "separation": number(found.separation)}
 
 
 def most_typical(run: Snapshot, category: Category) -> list[int]:

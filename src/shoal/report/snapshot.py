@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
-from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
+from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView
 
 NO_CATEGORY = -1
 """The category id of an image that is possibly new."""
@@ -23,7 +23,7 @@ class NotInRun(DataError):
 class Snapshot(Run):
     """A run whose files are parsed on first use and then kept. Takes a run wherever a run is taken."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunView) -> None:
         super().__init__(run.path)
 
     @classmethod
