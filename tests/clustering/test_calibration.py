@@ -69,9 +69,11 @@ def test_confidence_is_nearer_to_the_truth_than_the_share_of_neighbors(task: Tas
 
 def test_the_rate_of_labels_is_read_off_the_neighbors_of_labeled_images(task: Task) -> None:
     judged = np.flatnonzero(task.labels >= 0)
-    assert estimate_label_rate(task.labels, task.neighbors, judged) == pytest.approx(0.5, abs=0.1)
+    assert estimate_label_rate(task.labels, task.neighbors, judged, task.rows) == pytest.approx(0.5, abs=0.1)
     few = np.where(np.arange(len(task.labels)) % 4 == 0, task.labels, -1)
-    assert estimate_label_rate(few, task.neighbors, np.flatnonzero(few >= 0)) == pytest.approx(0.125, abs=0.05)
+    assert estimate_label_rate(few, task.neighbors, np.flatnonzero(few >= 0), task.rows) == pytest.approx(
+        0.125, abs=0.05
+    )
 
 
 def test_the_order_of_images_changes_nothing(task: Task) -> None:

@@ -12,6 +12,7 @@ N images, k neighbors, K categories of which the first C are known.
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +119,7 @@ def calibrate(
     if len(judged) < MIN_LABELS or len(np.unique(labels[judged])) < 2:
         plain = _fit(np.zeros(0), np.zeros(0), np.zeros(0), k)
         return Calibration(known=plain, novel=plain, labeled=plain, scale=scale, label_rate=None)
-    rate = estimate_label_rate(labels, neighbors, judged)
+    rate = estimate_label_rate(labels, neighbors, judged, rows)
     folds = _Folds(categories, labels, judged, rows)
     found = [*folds.passes()]
     at, right, is_hidden, is_matched = (np.concatenate(part) for part in zip(*found, strict=True))
@@ -136,18 +137,32 @@ def calibrate(
     return Calibration(**curves, scale=scale, label_rate=rate)
 
 
-def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints) -> float:
+def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, rows: NDArray[Any]) -> float:
     """The share of the images of known classes that are labeled, from the neighbors (N, k) of labeled images.
 
     Of these, a share a is labeled alike, b otherwise. If classes without labels are as often neighbors of an image as
-    other known ones are, by their number, then the rate is a / (1 - b N / L), with L of N images labeled.
+    other known ones are, by their number, then the rate is a / (1 - b N / L), with L of N images labeled. Of copies,
+    equal `rows` (N, any), any may be the neighbor: each counts by its share, so that their order does not matter.
     """
     n, n_labeled = len(labels), int((labels != UNLABELED).sum())
-    near = labels[neighbors[judged]]  # (M, k)
-    is_alike = near == labels[judged][:, None]
-    alike, otherwise = float(is_alike.mean()), float(((near != UNLABELED) & ~is_alike).mean())
+    _, copies, sizes = np.unique(_digests(rows), return_inverse=True, return_counts=True)  # (N,) and (G,)
+    near, own = copies[neighbors[judged]], copies[judged][:, None]  # (M, k) and (M, 1)
+    others = sizes[near] - (near == own)
+    same = (_count_pairs(copies, labels, near, labels[judged][:, None]) - (near == own)) / others
+    unlabeled = _count_pairs(copies, labels, near, np.full((1, 1), UNLABELED)) / others
+    alike, otherwise = (math.fsum(each.flat) / each.size for each in (same, 1 - same - unlabeled))
     rest = 1 - otherwise * n / n_labeled
     return float(np.clip(alike / rest if rest > 0 else 1.0, n_labeled / n, 1.0))
+
+
+def _count_pairs(groups: Ints, labels: Ints, group: Ints, label: Ints) -> Ints:
+    """How many images of a group (M, k) have a label, one per row (M, 1)."""
+    width = int(labels.max()) + 2
+    pairs, counts = np.unique(groups * width + labels + 1, return_counts=True)
+    wanted = group * width + label + 1
+    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
+    found: Ints = np.where(pairs[at] == wanted, counts[at], 0)
+    return found
 
 
 class _Folds:
@@ -211,12 +226,16 @@ class _Folds:
 
 def _image_folds(classes: Ints, rows: NDArray[Any]) -> Ints:
     """(J,) folds that share each class evenly, by a digest of each row."""
-    digests = [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
+    digests = _digests(rows)
     folds = np.zeros(len(rows), dtype=np.int64)
     for one in np.unique(classes):
         members = sorted(np.flatnonzero(classes == one).tolist(), key=digests.__getitem__)
         folds[members] = (np.arange(len(members)) + one) % N_FOLDS
     return folds
+
+
+def _digests(rows: NDArray[Any]) -> list[str]:
+    return [hashlib.sha256(np.ascontiguousarray(row).tobytes()).hexdigest() for row in rows]
 
 
 def _weights(is_hidden: Bools, n: int, n_labeled: int, rate: float) -> Floats:
