@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from shoal.encoders.embed import embed
-from shoal.training.loop import train
+from shoal.training import checkpoint
+from shoal.training.loop import StopTraining, train
 from shoal.training.validation import Judge, Validation
 
 
@@ -61,3 +62,18 @@ def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(
     torch.testing.assert_close(shown[1], expected, atol=1e-3, rtol=0)  # tokens are kept in float16
     plain = train(data, *toy.networks(), toy.settings())
     assert [row["loss"] for row in judged.metrics] == [row["loss"] for row in plain.metrics]
+
+
+def test_the_best_snapshot_of_a_stopped_run_is_in_the_folder(toy, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SMALL_BYTES", 0)
+
+    def stop(row):
+        if row["epoch"] == 2:
+            raise StopTraining
+
+    settings = toy.settings(snapshot="last")
+    found = train(toy.data(), *toy.networks(), settings, folder=tmp_path, on_epoch=stop)
+    assert found.epoch == 2
+    assert (tmp_path / "best-2.safetensors").is_file()
+    assert train(toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True).epoch == 3
+    assert [file.name for file in tmp_path.glob("best-*")] == ["best-3.safetensors"]

@@ -174,7 +174,7 @@ class Journal:
             return
         tensors = module_tensors(self.modules) | optimizer_tensors(self.optimizer)
         if self._is_due(tensors):
-            self._write_best()
+            self.write_best()
             write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=self._about(epoch)))
             self._saved_at = time.monotonic()
             self._follow_checkpoint()
@@ -190,7 +190,7 @@ class Journal:
         """Drop the last epoch's weights and momentum from the disk: only the best snapshot is asked for again."""
         if self.folder is not None and is_main():
             about = self._about(epoch) | {"is_finished": True}
-            self._write_best()
+            self.write_best()
             write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors={}, about=about))
             self._follow_checkpoint()
 
@@ -201,8 +201,10 @@ class Journal:
         assert self.best is not None
         return {"best": self.best.to_dict(), "best_epoch": self.best_epoch}
 
-    def _write_best(self) -> None:
+    def write_best(self) -> None:
         """Write the best snapshot, unless it is there: the checkpoint that names it comes after it."""
+        if self.folder is None or not is_main():
+            return
         file = self._best_file(self.best_epoch)
         if not file.is_file():
             write_checkpoint(file, Checkpoint(tensors=self._snapshot, about=self._about_best()))

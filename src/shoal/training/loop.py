@@ -69,8 +69,9 @@ def train(
     `settings.snapshot` 'last', it is the last. `n_clusters` fixes K, else it is estimated by `rule` (the default of
     `estimate_n_clusters` when None), with the snapshot that is kept.
 
-    With a `folder`, checkpoint, best snapshot and metrics.jsonl are written there after each epoch, and tokens that do
-    not fit into memory while the run lasts. `resume` goes on from what is there; a run made with other settings or data
+    With a `folder`, metrics.jsonl is written there after each epoch, checkpoint and best snapshot as often as
+    `checkpoint.py` says, and tokens that do not fit into memory while the run lasts. `resume` goes on from what is
+    there; a run made with other settings or data
     is refused. `on_epoch` is told each row of metrics, `progress` first how many images and views the trunk has gone
     over, which it does once, then how many steps of the whole run are done. Where it raises `StopTraining` after an
     epoch, the best snapshot so far is returned, and the run can be resumed; before that, it is raised on.
@@ -103,6 +104,7 @@ def train(
             if journal.best is None:
                 trainer.clean()
                 raise
+            journal.write_best()  # the newest snapshot in the folder is the model of the answer
         validation = journal.restore_best()
         trainer.forget_embeddings()
         embeddings = trainer.embed_all()
