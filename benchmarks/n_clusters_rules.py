@@ -6,6 +6,7 @@
     python benchmarks/n_clusters_rules.py --synthetic --seeds 8
     python benchmarks/n_clusters_rules.py --digits --n-known 5 --shifts 1 --per-class 1 2 3 5 10 --seeds 5
     python benchmarks/n_clusters_rules.py cub.npz --digits --half odd --vary --known-share 0.5 0.8 --per-class 0 1 2 3 5
+    python benchmarks/n_clusters_rules.py cub.npz --digits --known-share 0.5 0.7 --shifts 1 --per-class 0 2 5 --seeds 10
 
 A file holds X (N, D) and y (N,), the true classes, as `shoal embed FOLDER --labels TABLE --out FILE.npz` writes it.
 Each seed draws `--n-known` classes (or takes `--known`) and labels `--labeled` of their images in one draw, as the
@@ -13,9 +14,9 @@ benchmarks of the field do, or `--per-class` images of each; `--share` keeps tha
 validation set would. `--vary` draws between half and all of the classes and at most 40 images of each instead, and
 `--half` keeps every other class (of the digits every other image), so that rules can be chosen on one half and compared
 on the other. `--shifts t` estimates on the tree after t mean-shift steps. The row "default" is what
-`estimate_n_clusters` answers, "mean" a rule that was tried and not kept; the others are the rules as they are, whether
-labels suffice for them or not. ± behind an error is its standard error over the seeds; the last tables hold means over
-the numbers of known classes, and over all data.
+`estimate_n_clusters` answers; the others are the rules as they are, whether labels suffice for them or not. ± behind an
+error is its standard error over the seeds; the last tables hold means over the numbers of known classes, and over all
+data, and in how many draws the 80 % interval holds the truth.
 """
 
 import argparse
@@ -28,13 +29,16 @@ import numpy as np
 import torch
 
 from clustering import header, make_clusters, write
+from shoal.clustering.curve import Curve, accuracy_curve
 from shoal.clustering.inference import unit_points
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import mean_shift
-from shoal.clustering.n_clusters import NEEDS, RULES, Curve, accuracy_curve, choose
+from shoal.clustering.n_clusters import DEFAULT_RULE, RULES, choose, interval
 from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
+
+HELD = "interval holds the truth"
 
 MOST_IMAGES = 40
 """Images of a class with --vary."""
@@ -82,18 +86,12 @@ def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generato
     return np.sort(np.concatenate([rng.permutation(np.flatnonzero(y == c))[:MOST_IMAGES] for c in classes]))
 
 
-def mean(curve: Curve) -> float:
-    """The geometric mean of gap, plateau and precision, of those for which labels suffice: tried, and not kept."""
-    parts = [rule for rule in ("gap", "plateau", "precision") if rule not in NEEDS or NEEDS[rule][0](curve)]
-    return float(np.exp(np.mean([np.log(RULES[rule](curve)) for rule in parts])))
-
-
 def default(curve: Curve) -> float:
     """What `estimate_n_clusters` answers."""
-    return choose(curve, "balance")[0]
+    return choose(curve, DEFAULT_RULE)[0]
 
 
-COMPARED: dict[str, Callable[[Curve], float]] = {**RULES, "mean": mean, "default": default}
+COMPARED: dict[str, Callable[[Curve], float]] = {**RULES, "default": default}
 
 
 def estimates_of(curve: Curve) -> dict[str, int]:
@@ -112,7 +110,7 @@ def compare(
     name, rows, y, _ = data
     found: dict[str, list[int]] = {}
     accuracy: dict[str, list[float]] = {"truth": []}
-    truths, best = [], []
+    truths, best, held, widths = [], [], [], []
     for seed in range(args.seeds):
         rng = np.random.default_rng(seed)
         kept = draw_images(y, args, rng)
@@ -130,13 +128,16 @@ def compare(
         curve = accuracy_curve(tree, labels)
         truths.append(len(classes))
         best.append(curve.accuracy.max())
+        low, high = interval(curve)
+        held.append(low <= len(classes) <= high)
+        widths.append(high / low)
         hidden = labels < 0
         for rule, chosen in estimates_of(curve).items():
             found.setdefault(rule, []).append(chosen)
             accuracy.setdefault(rule, []).append(matched_accuracy(truth[hidden], tree.cut(chosen)[hidden]))
         accuracy["truth"].append(matched_accuracy(truth[hidden], tree.cut(len(classes))[hidden]))
     title = f"{name}, {n_known:g} known of {np.mean(truths):.0f} classes, {n_shifts} shifts, {args.seeds} seeds"
-    errors = {}
+    errors = {HELD: np.array(held, dtype=float)}
     if n_labels:
         title += f", {n_labels} labeled per class"
     lines = [f"{title}; best labeled accuracy {np.mean(best):.2f}; All at the true K {np.mean(accuracy['truth']):.3f}"]
@@ -149,7 +150,8 @@ def compare(
             f"| {rule} | {np.mean(estimates):.1f} ± {np.std(estimates):.1f} "
             f"| {in_percent(*mean_error([errors[rule]]))} | {off.mean():+.1%} | {np.mean(scores):.3f} |"
         )
-    return lines, errors
+    ends = f"interval holds the truth in {sum(held)} of {len(held)} draws"
+    return [*lines, f"\n{ends}; upper over lower end {np.median(widths):.2f} (median)"], errors
 
 
 def mean_error(errors: list[np.ndarray]) -> tuple[float, float]:
@@ -180,6 +182,8 @@ def summarize(errors: list[tuple[str, int, dict[str, np.ndarray]]]) -> list[str]
                 means = np.array([mean_error(case) for case in cases])  # (data, 2)
                 cells.append(in_percent(means[:, 0].mean(), np.sqrt((means[:, 1] ** 2).sum()) / len(means)))
             lines.append(f"| {rule} | {' | '.join(cells)} |")
+        held = [np.mean([e[HELD].mean() for of, m, e in errors if of in chosen and m == n]) for n in counts]
+        lines.append(f"| {HELD} | {' | '.join(f'{share:.0%}' for share in held)} |")
     return lines
 
 

@@ -40,10 +40,10 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     assert run.exit_code == 0, run.stderr
     assert run.stderr.splitlines()[0] == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
     answer, path = run.stdout.splitlines()
-    assert answer == "3 known categories found, 2 likely new, 0 images unsure"
+    assert answer == "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely"
     found = Run.open(path)
     assert found.n_clusters == 5
-    assert found.json("estimate")["rule"] == "median"  # six labels each are too few for balance
+    assert [found.json("estimate")[part] for part in ("rule", "interval")] == ["pairs", [5, 6]]
     ids = np.array([row.category_id for row in found.assignments])
     for label in range(3):
         assert set(ids[points[1] == label]) == {label}

@@ -60,7 +60,9 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, pho
     assert (found["run"], found["answer"]) == (str(opened.path), answer(opened))
     assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [60, 18, 42, 1]
     assert found["n_clusters"] == found["n_known"] + found["n_novel"] == opened.n_clusters
-    assert (found["estimate"]["rule"], len(found["estimate"]["stability"])) == ("median", 2)
+    assert (found["estimate"]["rule"], len(found["estimate"]["stability"])) == ("pairs", 2)
+    low, high = found["estimate"]["interval"]
+    assert 3 <= low <= found["n_clusters"] <= high
     low, high = found["estimate"]["near_best"]
     assert 3 <= low <= high
     assert found["validation_accuracy"] == opened.metrics[-1]["validation_accuracy"]

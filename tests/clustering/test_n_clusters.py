@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
+from shoal.clustering.curve import MIN_FIT_LABELS, Curve, accuracy_curve
 from shoal.clustering.matching import RunningMatching, matched_accuracy
-from shoal.clustering.n_clusters import MIN_FIT_LABELS, RULES, Curve, accuracy_curve, choose, estimate_n_clusters
+from shoal.clustering.n_clusters import RULES, choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -23,7 +24,6 @@ def overlapping(seed: int, n_classes: int = 6, n_rows: int = 120) -> tuple[Tree,
 
 def curve(
     accuracy: list[float],
-    occupied: list[int] | None = None,
     fit: list[float] | None = None,
     gap: list[float] | None = None,
     class_sizes: tuple[int, ...] = (5000, 5000),
@@ -31,9 +31,8 @@ def curve(
 ) -> Curve:
     """A curve from K = 2 up with two known classes."""
     n_clusters, flat = np.arange(2, 2 + len(accuracy)), np.ones(len(accuracy))
-    held = np.array(occupied) if occupied else n_clusters
     fits, gaps = (flat if given is None else np.array(given) for given in (fit, gap))
-    return Curve(n_clusters, np.array(accuracy), held, fits, gaps, np.array(class_sizes), n_distinct)
+    return Curve(n_clusters, np.array(accuracy), fits, gaps, np.array(class_sizes), n_distinct)
 
 
 def label_some(y: np.ndarray, per_class: list[int]) -> np.ndarray:
@@ -49,10 +48,8 @@ def test_the_sweep_is_the_loop_that_cuts_and_counts_for_each_k(seed: int) -> Non
     tree, labels = overlapping(seed)
     labeled = labels >= 0
     found = accuracy_curve(tree, labels)
-    for k, accuracy, occupied in zip(found.n_clusters, found.accuracy, found.occupied, strict=True):
-        cut = tree.cut(int(k))[labeled]
-        assert accuracy == matched_accuracy(labels[labeled], cut)
-        assert occupied == len(np.unique(cut))
+    for k, accuracy in zip(found.n_clusters, found.accuracy, strict=True):
+        assert accuracy == matched_accuracy(labels[labeled], tree.cut(int(k))[labeled])
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -191,13 +188,14 @@ def test_the_gap_rule_looks_no_further_than_ten_times_the_classes_and_half_of_th
         ("balance", (50, 7), "median"),  # half, but only one
         ("precision", (9, 9, 4, 4, 4), "median"),
         ("balance", (3, 3, 3), "median"),
-        ("balance", (3, 3, 2), "gap"),  # nothing else would have a part in the median
+        ("balance", (2, 2, 2), "median"),
+        ("balance", (2, 2, 1), "gap"),
         ("median", (3, 3), "median"),
         ("median", (1, 1), "gap"),
         ("plateau", (3, 3, 3), "plateau"),
         ("plateau", (3, 3, 2), "gap"),
         ("paper", (1, 1), "paper"),  # what the paper does stays what it does
-        ("occupancy", (1, 1), "occupancy"),
+        ("pairs", (8, 8), "balance"),  # a curve without pairs
     ],
 )
 def test_a_more_modest_rule_decides_where_labels_are_too_few(
@@ -216,7 +214,8 @@ def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     tree = grow(rng.normal(size=(10, 16))[y] + 0.3 * rng.normal(size=(1000, 16)))
     found = estimate_n_clusters(tree, label_some(y, [n_labels] * 5))
     assert 7 <= found.n_clusters <= 14
-    assert found.rule == ("gap" if n_labels < 3 else "median" if n_labels < 8 else "balance")
+    assert found.rule == ("gap" if n_labels < 2 else "pairs")
+    assert choose(found.curve, "balance")[1] == ("gap" if n_labels < 2 else "median" if n_labels < 8 else "balance")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +223,7 @@ def test_few_labels_do_not_make_hundreds_of_clusters(n_labels: int) -> None:
     [
         ((5, 5), 16),  # plateau 4, gap 16 and precision 20: the middle one
         ((4, 4), 8),  # precision needs five labels: between plateau and gap, √(4·16)
-        ((3, 2), 16),  # plateau needs three per class: gap alone
+        ((2, 1), 16),  # plateau needs two per class in it: gap alone
     ],
 )
 def test_the_median_is_that_of_the_rules_whose_labels_suffice(class_sizes: tuple[int, ...], expected: int) -> None:
@@ -234,11 +233,6 @@ def test_the_median_is_that_of_the_rules_whose_labels_suffice(class_sizes: tuple
     found = curve(accuracy, fit=fit, gap=gap, class_sizes=class_sizes, n_distinct=1000)
     assert (RULES["precision"](found), RULES["gap"](found)) == (20, 16)
     assert choose(found, "median")[0] == expected
-
-
-def test_the_occupancy_rule_charges_for_clusters_beyond_the_classes() -> None:
-    """Two classes: accuracy 0.8 in 2 occupied clusters beats 0.9 in 3, which counts 0.9 · (1 - 1/3) = 0.6."""
-    assert RULES["occupancy"](curve([0.8, 0.9], occupied=[2, 3])) == 2
 
 
 @pytest.mark.parametrize(("rule", "expected"), [("paper", {6, 7, 8}), ("plateau", {7, 8, 9}), ("precision", {8, 9})])

@@ -30,6 +30,7 @@ from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import get_method
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.method import Task
+from shoal.methods.protocols import follow_protocol
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -250,20 +251,18 @@ def test_images_without_features_are_named_and_leave_no_run_behind(photos, setti
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("is_enough", [False, True])
-def test_k_is_that_of_the_first_answer_unless_validation_has_labels_enough(
-    photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_enough: bool
+@pytest.mark.parametrize("protocol", ["shoal", "paper"])
+def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
+    photos, settings, tmp_path: Path, protocol: str
 ) -> None:
-    """3 labeled validation images for 3 known categories; with one of each asked for, they estimate K."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_VALIDATION_LABELS", 1 if is_enough else 2)
-    heard: list[str] = []
-    run = run_on(photos, tmp_path / "run", replace(settings, stability=2), reporter=Reporter(heard.append))
-    assert any("3 labeled validation images for 3 known categories are too few" in line for line in heard) != is_enough
+    """Its interval and its repetitions too, which are made with the embeddings that K was estimated on."""
+    followed = replace(settings, cms=follow_protocol(settings.cms, protocol, "cms"), stability=2)
+    run = run_on(photos, tmp_path / "run", followed)
     found, first = run.json("estimate"), Run.open(run.path / "frozen").json("estimate")
-    assert (found["curve"] == first["curve"]) != is_enough
-    if not is_enough:
-        assert found["n_clusters"] == first["n_clusters"]
-        alone = run_on(photos, tmp_path / "alone", replace(settings, train=False, stability=2))
+    assert (found["curve"] == first["curve"]) == (protocol == "shoal")
+    if protocol == "shoal":
+        assert (found["n_clusters"], found["interval"]) == (first["n_clusters"], first["interval"])
+        alone = run_on(photos, tmp_path / "alone", replace(followed, train=False))
         assert found["stability"] == alone.json("estimate")["stability"]
 
 

@@ -23,7 +23,7 @@ def test_every_method_has_a_default_recipe_that_needs_no_download_and_can_be_see
     assert isinstance(settings, get_method(name).settings)
     assert settings.encoder == "efficientnet-lite2"
     assert settings.input_size is None
-    assert settings.inference.rule == "balance"
+    assert settings.inference.rule == "pairs"
     seeded = settings.with_seed(7)
     assert getattr(seeded, "training", None) is None or seeded.training.seed == 7
 

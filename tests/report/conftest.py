@@ -160,6 +160,7 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
             "n_clusters": n_clusters,
             "rule": "the most clusters within 5 points of the best",
             "is_given": False,
+            "interval": [n_clusters - 2, n_clusters + 3],
             "curve": {"n_clusters": numbers, "accuracy": curve},
             "stability": {"n_clusters": repeats},
         },

@@ -55,8 +55,14 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
     run.write_json("estimate", {"n_clusters": 4, "is_given": False, "curve": alone, "stability": None})
     assert how_sure(Snapshot(run)).endswith(
         "Of 2 numbers tried, the number 3 fits the labeled images within a point of the best. "
-        "The estimate is not among them, because it also weighs unlabeled images: be wary of it."
+        "The estimate is not among them, because it also weighs unlabeled images."
     )
+    for interval, end in ([3, 6], "."), ([2, 9], ": the labels hardly say how many."):
+        run.write_json("estimate", {"n_clusters": 4, "is_given": False, "interval": interval, "stability": None})
+        assert how_sure(Snapshot(run)) == (
+            "The number of categories, 4, was estimated. "
+            f"{interval[0]} to {interval[1]} are likely, with a chance of 80 %{end}"
+        )
     run.write_json("estimate", {"n_clusters": 4, "is_given": True})
     assert how_sure(Snapshot(run)) == "The number of categories, 4, was given."
 

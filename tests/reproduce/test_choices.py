@@ -38,13 +38,13 @@ def test_the_head_on_clip_is_said_to_take_other_numbers_than_the_papers():
 
 def test_where_k_comes_from():
     assert chosen("1", "CMS, K given").k_rule == "given"
-    assert chosen("1", "CMS, K estimated").k_rule == "Shoal's rule 'balance' on labeled validation images"
+    assert chosen("1", "CMS, K estimated").k_rule == "Shoal's rule 'pairs' on labeled validation images"
     assert chosen("1", "CMS, K estimated", Options()).k_rule == "the paper's rule on labeled validation images"
-    assert chosen("1", "Agglomerative, K estimated").k_rule == "Shoal's rule 'balance' on all given labels"
+    assert chosen("1", "Agglomerative, K estimated").k_rule == "Shoal's rule 'pairs' on all given labels"
     gcds = chosen("1", "GCD, K estimated").k_rule
-    assert gcds == "Shoal's rule 'balance' on labeled validation images, not by GCD's k-means on frozen features"
+    assert gcds == "Shoal's rule 'pairs' on labeled validation images, not by GCD's k-means on frozen features"
     shifted = chosen("1", "Agglomerative + IMS, K estimated").k_rule
-    assert shifted == "Shoal's rule 'balance' on all given labels after 1 shift(s)"
+    assert shifted == "Shoal's rule 'pairs' on all given labels after 1 shift(s)"
     hidden = chosen("1", "CMS, K estimated", Options(protocol="reference"))
     assert "HIDDEN labels" in hidden.k_rule
     assert "HIDDEN labels" in hidden.snapshot
@@ -53,16 +53,16 @@ def test_where_k_comes_from():
 @pytest.mark.parametrize(
     ("decided", "text"),
     [
-        (["balance", "balance"], "Shoal's rule 'balance' on labeled validation images"),
-        (["median"], "Shoal's rule 'balance' (decided by 'median') on labeled validation images"),
+        (["pairs", "pairs"], "Shoal's rule 'pairs' on labeled validation images"),
+        (["median"], "Shoal's rule 'pairs' (decided by 'median') on labeled validation images"),
         (
             ["median", "gap", "median"],
-            "Shoal's rule 'balance' (decided by 'gap' and 'median') on labeled validation images",
+            "Shoal's rule 'pairs' (decided by 'gap' and 'median') on labeled validation images",
         ),
-        ([None], "Shoal's rule 'balance' (which one decided was not kept) on labeled validation images"),
+        ([None], "Shoal's rule 'pairs' (which one decided was not kept) on labeled validation images"),
         (
             ["median", None],
-            "Shoal's rule 'balance' (decided by 'median'; which one decided was not kept) on labeled validation images",
+            "Shoal's rule 'pairs' (decided by 'median'; which one decided was not kept) on labeled validation images",
         ),
     ],
 )
@@ -92,9 +92,7 @@ def test_which_snapshot_is_kept():
 def test_rows_that_choose_alike_are_named_together_and_all_of_them_not_at_all():
     rows = {name: chosen("1", name) for name in ("GCD, K given", "CMS, K given", "CMS, K estimated")}
     assert grouped(rows, "snapshot") == "Snapshot: best epoch by labeled validation images over all K"
-    assert grouped(rows, "k_rule").startswith(
-        "K: given (GCD, K given | CMS, K given); Shoal's rule 'balance' on labeled"
-    )
+    assert grouped(rows, "k_rule").startswith("K: given (GCD, K given | CMS, K given); Shoal's rule 'pairs' on labeled")
 
 
 def test_every_form_of_a_table_says_what_was_chosen():

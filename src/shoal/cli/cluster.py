@@ -23,7 +23,7 @@ def cluster(
     n_neighbors: Annotated[int, typer.Option(help="Neighbors a point moves toward.")] = 8,
     alpha: Annotated[float, typer.Option(help="Weight of their mean, 0 to 1.")] = 0.5,
     rule: Annotated[
-        str | None, typer.Option(help="How K is estimated: balance, plateau, precision, median, gap, occupancy, paper.")
+        str | None, typer.Option(help="How K is estimated: pairs, balance, plateau, precision, median, gap, paper.")
     ] = None,
     protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write.")] = None,
@@ -67,5 +67,6 @@ def cluster(
         reporter=reporter(),
     )
     words = answer(run)
-    result(f"{words}\n{run.path}", {"run": str(run.path), "n_clusters": run.n_clusters, "answer": words}, as_json=json)
+    facts = {"run": str(run.path), "n_clusters": run.n_clusters, "interval": run.json("estimate")["interval"]}
+    result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")

@@ -22,6 +22,7 @@ from shoal.clustering.categories import (
 )
 from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.clustering.neighbors import k_nearest
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
@@ -53,6 +54,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         classes_: known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a known
             class is left out. A known class that no cluster matches keeps its place and has no members.
         n_clusters_: number of clusters, given or estimated.
+        interval_: the two ends of the range it likely lies in, with a chance of 80 %; None where it was given.
         curve_: what labeled rows say about each number of clusters (`Curve`); None where it was given.
         rule_: which rule decided it, another than `rule` where labels are few; None where it was given.
         shifts_: (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
@@ -77,7 +79,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         alpha: float = 0.5,
         kernel: Literal["knn", "uniform", "gaussian"] = "knn",
         max_shifts: int = 20,
-        rule: str = "balance",
+        rule: str = DEFAULT_RULE,
         estimate_shifts: int = 1,
         max_clusters: int | None = None,
         outlier_share: float = 0.01,
@@ -158,6 +160,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = np.empty(len(names), dtype=object)
         self.classes_[:] = names
         self.n_clusters_ = found.n_clusters
+        self.interval_ = found.estimate.interval if found.estimate else None
         self.curve_ = found.estimate.curve if found.estimate else None
         self.shifts_ = np.array(found.accuracies)
         self.n_shifts_ = found.n_shifts

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints, as_count, as_embeddings, as_labels, name_rows
+from shoal.clustering.curve import known_classes
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
-from shoal.clustering.n_clusters import NClustersEstimate, check_rule, estimate_n_clusters, known_classes
+from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
@@ -54,19 +55,31 @@ class InferenceSettings:
     """T_max: the most shifts tried."""
     unlabeled_shifts: int = 1
     """Shifts made when no image is labeled, at most `max_shifts`: nothing says when to stop; training makes one."""
-    rule: str = "balance"
+    rule: str = DEFAULT_RULE
     """How the number of clusters is estimated where it is not given; "paper" with no shifts is section 4.3."""
     estimate_shifts: int = 1
     """Shifts before that estimate: the tree that is cut in the end is one of shifted embeddings too."""
+    min_clusters: int | None = None
+    """Smallest number of clusters tried by the estimate; none: the known classes."""
     max_clusters: int | None = None
     """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known classes."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
             as_count(getattr(self, name), name=name, least=0)
-        if self.max_clusters is not None:
-            as_count(self.max_clusters, name="max_clusters", least=1)
+        for name in ("min_clusters", "max_clusters"):
+            if getattr(self, name) is not None:
+                as_count(getattr(self, name), name=name, least=1)
+        if self.min_clusters is not None and self.max_clusters is not None and self.min_clusters > self.max_clusters:
+            raise UsageError(
+                f"min_clusters: found {self.min_clusters}, expected at most max_clusters, {self.max_clusters}"
+            )
         check_rule(self.rule)  # a wrong name is one even where K is given
+
+    def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
+        """The number of clusters of a tree by the labels (N,) a user has, -1 for unlabeled."""
+        least, most = self.min_clusters, self.max_clusters
+        return estimate_n_clusters(tree, labels, rule=self.rule, min_clusters=least, max_clusters=most)
 
 
 PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
@@ -267,7 +280,7 @@ def _estimate(
     n_known = len(np.unique(known[known != UNLABELED]))
     first = list(islice(_distinct(pairs, n_known, "known classes"), settings.estimate_shifts + 1))
     answer, judge = first[-1]
-    found = estimate_n_clusters(judge[0], known, rule=settings.rule, max_clusters=settings.max_clusters)
+    found = settings.estimate(judge[0], known)
     if found.n_clusters > answer[0].n_distinct:
         raise TooFewDistinct(
             f"n_clusters: estimated {found.n_clusters} on the validation images for {answer[0].n_distinct} distinct "

@@ -14,6 +14,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.writing import name_categories, write_found, write_report
 from shoal.methods.catalog import get_method
 from shoal.methods.method import Discovery, Representation
+from shoal.report.words import likely
 from shoal.runs import ANSWERS, Run
 
 FROZEN, TRAINED = ANSWERS
@@ -30,6 +31,11 @@ class Answer:
     found: Found
     counted_on: Floats | None = None
     """(N, D) the embeddings that K was estimated on, where they are others."""
+
+    def in_words(self) -> str:
+        """What was found, and how sure the number of categories is where it was estimated."""
+        words, estimate = self.found.in_words(), self.discovery.estimate
+        return f"{words}; {likely(estimate.n_clusters, estimate.interval)}" if estimate is not None else words
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""

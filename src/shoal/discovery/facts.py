@@ -9,6 +9,7 @@ from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
+from shoal.report.words import is_wide, span
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
 
 FILES = ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
@@ -55,7 +56,8 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
     return {
         "is_given": found["is_given"],
         "rule": found["rule"],
-        "doubt": None if found["is_given"] else _doubt(found["n_clusters"], labels, repeats),
+        "interval": found.get("interval"),
+        "doubt": None if found["is_given"] else _doubt(found, labels, repeats),
         "near_best": [min(near), max(near)] if near else None,
         "stability": repeats,
         "file": str(run.path / "estimate.json"),
@@ -99,9 +101,11 @@ def _splits(run: RunView) -> list[dict[str, Any]] | None:
     ]
 
 
-def _doubt(n_clusters: int, labels: list[str], repeats: list[int] | None) -> str | None:
-    """Why not to trust an estimate: few labels, or repetitions that gave other numbers."""
-    outside = doubt_range(n_clusters, repeats or ())
+def _doubt(estimate: dict[str, Any], labels: list[str], repeats: list[int] | None) -> str | None:
+    """Why not to trust an estimate: few labels, a wide interval, or repetitions that gave other numbers."""
+    outside = doubt_range(estimate["n_clusters"], repeats or ())
     found = outside and f"random parts of the images gave {outside}"
-    said = [one for one in (doubt_labels(len(labels), len(set(labels))), found) if one]
+    interval = estimate.get("interval")
+    wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None
+    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, found) if one]
     return "; ".join(said) or None

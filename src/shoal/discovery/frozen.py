@@ -78,7 +78,7 @@ def answer_first(
             with reporter.progress("writing the first report"):
                 keep_answer(run, answer, settings)
         page = first.path / "report.html"
-        reporter.say(f"first answer, without training: {answer.found.in_words()}; open {page} while training goes on")
+        reporter.say(f"first answer, without training: {answer.in_words()}; open {page} while training goes on")
     doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
     if doubt and settings.n_clusters is None:
         reporter.say(f"note: {doubt}")

@@ -209,7 +209,7 @@ def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySe
         if other.name == TRAINED:
             keep_answer(run, other, settings)
         reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
-    run.log(answer.found.in_words())
+    run.log(answer.in_words())
 
 
 def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:

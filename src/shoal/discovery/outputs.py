@@ -13,7 +13,7 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership
 from shoal.discovery.stability import range_in_words
-from shoal.report.words import count
+from shoal.report.words import count, likely
 from shoal.runs import UNSURE_BELOW, Assignment, Category, RunView
 
 N_EXEMPLARS = 5
@@ -50,12 +50,14 @@ class Found:
 
 
 def answer(run: RunView) -> str:
-    """The answer of a finished run in words, as `Found.in_words` gives it, and how stable K was if that was asked."""
+    """The answer of a finished run in words, as `Found.in_words` gives it, and how sure K is where it was estimated."""
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
     words = _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
     estimate = run.json("estimate") if run.has("estimate.json") else {}
-    repeats = (estimate.get("stability") or {}).get("n_clusters")
-    return f"{words}; {range_in_words(estimate['n_clusters'], repeats)}" if repeats else words
+    interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
+    sure = [likely(estimate["n_clusters"], interval)] if interval else []
+    sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
+    return "; ".join([words, *sure])
 
 
 def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:

@@ -17,7 +17,7 @@ from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stopping import ctrl_c_stops
-from shoal.discovery.validation import Withheld, describe_withheld, doubt_estimate, withhold
+from shoal.discovery.validation import Withheld, describe_withheld, takes_first_number, withhold
 from shoal.distributed import told_by_main
 from shoal.encoders.vision import Encoder
 from shoal.errors import TooFewDistinct, UsageError
@@ -58,9 +58,6 @@ def answer_trained(
     for line in describe_withheld(collection, withheld):
         reporter.say(line)
     chosen = _fit_batch(settings, len(withheld.labels), reporter)
-    doubt = doubt_estimate(collection, withheld, settings)
-    if doubt:
-        reporter.say(doubt)
     device, task = frozen.embeddings.device, _task(images, withheld, settings)
     training = chosen.of_method.training
     n_done = len(run.metrics) if resume else 0
@@ -88,9 +85,10 @@ def answer_trained(
     watch(statistics)
     stands = True
     try:
-        answer = _answer(learned, first if doubt else None, images, withheld, chosen)
+        answer = _answer(learned, first, images, withheld, chosen)
         if withheld.hidden:
-            choice = compare(frozen, learned, collection.labels, collection.classes, withheld, chosen)
+            counted = replace(chosen, n_clusters=first.discovery.n_clusters, stability=0)  # the same K for both
+            choice = compare(frozen, learned, collection.labels, collection.classes, withheld, counted)
             choice = replace(choice, is_collapsed=describe_collapse(statistics) is not None)
             run.write_json("choice", choice.to_dict())
             reporter.say(choice.in_words())
@@ -150,11 +148,11 @@ def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: t
 
 
 def _answer(
-    learned: Representation, first: Answer | None, images: Readable, withheld: Withheld, settings: DiscoverySettings
+    learned: Representation, first: Answer, images: Readable, withheld: Withheld, settings: DiscoverySettings
 ) -> Answer:
-    """The trained answer, with K of the first one where that is given."""
+    """The trained answer, with K of the first one unless that is given or the paper's rule estimates it."""
     collection = images.collection
-    if first is not None:
+    if takes_first_number(settings):
         found = cluster(learned, collection.labels, settings, first.discovery.n_clusters)
         answer = make_answer(
             TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings, withheld.judged

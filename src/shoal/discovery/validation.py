@@ -18,10 +18,8 @@ from shoal.report.words import count
 MAX_NAMED = 5
 """How many categories a note lists."""
 
-MIN_VALIDATION_LABELS = 5
-"""Labeled validation images per known category from which on they estimate K after training. With fewer the curve is a
-matter of single images, and K that of the first answer: estimated on all images, by every label, with an encoder that
-has seen none (benchmarks/results/2026-11-15_2-core-cpu_k_after_training.md)."""
+FEW_LABELS = 5
+"""Labeled images per known category below which an estimate of K is said to rest on few labels."""
 
 MIN_CATEGORIES = 5
 """Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
@@ -83,28 +81,22 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
 
 
 def doubt_labels(n_labeled: int, n_known: int) -> str | None:
-    """Say that an estimate of K rests on few labels: fewer in all than validation alone would need to estimate it."""
-    if n_labeled >= MIN_VALIDATION_LABELS * n_known:
+    """Say that an estimate of K rests on few labels, where it does."""
+    if n_labeled >= FEW_LABELS * n_known:
         return None
     few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
     return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"
 
 
-def doubt_estimate(collection: Collection, withheld: Withheld, settings: DiscoverySettings) -> str | None:
-    """Say that validation holds too few labels to estimate K by, where it does and K is to be estimated there.
+def takes_first_number(settings: DiscoverySettings) -> bool:
+    """Whether the number of categories after training is that of the first answer.
 
-    The paper's rule goes with the paper's images, and is left alone.
+    Training draws together what it has labels of, so that known categories are no longer like novel ones and say too
+    little about them. The paper's rule goes with the paper's images, validation, and is left alone.
     """
     chosen = settings.of_method
-    is_asked = settings.n_clusters is None and withheld.validation is not None
-    if not is_asked or chosen.inference.rule == "paper" or chosen.estimate_on != "validation":
-        return None
-    n_labeled = int((collection.labels[withheld.validation] != UNLABELED).sum())
-    n_known = int((collection.class_sizes > 0).sum())
-    if n_labeled >= MIN_VALIDATION_LABELS * n_known:
-        return None
-    few = f"{count(n_labeled, 'labeled validation image')} for {n_known:,} known categories"
-    return f"the number of categories is that of the first answer, because {few} are too few to estimate it by"
+    is_papers = chosen.inference.rule == "paper" or chosen.estimate_on == "collection"
+    return settings.n_clusters is None and not is_papers
 
 
 def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:

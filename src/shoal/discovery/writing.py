@@ -80,6 +80,7 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
         "n_clusters": discovery.n_clusters,
         "rule": found.rule if found is not None else "given",
         "is_given": found is None,
+        "interval": list(found.interval) if found is not None else None,
         "curve": curve,
         "stability": {"n_clusters": list(repeats)} if repeats else None,
     }

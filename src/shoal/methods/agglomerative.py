@@ -18,7 +18,6 @@ from shoal.clustering.inference import (
     unit_tree,
 )
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.methods.method import Discovery, Options, Representation, Task, to_numpy
@@ -32,7 +31,7 @@ class AgglomerativeSettings:
     input_size: int | None = None
     """Side of the images the encoder sees; None: what it was made for."""
     inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """Only `rule` and `max_clusters` are used: nothing is shifted."""
+    """Only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted."""
 
     def with_seed(self, seed: int) -> Self:
         """The same settings: nothing here is drawn."""
@@ -64,8 +63,7 @@ def cluster(
     tree = unit_tree(points)
     estimate = None
     if n_clusters is None:
-        rule, limit = settings.inference.rule, settings.inference.max_clusters
-        estimate = estimate_n_clusters(tree, labels, rule=rule, max_clusters=limit)
+        estimate = settings.inference.estimate(tree, labels)
         n_clusters = estimate.n_clusters
     check_distinct(tree, check_n_clusters(n_clusters, labels, len(labels)))
     clusters = tree.cut(n_clusters)

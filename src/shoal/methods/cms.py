@@ -45,7 +45,8 @@ class CmsSettings:
     inference: InferenceSettings = field(default_factory=InferenceSettings)
     """Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in both."""
     estimate_on: Literal["validation", "collection"] = "validation"
-    """Whose labels estimate K: those set aside from the loss, as in the paper, or all, on the final embeddings."""
+    """Whose labels estimate K: those set aside from the loss, as in the paper, or all, on the final embeddings. Where
+    `shoal discover` has a first answer, 'validation' leaves K to that, unless the rule is the paper's."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift

@@ -15,7 +15,6 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import InferenceSettings, check_n_clusters, unit_points
 from shoal.clustering.kmeans import semi_supervised_kmeans
-from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
@@ -48,9 +47,9 @@ class GcdSettings:
     loss: LossSettings = field(default_factory=_loss)
     """τ of InfoNCE is `temperature`; `denominator: reference` is the usual supervised contrastive loss."""
     inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """Only `rule` and `max_clusters` are used: nothing is shifted."""
+    """Only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted."""
     estimate_on: Literal["validation", "collection"] = "validation"
-    """Whose labels estimate K: those set aside from the loss, or all, on the final features."""
+    """Whose labels estimate K: those set aside from the loss, or all, on the final features; as for the method cms."""
     n_init: int = 10
     """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs a CPU about 20 s."""
 
@@ -113,8 +112,7 @@ def cluster(
     points = unit_points(learned.embeddings, device=device)
     wanted, estimate = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on), None
     if wanted is None:
-        tree, inference = Tree(ward_linkage(points, device=device)), settings.inference
-        estimate = estimate_n_clusters(tree, labels, rule=inference.rule, max_clusters=inference.max_clusters)
+        estimate = settings.inference.estimate(Tree(ward_linkage(points, device=device)), labels)
         wanted = estimate.n_clusters
     found = semi_supervised_kmeans(
         points,

@@ -6,10 +6,11 @@ What of the released code reads hidden labels is not here: `shoal.reproduce` alo
 from dataclasses import replace
 from typing import Any
 
+from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.errors import UnknownName
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
-    "shoal": {"inference": {"rule": "balance", "estimate_shifts": 1}},
+    "shoal": {"inference": {"rule": DEFAULT_RULE, "estimate_shifts": 1}},
     "paper": {
         "inference": {"rule": "paper", "estimate_shifts": 0},
         "loss": {"denominator": "paper", "detach_norm": False},

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.words import count, duration, percent, plural, span
+from shoal.report.words import count, duration, is_wide, percent, plural, span
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
 
@@ -69,7 +69,17 @@ def how_sure(run: Snapshot) -> str:
     k = estimate.get("n_clusters", run.n_clusters)
     if estimate.get("is_given"):
         return f"The number of categories, {k}, was given."
-    return " ".join(filter(None, (f"The number of categories, {k}, was estimated.", _spread(estimate))))
+    said = f"The number of categories, {k}, was estimated."
+    return " ".join(filter(None, (said, _likely(estimate), _spread(estimate))))
+
+
+def _likely(estimate: dict[str, Any]) -> str:
+    """Say the range in which the number lies with a chance of 80 %, and where that says little, so."""
+    interval = estimate.get("interval")
+    if not interval:
+        return ""
+    said = f"{span(interval)} {plural(max(interval), 'is')} likely, with a chance of 80 %"
+    return f"{said}: the labels hardly say how many." if is_wide(interval) else f"{said}."
 
 
 def confidence_words(run: Snapshot) -> str:
@@ -107,7 +117,7 @@ def _spread(estimate: dict[str, Any]) -> str:
         which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
         said.append(f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best.")
         if _outside(estimate, near):
-            said.append("The estimate is not among them, because it also weighs unlabeled images: be wary of it.")
+            said.append("The estimate is not among them, because it also weighs unlabeled images.")
     return " ".join(said)
 
 

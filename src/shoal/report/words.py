@@ -40,3 +40,17 @@ def span(values: Sequence[Any]) -> str:
     """A range: '9 to 12', or '9' where there is only one."""
     low, high = min(values), max(values)
     return f"{low}" if low == high else f"{low} to {high}"
+
+
+def likely(n_clusters: int, interval: Sequence[int]) -> str:
+    """An estimated number of categories with the range it likely lies in, and where that says little, so."""
+    low, high = interval
+    if not low <= n_clusters <= high:
+        return f"{count(n_clusters, 'category')}, though {span(interval)} are likely"
+    said = f"about {count(n_clusters, 'category')}, {span(interval)} likely"
+    return f"{said}: the labels hardly say how many" if is_wide(interval) else said
+
+
+def is_wide(interval: Sequence[int]) -> bool:
+    """Whether a range says little: its upper end is more than twice the lower one."""
+    return max(interval) > 2 * min(interval)

@@ -27,13 +27,15 @@ def line(figure: Figure, at: int = 0) -> tuple[list[float], list[float]]:
     return list(found.get_xdata()), list(found.get_ydata())  # type: ignore[arg-type]
 
 
-def test_the_curve_of_k_shows_every_number_tried_and_the_chosen_one(digits: Run) -> None:
+def test_the_curve_of_k_shows_every_number_tried_the_chosen_one_and_the_interval(digits: Run) -> None:
     estimate = digits.json("estimate")
     figure = n_clusters_curve(digits)
     x, y = line(figure)
     assert x == estimate["curve"]["n_clusters"]
     assert y == pytest.approx([100 * accuracy for accuracy in estimate["curve"]["accuracy"]])
     assert texts(figure) == {f"chosen: {estimate['n_clusters']}"}
+    (band,) = figure.axes[0].patches
+    assert [band.get_x(), band.get_x() + band.get_width()] == estimate["interval"]  # type: ignore[attr-defined]
 
 
 def test_k_over_epochs_and_the_training_curves_mark_the_snapshot(digits: Run) -> None:

@@ -16,7 +16,7 @@ SIZE = (5.2, 3.0)
 
 @styled
 def n_clusters_curve(run: Run) -> Figure:
-    """Labeled accuracy against the number of clusters, the chosen number marked."""
+    """Labeled accuracy against the number of clusters, the chosen number marked, its 80 % interval shaded."""
     estimate = Snapshot.of(run).part("estimate", "The curve of K is left out: the run does not say how K was chosen.")
     numbers, accuracies = (list((estimate.get("curve") or {}).get(key) or ()) for key in ("n_clusters", "accuracy"))
     if not numbers or len(numbers) != len(accuracies):
@@ -30,6 +30,8 @@ def n_clusters_curve(run: Run) -> Figure:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.plot(numbers, _percents(accuracies), color=KNOWN, marker="" if dense else "o", markersize=3.5, linewidth=1.8)
+    if estimate.get("interval"):
+        axes.axvspan(*estimate["interval"], color=NOVEL, alpha=0.12, linewidth=0)
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
         low = axes.get_ylim()[0]

@@ -1,0 +1,159 @@
+"""What labeled images say about each number of clusters: one sweep over every cut of a tree (paper, section 4.3).
+
+For every K the clusters of the cut are matched to the classes on the labeled images, and only on these. A sweep walks
+down the merges: each adds one row of the contingency table to another and repairs the matching, nothing is counted or
+solved again.
+
+N leaves, L of them labeled, with C known classes; M cuts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from shoal.arrays import UNLABELED, Floats, Ints, as_count, as_labels
+from shoal.clustering.class_pairs import PairTerms, pair_terms
+from shoal.clustering.matching import RunningMatching
+from shoal.clustering.tree import Merges, Tree
+from shoal.errors import DataError, UsageError
+
+DEFAULT_MAX_CLUSTERS = 1000
+"""Largest K tried by default, or ten times the known classes where that is more."""
+
+MIN_FIT_LABELS = 5
+"""Labeled images from which on a class has a say in `fit`. One with a single labeled image would be best off with that
+image in a cluster of its own, and one with a few with each of them so: `fit` then rises up to the largest K tried."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Curve:
+    """What the labeled images say about each number of clusters, K ascending."""
+
+    n_clusters: Ints
+    """(M,) K of each cut, from the number of known classes up, within the range asked for."""
+    accuracy: Floats
+    """(M,) share of labeled images whose cluster is matched to their class."""
+    fit: Floats
+    """(M,) mean of √(recall · labeled share) in the class's best cluster, over the classes with
+    `MIN_FIT_LABELS` labeled images or more; NaN where there is none. See the rule "precision"."""
+    gap: Floats
+    """(M,) log of the height at which this cut's clusters begin to be joined over that of the last merge it keeps."""
+    class_sizes: Ints
+    """(C,) labeled images of each known class."""
+    n_distinct: int
+    """Images that differ, labeled or not: N without copies."""
+    pairs: PairTerms | None = None
+    """What pairs of labeled images say about K; None where labels are too few."""
+
+    @property
+    def n_labeled(self) -> int:
+        """Labeled images, L."""
+        return int(self.class_sizes.sum())
+
+    @property
+    def n_classes(self) -> int:
+        """Known classes, C."""
+        return len(self.class_sizes)
+
+
+def accuracy_curve(
+    tree: Tree, labels: ArrayLike, *, min_clusters: int | None = None, max_clusters: int | None = None
+) -> Curve:
+    """Sweep every cut from `max_clusters` down to `min_clusters`, and to the number of known classes at most.
+
+    By default from 1,000, or ten times the known classes; no K above the number of distinct points is tried.
+    """
+    if not isinstance(tree, Tree):
+        raise UsageError(f"tree: found {type(tree).__name__}, expected a Tree; pass Tree(linkage) of a linkage matrix")
+    known = known_classes(as_labels(labels, tree.n_leaves, name="labels"))  # (N,) 0 … C-1, -1 for unlabeled
+    n_classes = int(known.max()) + 1
+    least, most = _range(tree, n_classes, min_clusters, max_clusters)
+    merges = tree.merges(most)
+    n_clusters = np.arange(least, most + 1)
+    class_sizes = np.bincount(known[known != UNLABELED], minlength=n_classes)
+    accuracy, fit = _sweep(merges, known, n_classes, most - least)
+    shares, gaps = accuracy / class_sizes.sum(), _gaps(tree, n_clusters)
+    return Curve(n_clusters, shares, fit, gaps, class_sizes, tree.n_distinct, pair_terms(tree, known))
+
+
+def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> tuple[int, int]:
+    """The smallest and the largest K to try."""
+    wanted = max(DEFAULT_MAX_CLUSTERS, 10 * n_classes, least or 0) if most is None else most
+    limit = min(as_count(wanted, name="max_clusters"), tree.n_leaves)
+    if limit < n_classes:
+        raise UsageError(f"max_clusters: found {wanted} with {n_classes} known classes, expected {n_classes} or more")
+    limit = max(min(limit, tree.n_distinct), n_classes)
+    if least is not None and as_count(least, name="min_clusters") > limit:
+        raise UsageError(
+            f"min_clusters: found {least}, expected at most {limit}, the largest number of clusters that may be tried "
+            f"of {tree.n_distinct} distinct image(s)"
+        )
+    return max(least or n_classes, n_classes), limit
+
+
+def _sweep(merges: Merges, known: Ints, n_classes: int, n_steps: int) -> tuple[Ints, Floats]:
+    """Matched labeled images and the fit at each cut, K ascending: (M,) each."""
+    labeled = known != UNLABELED
+    n_start = len(merges) + 1
+    cells = np.bincount(merges.start[labeled] * n_classes + known[labeled], minlength=n_start * n_classes)
+    matching = RunningMatching(cells.reshape(n_start, n_classes))
+    fits = _Fits(matching.counts, np.bincount(merges.start, minlength=n_start + n_classes))
+    rows = [(matching.total, fits.mean())]
+    for kept, gone in zip(merges.kept[:n_steps].tolist(), merges.gone.tolist(), strict=False):
+        matching.merge(kept, gone)
+        fits.merge(kept, gone)
+        rows.append((matching.total, fits.mean()))
+    total, fit = map(np.array, zip(*rows[::-1], strict=True))
+    return total, fit
+
+
+def _gaps(tree: Tree, n_clusters: Ints) -> Floats:
+    """(M,) log(next merge / last merge done) at each K; 0 where nothing but copies is joined yet."""
+    heights = tree.heights
+    done = len(heights) - n_clusters  # (M,) index of the last merge done
+    last = np.where(done < 0, 0.0, heights[np.maximum(done, 0)])
+    gaps: Floats = np.zeros(len(n_clusters))
+    np.log(np.divide(heights[done + 1], last, out=np.ones_like(gaps), where=last > tree.rounding), out=gaps)
+    return gaps
+
+
+class _Fits:
+    """√(recall · labeled share) of the best cluster of each class with enough labeled images, J of them, kept up to
+    date while clusters are merged."""
+
+    def __init__(self, counts: Ints, sizes: Ints) -> None:
+        self.counts = counts  # (C, clusters) the table of the running matching, which merges it
+        self.judged = np.flatnonzero(counts.sum(axis=1) >= MIN_FIT_LABELS)  # (J,)
+        self.sizes = np.maximum(sizes, 1).astype(np.float64)  # (clusters,) all images, labeled or not
+        held = counts[self.judged]  # (J, clusters)
+        self.class_sizes = held.sum(axis=1)  # (J,)
+        self.products = held**2 / (self.class_sizes[:, None] * self.sizes)  # (J, clusters)
+        self.best = self.products.argmax(axis=1)  # (J,)
+
+    def merge(self, kept: int, gone: int) -> None:
+        self.sizes[kept] += self.sizes[gone]
+        self.products[:, gone] = 0
+        self.products[:, kept] = self.counts[self.judged, kept] ** 2 / (self.class_sizes * self.sizes[kept])
+        classes = np.arange(len(self.best))
+        lost = (self.best == kept) | (self.best == gone)
+        self.best[self.products[:, kept] > self.products[classes, self.best]] = kept
+        self.best[lost] = self.products[lost].argmax(axis=1)
+
+    def mean(self) -> float:
+        if len(self.best) == 0:
+            return float("nan")
+        return float(np.sqrt(self.products[np.arange(len(self.best)), self.best]).mean())
+
+
+def known_classes(labels: Ints) -> Ints:
+    """Renumber the classes that occur 0 … C-1."""
+    classes = np.unique(labels[labels != UNLABELED])
+    if len(classes) == 0:
+        raise DataError("labels: all are -1, so nothing says how many clusters there are; label images or give K")
+    if len(classes) == 1:
+        raise DataError(
+            "labels: only one class is labeled, and one class never asks for a second cluster; "
+            "label images of another class or give the number of clusters"
+        )
+    return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))

@@ -1,0 +1,165 @@
+"""The number of classes by pairs of labeled images: the sums are those of loops over pairs, and the interval holds."""
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+
+from shoal.clustering.class_pairs import _chances, _Cut, _terms, pair_terms
+from shoal.clustering.curve import accuracy_curve
+from shoal.clustering.n_clusters import choose, estimate_n_clusters
+from shoal.clustering.tree import Tree
+from shoal.errors import UsageError
+
+
+def clouds(
+    seed: int, *, n_classes: int = 24, noise: float = 1.0, is_long_tailed: bool = False
+) -> tuple[Tree, np.ndarray, np.random.Generator]:
+    """Clouds in 24 dimensions that overlap, 20 images each, or 8 to 120."""
+    rng = np.random.default_rng(seed)
+    sizes = np.full(n_classes, 20)
+    if is_long_tailed:
+        sizes = np.clip(rng.lognormal(3, 0.8, n_classes), 8, 120).astype(int)
+    y = np.repeat(np.arange(n_classes), sizes)
+    centers = rng.normal(size=(n_classes, 24))
+    return Tree(linkage(centers[y] + noise * rng.normal(size=(len(y), 24)), "ward")), y, rng
+
+
+def label(y: np.ndarray, rng: np.random.Generator, n_known: int, n_each: int | None = None) -> np.ndarray:
+    """Label half of the images of some classes, drawn regardless of class, or so many of each."""
+    known = rng.permutation(y.max() + 1)[:n_known]
+    if n_each is None:
+        return np.where(np.isin(y, known) & (rng.random(len(y)) < 0.5), y, -1)
+    labels = np.full(len(y), -1)
+    for c in known:
+        labels[rng.choice(np.flatnonzero(y == c), n_each, replace=False)] = c
+    return labels
+
+
+def renumbered(labels: np.ndarray) -> np.ndarray:
+    return np.where(labels < 0, -1, np.searchsorted(np.unique(labels[labels >= 0]), labels))
+
+
+def test_the_chances_are_those_of_a_loop_over_pairs_of_labeled_images() -> None:
+    """An image weighs 1 / the size of its cluster, and its pairs within a class as many as the class has labels."""
+    tree, y, rng = clouds(0, n_classes=6)
+    known, clusters = renumbered(label(y, rng, 4)), tree.cut(9)
+    labels = np.bincount(known[known >= 0]).astype(float)
+    sizes = np.bincount(clusters)
+    same, different = np.zeros(2), np.zeros(2)  # weight of the pairs that share a cluster, and of all
+    for i in np.flatnonzero(known >= 0):
+        for j in np.flatnonzero(known >= 0):
+            if i != j:
+                pair = same if known[i] == known[j] else different
+                share = labels[known[i]] / (labels[known[i]] - 1) if known[i] == known[j] else 1.0
+                pair += share * np.array([clusters[i] == clusters[j], 1]) / sizes[clusters[i]]
+    own, found_same, found_different = _chances(_Cut.of(clusters, known, 4), labels, labels)
+    weights = [(1 / sizes[clusters[known == c]]).sum() for c in range(4)]
+    assert own == pytest.approx(weights)
+    assert found_same[0] == pytest.approx(same[0] / same[1])
+    assert found_different[0] == pytest.approx(different[0] / different[1])
+
+
+def test_leaving_a_class_out_is_having_no_label_of_it() -> None:
+    tree, y, rng = clouds(1, n_classes=8)
+    known, clusters = renumbered(label(y, rng, 6)), tree.cut(12)
+    labels = np.bincount(known[known >= 0]).astype(float)
+    found = _terms(_Cut.of(clusters, known, 6), labels, labels, True, len(y))
+    for c in range(6):
+        without = renumbered(np.where(known == c, -1, known))
+        left = np.delete(labels, c)
+        expected = _terms(_Cut.of(clusters, without, 5), left, left, True, len(y))
+        assert found[:, 1 + c] == pytest.approx(expected[:, 0])
+
+
+def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
+    """Eight classes of twelve, each in three clusters of four: 24 clusters, and half of each known class labeled."""
+    y, clusters = np.repeat(np.arange(8), 12), np.arange(96) // 4
+    known = np.where((y < 5) & (np.arange(96) % 2 == 0), y, -1)
+    labels = np.full(5, 6.0)
+    # Six labels of a class are the half of twelve images; as a random share of them, so are 5 others of 11.
+    above, below = _terms(_Cut.of(clusters, known, 5), labels, labels, False, 96)
+    same = (2 - 1) / (6 - 1)  # two labels in each cluster
+    assert above[0] / below[0] == pytest.approx(96 * same / (3 + same))
+
+
+@pytest.mark.parametrize(("n_each", "n_held"), [(None, 33), (5, 37)], ids=["half", "five each"])
+def test_the_interval_holds_the_truth_in_about_four_of_five_draws(n_each: int | None, n_held: int) -> None:
+    """40 draws of overlapping clouds, long-tailed ones every other time, of which half or two thirds are known."""
+    held = 0
+    for seed in range(40):
+        tree, y, rng = clouds(seed, noise=1.2, is_long_tailed=seed % 2 == 1)
+        found = estimate_n_clusters(tree, label(y, rng, 12 if seed % 4 < 2 else 16, n_each))
+        low, high = found.interval
+        assert low <= found.n_clusters <= high
+        held += low <= 24 <= high
+    assert held == n_held
+
+
+def test_classes_that_overlap_much_are_counted_where_rules_that_look_at_clusters_fail() -> None:
+    off = {"pairs": 0.0, "balance": 0.0, "paper": 0.0}
+    for seed in range(12):
+        tree, y, rng = clouds(seed, n_classes=40, noise=1.5, is_long_tailed=True)
+        curve = accuracy_curve(tree, label(y, rng, 24))
+        for rule in off:
+            off[rule] += abs(np.log(choose(curve, rule)[0] / 40)) / 12
+    assert off["pairs"] < 0.11
+    assert min(off["balance"], off["paper"]) > 0.2
+
+
+def test_the_fewer_labels_the_wider_the_interval() -> None:
+    widths = []
+    for n_each in (10, 5, 3, 2, 1):
+        of_seed = []
+        for seed in range(10):
+            tree, y, rng = clouds(seed, noise=1.2)
+            low, high = estimate_n_clusters(tree, label(y, rng, 14, n_each)).interval
+            of_seed.append(np.log(high / low))
+        widths.append(np.mean(of_seed))
+    assert widths == sorted(widths)
+    assert widths[-1] > 2 * widths[0]
+
+
+def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 12, 300)
+    rows = rng.normal(size=(12, 16))[y] + 0.9 * rng.normal(size=(300, 16))
+    labels, order = label(y, rng, 8), rng.permutation(300)
+    plain = estimate_n_clusters(Tree(linkage(rows, "ward")), labels)
+    other = estimate_n_clusters(Tree(linkage(rows[order], "ward")), np.where(labels < 0, -1, 50 - labels)[order])
+    assert (plain.n_clusters, plain.interval, plain.rule) == (other.n_clusters, other.interval, other.rule)
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 0, 0, 1, 1, 1], [0, 1, 2, 3], [0, 0, 1, 2, 3]], ids=["two", "single", "one pair"]
+)
+def test_too_few_labels_say_nothing_and_the_interval_is_wide(labels: list[int]) -> None:
+    """Two classes, none of which can be left out; classes with one label each; one class with two."""
+    tree, y, _ = clouds(0)
+    known = np.full(len(y), -1)
+    known[np.arange(len(labels)) * 20] = labels
+    assert pair_terms(tree, known) is None
+    found = estimate_n_clusters(tree, known)
+    assert found.rule != "pairs"
+    assert found.interval[1] > 1.5 * found.interval[0]
+
+
+@pytest.mark.parametrize("rule", ["pairs", "balance", "paper", "gap", "plateau"])
+def test_k_and_its_interval_keep_to_the_range_asked_for(rule: str) -> None:
+    tree, y, rng = clouds(0)
+    labels = label(y, rng, 14)
+    for least, most in (30, 50), (14, 16), (24, 24):
+        found = estimate_n_clusters(tree, labels, rule=rule, min_clusters=least, max_clusters=most)
+        assert least <= found.n_clusters <= most
+        assert least <= found.interval[0] <= found.interval[1] <= most
+        assert np.array_equal(found.curve.n_clusters, np.arange(least, most + 1))
+    whole, part = accuracy_curve(tree, labels), accuracy_curve(tree, labels, min_clusters=20, max_clusters=40)
+    assert np.array_equal(part.accuracy, whole.accuracy[6:27])
+
+
+def test_a_range_that_holds_no_number_is_refused() -> None:
+    tree, y, rng = clouds(0)
+    labels = label(y, rng, 14)
+    with pytest.raises(UsageError, match="min_clusters: found 481, expected at most 480, the largest number"):
+        estimate_n_clusters(tree, labels, min_clusters=481)
+    with pytest.raises(UsageError, match="max_clusters: found 13 with 14 known classes"):
+        estimate_n_clusters(tree, labels, max_clusters=13)
