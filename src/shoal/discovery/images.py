@@ -1,8 +1,8 @@
 """Images and some labels in, a finished run folder out: `shoal discover`.
 
 The collection is decoded once and embedded with the frozen encoder, which gives a first answer; then comes training,
-with K and the snapshot chosen on validation images set aside from the loss, and Algorithm 1. A killed run goes on where
-it stopped.
+with the snapshot chosen on validation images set aside from the loss, and Algorithm 1 with the first answer's K. A
+killed run goes on where it stopped.
 """
 
 import time

@@ -29,7 +29,7 @@ class DiscoverySettings:
     train: bool = True
     """Whether to train; without, the frozen encoder's embeddings are clustered."""
     validation_share: float = 0.2
-    """Share of the labeled and of the unlabeled images set aside to choose K and the snapshot."""
+    """Share of the labeled and of the unlabeled images set aside to choose the snapshot, and K by the paper's rule."""
     hidden_share: float = 0.2
     """Share of the known categories whose labels are kept from training, to see whether it helps with categories it has
     no labels of; where it does not, the frozen encoder's answer stands. 0: none, and the trained answer stands."""

@@ -1,4 +1,4 @@
-"""What a collection must hold, and which of its labels are kept from training to choose K, the snapshot and more.
+"""What a collection must hold, and which of its labels are kept from training to choose the snapshot and more.
 
 N images.
 """
@@ -128,7 +128,7 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
         n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)
         lines.append(
             f"note: {n_small} {'category has' if n_small == 1 else 'categories have'} a single labeled image "
-            f"({names}), which validation cannot judge when K and the snapshot are chosen; label one more of each"
+            f"({names}), which validation cannot judge when the snapshot is chosen; label one more of each"
         )
     return lines
 
