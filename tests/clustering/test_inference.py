@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -300,3 +302,66 @@ def test_a_memory_mapped_file_is_read_without_a_warning_and_not_written(tmp_path
     np.save(tmp_path / "x.npy", rng.normal(size=(20, 4)))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     assert torch.equal(unit_points(mapped), unit_points(np.array(mapped)))
+
+
+def test_must_links_give_the_tree_of_weighted_class_means() -> None:
+    """A slow reference: Ward by definition, begun with one cluster per labeled class and one per other row."""
+    rng = np.random.default_rng(0)
+    x = unit_points(rng.normal(size=(40, 5)))
+    labels = np.where(np.arange(40) < 12, np.arange(40) % 3, -1)
+    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=3), max_shifts=0, must_link=True)
+    found = infer(x, labels, 7, settings)
+    groups = [[int(row) for row in np.flatnonzero(labels == label)] for label in range(3)]
+    groups += [[row] for row in range(12, 40)]
+    points = x.double().numpy()
+    while len(groups) > 7:
+        pairs = [(_ward_cost(points, a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups[:i])]
+        _, i, j = min(pairs)
+        groups[j] += groups.pop(i)
+    expected = np.empty(40, dtype=int)
+    for number, rows in enumerate(groups):
+        expected[rows] = number
+    assert matched_accuracy(expected, found.labels) == 1.0
+    for label in range(3):
+        assert len(set(found.labels[labels == label].tolist())) == 1
+
+
+def _ward_cost(points: np.ndarray, a: list[int], b: list[int]) -> float:
+    gap = points[a].mean(axis=0) - points[b].mean(axis=0)
+    return len(a) * len(b) / (len(a) + len(b)) * float(gap @ gap)
+
+
+def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts() -> None:
+    """Both are chosen before: the labels would agree with links whatever is chosen."""
+    x, labels, _ = draw(0)
+    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
+    plain, linked = infer(x, labels, None, settings), infer(x, labels, None, replace(settings, must_link=True))
+    assert (plain.n_clusters, plain.n_shifts, plain.accuracies) == (
+        linked.n_clusters,
+        linked.n_shifts,
+        linked.accuracies,
+    )
+    assert matched_accuracy(labels[labels >= 0], linked.labels[labels >= 0]) > plain.accuracies[plain.n_shifts]
+
+
+def test_a_copy_of_a_labeled_row_stays_with_it() -> None:
+    x, labels, _ = draw(0)
+    copied = np.flatnonzero(labels >= 0)[:5]
+    both, given = np.concatenate([x, x[copied]]), np.concatenate([labels, np.full(5, -1)])
+    found = infer(both, given, 6, InferenceSettings(max_shifts=0, must_link=True)).labels
+    np.testing.assert_array_equal(found[copied], found[-5:])
+
+
+def test_must_links_that_leave_too_few_distinct_rows_are_left_out() -> None:
+    x, _, truth = draw(0, n_classes=2, per_class=4)
+    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=2), max_shifts=0)
+    labels = np.where(np.arange(8) < 7, truth, -1)
+    plain, linked = (infer(x, labels, 6, replace(settings, must_link=links)) for links in (False, True))
+    np.testing.assert_array_equal(plain.labels, linked.labels)
+
+
+def test_a_fixed_number_of_shifts_is_made_whatever_the_labels_say() -> None:
+    x, _, truth = draw(0, n_classes=4, per_class=15)
+    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
+    for n_shifts in (0, 3):
+        assert infer(x, truth, 4, settings, n_shifts=n_shifts).n_shifts == n_shifts

@@ -1,25 +1,23 @@
-"""The better of two representations, by labels that training never saw."""
-
-from dataclasses import replace
+"""How much of the frozen encoder is kept, by labels that training never saw."""
 
 import numpy as np
 import pytest
 import torch
 
+from shoal.clustering.blend import Trial
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.mean_shift import ShiftSettings
 from shoal.discovery.choice import Choice, compare
-from shoal.discovery.settings import choose_settings
 from shoal.discovery.validation import Withheld
-from shoal.methods.method import Representation
 
 CLASSES = ("a", "b", "c", "d")
+SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
 
 
-def scattered(truth: np.ndarray, noise: float) -> Representation:
+def scattered(truth: np.ndarray, noise: float, seed: int = 0) -> torch.Tensor:
     """Points around one axis per class: tight groups with little noise, a cloud with much."""
-    rng = np.random.default_rng(0)
-    x = np.eye(6)[truth] + noise * rng.normal(size=(len(truth), 6))
-    points = torch.nn.functional.normalize(torch.from_numpy(x.astype(np.float32)), dim=1)
-    return Representation(embeddings=points, embed=lambda pixels: points)
+    x = np.eye(6)[truth] + noise * np.random.default_rng(seed).normal(size=(len(truth), 6))
+    return torch.nn.functional.normalize(torch.from_numpy(x.astype(np.float32)), dim=1)
 
 
 @pytest.fixture
@@ -31,83 +29,51 @@ def task():
     return truth, labels, Withheld(labels=np.where(labels == 3, -1, labels), hidden=(3,), judged=judged)
 
 
-@pytest.mark.parametrize("method", ["cms", "gcd", "agglomerative"])
-def test_tight_groups_win_over_a_cloud_whichever_was_trained(task, method: str) -> None:
-    """GCD keeps the classes of labeled images, so the labels that judge must not reach the clustering either."""
+def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
     truth, labels, withheld = task
-    tight, loose = scattered(truth, 0.05), scattered(truth, 0.8)
-    settings = choose_settings(method=method, n_clusters=6)
-    better = compare(loose, tight, labels, CLASSES, withheld, settings)
-    worse = compare(tight, loose, labels, CLASSES, withheld, settings)
-    assert (better.trained, better.keeps_training, better.hidden, better.n_images) == (1.0, True, ("d",), 10)
-    assert (worse.frozen, worse.keeps_training) == (1.0, False)
-    assert worse.trained < 0.8
+    tight, loose = scattered(truth, 0.05), scattered(truth, 3.0, seed=1)
+    found = compare(tight, loose, labels, CLASSES, withheld, 6, SETTINGS, seed=0)
+    assert (found.frozen, found.hidden, found.n_images) == (1.0, ("d",), 10)
+    better = compare(loose, tight, labels, CLASSES, withheld, 6, SETTINGS, seed=0)
+    assert (better.trained, better.keeps_training) == (1.0, True)
+    assert better.frozen < 0.8
+    assert better.chosen.weight < 1
 
 
-def test_both_are_cut_at_a_number_estimated_in_the_same_way(task) -> None:
-    """What validation images said of K comes from labels that judge, so it is not used: 60 would tear every group."""
+def test_the_encoder_as_it_came_stands_where_everything_else_is_worse() -> None:
+    right, wrong = np.ones(20, dtype=bool), np.zeros(20, dtype=bool)
+    trials = [Trial(weight=weight, n_shifts=1, right=wrong) for weight in (0.0, 0.65)]
+    found = Choice(hidden=("a",), trials=[*trials, Trial(weight=1.0, n_shifts=2, right=right)])
+    assert (found.kept, found.frozen, found.trained) == ("frozen", 1.0, 0.0)
+    assert found.to_dict()["frozen_weight"] == 1.0
+    assert "the first answer stands" in found.in_words()
+
+
+def test_the_labels_that_training_saw_do_not_judge(task) -> None:
     truth, labels, withheld = task
-    tight = scattered(truth, 0.05)
-    found = compare(tight, replace(tight, n_clusters=60), labels, CLASSES, withheld, choose_settings())
-    assert (found.frozen, found.trained) == (1.0, 1.0)
-
-
-def test_the_labels_that_judge_do_not_reach_the_clustering(task) -> None:
-    """Scrambled, they change the shares and nothing else could change: the same clusters are judged."""
-    truth, labels, withheld = task
+    frozen, trained = scattered(truth, 0.5), scattered(truth, 0.4, seed=1)
     wrong = labels.copy()
-    wrong[withheld.judged] = np.arange(10) % 3
-    settings = choose_settings(n_clusters=6)
-    found = compare(scattered(truth, 0.05), scattered(truth, 0.05), wrong, CLASSES, withheld, settings)
-    assert found.frozen == found.trained == 0.4  # one cluster, matched to the most common of three classes
-
-
-@pytest.mark.parametrize(
-    ("only_frozen", "only_trained", "keeps"),
-    [
-        (0, 0, True),
-        (4, 9, True),
-        (1, 0, True),  # one image more is never more than one standard error, √1
-        (2, 0, False),  # 2 > √2
-        (3, 1, True),  # 2 = √4, within one standard error
-        (6, 3, True),  # 3 = √9
-        (7, 3, False),  # 4 > √10
-    ],
-)
-def test_the_trained_answer_stands_unless_it_is_worse_by_more_than_one_standard_error(
-    only_frozen: int, only_trained: int, keeps: bool
-) -> None:
-    found = Choice(hidden=("d",), n_images=40, both=20, only_frozen=only_frozen, only_trained=only_trained)
-    assert found.keeps_training is keeps
-    assert found.kept == ("trained" if keeps else "frozen")
-
-
-def test_a_collapsed_training_does_not_stand_however_well_it_did_on_a_few_images() -> None:
-    found = Choice(hidden=("d",), n_images=7, both=3, only_frozen=0, only_trained=2, is_collapsed=True)
-    assert found.kept == "frozen"
-    assert found.in_words().endswith("training has collapsed, the first answer stands")
-    assert found.to_dict()["is_collapsed"]
-
-
-def test_the_words_say_what_stands_and_on_how_many_images_that_rests() -> None:
-    tie = Choice(hidden=("d",), n_images=1200, both=600, only_frozen=0, only_trained=0)
-    assert tie.in_words() == (
-        "of 1,200 labeled images kept from training, put right: 50.0 % without training, 50.0 % with it "
-        "(0 and 0 by one of them alone); the trained answer stands"
+    seen = np.flatnonzero((labels >= 0) & (labels < 3))
+    wrong[seen] = np.random.default_rng(0).permutation(labels[seen])
+    before, after = (
+        compare(frozen, trained, given, CLASSES, withheld, 6, SETTINGS, seed=0).to_dict() for given in (labels, wrong)
     )
-    near = Choice(hidden=("d",), n_images=12, both=3, only_frozen=3, only_trained=2)
-    assert near.in_words().endswith(
-        "(3 and 2 by one of them alone); so small a difference may be chance, the trained answer stands"
-    )
-    worse = Choice(hidden=("d",), n_images=12, both=3, only_frozen=3, only_trained=0)
-    assert worse.in_words().endswith(
-        "25.0 % with it (3 and 0 by one of them alone); training did not help, the first answer stands"
-    )
-    assert worse.to_dict() == {
-        "kept": "frozen",
-        "accuracy": {"frozen": 0.5, "trained": 0.25},
-        "n_images": 12,
-        "put_right": {"both": 3, "only_frozen": 3, "only_trained": 0},
-        "hidden": ["d"],
-        "is_collapsed": False,
-    }
+    assert before == after
+
+
+def test_collapsed_training_does_not_stand_whatever_so_few_images_say(task) -> None:
+    truth, labels, withheld = task
+    points = scattered(truth, 0.05)
+    found = compare(points, points, labels, CLASSES, withheld, 6, SETTINGS, seed=0, is_collapsed=True)
+    assert (found.kept, found.with_training.weight) == ("frozen", 1.0)
+    assert "collapsed" in found.in_words()
+
+
+def test_what_is_written_says_what_was_tried(task) -> None:
+    truth, labels, withheld = task
+    found = compare(scattered(truth, 0.3), scattered(truth, 0.3, 1), labels, CLASSES, withheld, 6, SETTINGS, seed=0)
+    said = found.to_dict()
+    assert [one["weight"] for one in said["tried"]] == [0.0, 0.35, 0.65, 0.8, 1.0]
+    assert said["tried"][-1]["accuracy"] == said["accuracy"]["frozen"]
+    chosen = next(one for one in said["tried"] if one["weight"] == said["frozen_weight"])
+    assert (chosen["n_shifts"], chosen["accuracy"]) == (said["n_shifts"], said["accuracy"]["trained"])

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from photo_runs import run_on
+from shoal.clustering.blend import Trial
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery.assign import Assigner
@@ -65,26 +66,31 @@ def known_colours(photos):
     return photos
 
 
-@pytest.mark.parametrize("only_trained", [0, 2, 5])
+@pytest.mark.parametrize("weight", [0.0, 0.65, 1.0])
 def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_and_the_other_is_kept(
-    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only_trained: int
+    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
 ) -> None:
     seen = []
 
-    def judge(frozen, learned, labels, classes, withheld, chosen):
+    def judge(frozen, learned, labels, classes, withheld, *args, **how):
         seen.append((withheld.hidden, len(withheld.judged)))
-        return Choice(hidden=("red",), n_images=10, both=3, only_frozen=3, only_trained=only_trained)
+        rights = {one: np.full(10, one == weight) for one in (0.0, 0.65, 1.0)}
+        trials = [Trial(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
+        return Choice(hidden=("red",), trials=trials)
 
     monkeypatch.setattr("shoal.discovery.trained.compare", judge)
     heard: list[str] = []
     run = run_on(known_colours, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(seen[0][0]) == 1
-    kept, lost = ("trained", "frozen") if only_trained else ("frozen", "trained")
+    kept, lost = ("trained", "frozen") if weight < 1 else ("frozen", "trained")
     assert run.json("choice")["kept"] == kept
     assert any(line.startswith("of 10 labeled images kept from training") for line in heard)
     other = Run.open(run.path / lost)
     assert heard[-1].endswith(f" is kept in {other.path}")
     assert not (run.path / kept).exists()
+    assert not list(run.path.glob("trial-*"))
+    if weight < 1:
+        assert run.json("model")["frozen_weight"] == weight
     for found, name in ((run, kept), (other, lost)):
         assert found.has("model.safetensors") == (name == "trained")
         assert np.array_equal(found.array("embeddings"), run.array("frozen")) == (name == "frozen")

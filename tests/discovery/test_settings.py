@@ -64,7 +64,7 @@ def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
     assert found.of_method.inference == PAPER
     assert found.hidden_share == 0
     ours = choose_settings(method=method, protocol="shoal")
-    assert ours.of_method.inference == InferenceSettings()
+    assert ours.of_method.inference == InferenceSettings(must_link=True)
     assert ours.hidden_share == DiscoverySettings().hidden_share
 
 

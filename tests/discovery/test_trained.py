@@ -11,7 +11,7 @@ import torch
 from photo_runs import run_on
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.discovery import trained
+from shoal.discovery import trained, training
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -55,7 +55,7 @@ def test_a_training_that_collapses_says_so_once_and_what_to_try(photos, settings
 
 def test_the_last_epoch_is_looked_at_too(photos, settings, tmp_path: Path, monkeypatch) -> None:
     """The bank of the only epoch is from before any training, so what was learned is judged by its embeddings."""
-    monkeypatch.setattr(trained, "collapse_statistics", lambda rows: {"bank_cosine": 1.0})
+    monkeypatch.setattr(training, "collapse_statistics", lambda rows: {"bank_cosine": 1.0})
     assert len(notes(photos, tmp_path / "run", with_training(settings, epochs=1))) == 1
 
 
@@ -63,7 +63,7 @@ def test_a_head_as_it_was_drawn_is_no_collapse() -> None:
     """Before training its embeddings point nearly the same way, too."""
     heard: list[str] = []
     reporter = Reporter(heard.append, detail=heard.append)
-    tell = trained._epoch_listener(Run(Path("run")), reporter, False, trained._collapse_watch(heard.append))
+    tell = training._epoch_listener(Run(Path("run")), reporter, False, training._collapse_watch(heard.append))
     row = {"loss": 1.0, "validation_accuracy": None, "seconds": 1.0, "bank_cosine": 1.0}
     tell(row | {"epoch": 1})
     assert len(heard) == 1
@@ -75,7 +75,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """Training is replaced by one whose embeddings are two points; five categories were asked for."""
-    real = trained.get_method
+    real = training.get_method
 
     def collapsing(name: str):
         method = real(name)
@@ -87,7 +87,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
 
         return replace(method, represent=represent)
 
-    monkeypatch.setattr(trained, "get_method", collapsing)
+    monkeypatch.setattr(training, "get_method", collapsing)
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=1), n_clusters=5)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))

@@ -53,7 +53,8 @@ def cluster(
         say(line)
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
-    settings = ClusterSettings(n_clusters=n_clusters, inference=InferenceSettings(shift=shift, **chosen))
+    inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen)
+    settings = ClusterSettings(n_clusters=n_clusters, inference=inference)
     check_task(given.labels, n_clusters, settings.inference)
     if dry_run:
         return

@@ -14,7 +14,7 @@ N images, k neighbors, K categories of which the first C are known.
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,11 @@ class Calibration:
         known = self.known.at(share) * np.nan_to_num(self.scale)[categories]
         found = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
         return np.clip(found, 0.0, 1.0)
+
+    def for_novel(self, n_novel: int) -> "Calibration":
+        """The same for another clustering, with as many known categories and `n_novel` others."""
+        scale = np.concatenate([self.scale[np.isfinite(self.scale)], np.full(n_novel, np.nan)])
+        return replace(self, scale=scale)
 
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for calibration.json."""

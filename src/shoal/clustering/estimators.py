@@ -46,6 +46,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rule: how the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
         estimate_shifts: shifts made before that estimate; rule='paper' with 0 is the paper's.
         max_clusters: largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
+        must_link: whether the labeled rows of a class begin as one cluster; False is the paper's.
         outlier_share: share of the fitted points that lie beyond the threshold of `predict`.
         device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
 
@@ -82,6 +83,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rule: str = DEFAULT_RULE,
         estimate_shifts: int = 1,
         max_clusters: int | None = None,
+        must_link: bool = True,
         outlier_share: float = 0.01,
         device: str | torch.device | None = None,
     ) -> None:
@@ -93,6 +95,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.rule = rule
         self.estimate_shifts = estimate_shifts
         self.max_clusters = max_clusters
+        self.must_link = must_link
         self.outlier_share = outlier_share
         self.device = device
 
@@ -151,6 +154,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             rule=self.rule,
             estimate_shifts=self.estimate_shifts,
             max_clusters=self.max_clusters,
+            must_link=self.must_link,
         )
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:

@@ -9,7 +9,7 @@ N images, D columns, K clusters.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 
 import numpy as np
@@ -23,9 +23,10 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import halving_sum, root
+from shoal.clustering.sums import grouped_sums, halving_sum, root
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
+from shoal.clustering.ward.duplicates import equal_rows
 from shoal.clustering.ward.vouched import Vouched, vouch
 from shoal.errors import DataError, TooFewDistinct, UsageError
 
@@ -63,6 +64,9 @@ class InferenceSettings:
     """Smallest number of clusters tried by the estimate; none: the known classes."""
     max_clusters: int | None = None
     """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known classes."""
+    must_link: bool = False
+    """Whether the labeled images of a class begin as one cluster in the tree that is cut. The number of clusters and of
+    shifts are chosen before, on trees that know no label: with links the labels would agree whatever is chosen."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
@@ -94,9 +98,10 @@ class Inference:
     n_clusters: int
     n_shifts: int  # t of the iterate returned
     accuracies: tuple[float, ...]  # labeled accuracy of every iterate that was looked at; NaN without labels
-    tree: Tree  # of the iterate returned
+    tree: Tree  # of the iterate returned, with must-links where they were asked for
     embeddings: Tensor  # (N, D) after n_shifts shifts
     estimate: NClustersEstimate | None  # where n_clusters was not given
+    unlinked: Ints | None = None  # (N,) the clusters without must-links, where there are any
 
 
 def infer(
@@ -108,12 +113,14 @@ def infer(
     attention: NeighborAttention | None = None,
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
+    n_shifts: int | None = None,
 ) -> Inference:
     """Cluster a partly labeled collection (transductive): `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
 
     Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without any label K must be
-    given, and a fixed number of shifts is made. Shifting ends before fewer than K rows are distinct beyond rounding: a
-    cut at K would part equal rows by their number. Embeddings with fewer from the start are refused.
+    given, and a fixed number of shifts is made; `n_shifts` fixes it where there are labels too, for embeddings trained
+    with all of them, on which they no longer say when to stop. Shifting ends before fewer than K rows are distinct
+    beyond rounding: a cut at K would part equal rows by their number. Embeddings with fewer from the start are refused.
 
     Where different rows are exactly as similar (binary or quantized embeddings), the lower row decides, so there the
     order of the rows may show. Cost per iterate: one neighbor search, one tree that starts from its lists, one shift.
@@ -122,10 +129,14 @@ def infer(
     points = unit_points(embeddings, device=device)
     known = as_labels(labels, len(points), name="labels")
     check_task(known, n_clusters, settings)
-    iterates = _iterates(points, settings, attention, generator)
+    own = iterates(points, settings, attention, generator)
     if n_clusters is not None and (known == UNLABELED).all():
-        return _without_labels(iterates, n_clusters, min(settings.unlabeled_shifts, settings.max_shifts))
-    return _run(((own, own) for own in iterates), known, n_clusters, settings)
+        n_shifts = settings.unlabeled_shifts if n_shifts is None else n_shifts
+    if n_clusters is not None and n_shifts is not None:
+        found = _after_shifts(own, n_clusters, min(n_shifts, settings.max_shifts))
+    else:
+        found = _run(((one, one) for one in own), known, n_clusters, settings)
+    return _linked(found, known) if settings.must_link and (known != UNLABELED).any() else found
 
 
 def infer_inductive(
@@ -159,8 +170,8 @@ def infer_inductive(
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, min(len(points), len(judged)))
     both = zip(
-        _iterates(points, settings, attention, generator),
-        _iterates(judged, settings, attention, generator),
+        iterates(points, settings, attention, generator),
+        iterates(judged, settings, attention, generator),
         strict=True,
     )
     return _run(both, known, n_clusters, settings)
@@ -210,13 +221,13 @@ def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> Non
 Iterate = tuple[Tree, Tensor]
 
 
-def _iterates(
+def iterates(
     points: Tensor,
     settings: InferenceSettings,
-    attention: NeighborAttention | None,
-    generator: torch.Generator | None,
+    attention: NeighborAttention | None = None,
+    generator: torch.Generator | None = None,
 ) -> Iterator[Iterate]:
-    """The tree and the embeddings after 0, 1, 2 … shifts; a shift is made only when its iterate is asked for."""
+    """The tree and the embeddings (N, D) after 0, 1, 2 … shifts; each is made only when it is asked for."""
     moves = settings.shift
     own = torch.arange(len(points), device=points.device)
     n_added = 1  # rows whose sum each row is
@@ -306,6 +317,43 @@ def stops(accuracies: list[float]) -> bool:
     return len(accuracies) > 2 and accuracies[-3] >= max(accuracies[-2:])
 
 
+def _linked(found: Inference, known: Ints) -> Inference:
+    """The same with a tree in which the labeled rows of each class begin as one cluster, where K allows that.
+
+    In place of each labeled row stands the mean of its class. Equal rows are joined first, into a cluster of that
+    center and size, and a cluster's center and size are all that Ward's distances ask for.
+    """
+    points = found.embeddings
+    known = _label_copies(points, known)
+    is_labeled = known != UNLABELED
+    labeled = torch.from_numpy(np.flatnonzero(is_labeled)).to(points.device)  # (L,)
+    groups = torch.from_numpy(known[is_labeled]).to(points.device)  # (L,)
+    n_classes = int(known.max()) + 1
+    n_members = torch.bincount(groups, minlength=n_classes).clamp_min(1)
+    means = grouped_sums(points[labeled], groups, n_classes) / n_members[:, None]  # (C, D)
+    rows = points.clone()
+    rows[labeled] = means[groups].to(rows.dtype)
+    tree = unit_tree(rows)
+    if tree.n_distinct < found.n_clusters:
+        return found
+    return replace(found, labels=tree.cut(found.n_clusters), tree=tree, unlinked=found.labels)
+
+
+def _label_copies(points: Tensor, known: Ints) -> Ints:
+    """Labels (N,), 0 … C-1, in which copies of a labeled row have its label too; copies labeled differently have none.
+
+    So no copies are parted: the order of rows would decide between them.
+    """
+    member = equal_rows(points).member.cpu().numpy()  # (N,)
+    labeled = np.flatnonzero(known != UNLABELED)
+    lowest, highest = np.full(member.max() + 1, len(known)), np.full(member.max() + 1, UNLABELED)
+    numbers = np.unique(known[labeled], return_inverse=True)[1]  # (L,) classes 0 … C-1
+    np.minimum.at(lowest, member[labeled], numbers)
+    np.maximum.at(highest, member[labeled], numbers)
+    labels: Ints = np.where(lowest == highest, highest, UNLABELED)[member]
+    return labels
+
+
 def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:
     """Refuse, before any work, labels (N,) and settings that `infer` could not end with."""
     _check_neighbors(len(known), settings)
@@ -341,7 +389,7 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
     return int(n_clusters)
 
 
-def _without_labels(iterates: Iterator[Iterate], n_clusters: int, n_shifts: int) -> Inference:
+def _after_shifts(iterates: Iterator[Iterate], n_clusters: int, n_shifts: int) -> Inference:
     """The iterate after so many shifts, or the last before fewer than K rows are distinct."""
     pairs = _distinct(((own, own) for own in iterates), n_clusters, "n_clusters")
     n_made, ((tree, points), _) = deque(enumerate(islice(pairs, n_shifts + 1)), maxlen=1)[0]  # the last alone is kept

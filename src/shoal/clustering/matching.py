@@ -112,6 +112,14 @@ def match(y_true: ArrayLike, y_pred: ArrayLike) -> Matching:
     return Matching(clusters[rows[shared]], classes[columns[shared]], agreed[shared])
 
 
+def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
+    """(N,) which images are in the cluster that is matched to their class."""
+    matching = match(y_true, y_pred)
+    class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
+    true, pred = np.asarray(y_true).tolist(), np.asarray(y_pred).tolist()
+    return np.array([class_of.get(cluster) == label for label, cluster in zip(true, pred, strict=True)], dtype=bool)
+
+
 def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:
     """Count images per (cluster, class): counts (K, C), the cluster labels (K,) and the class labels (C,), sorted."""
     true, pred = _pair(y_true, y_pred)

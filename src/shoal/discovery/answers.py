@@ -6,6 +6,7 @@ to like any run. In the end the answer that stands is the run, and the other one
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from shoal.arrays import Floats, Ints
 from shoal.data.collection import Collection
@@ -31,6 +32,21 @@ class Answer:
     found: Found
     counted_on: Floats | None = None
     """(N, D) the embeddings that K was estimated on, where they are others."""
+    frozen_weight: float = 0.0
+    """Of a trained answer: the weight of the frozen encoder's embeddings beside the trained ones."""
+    n_tail_blocks: int | None = None
+    """Of a trained answer: how many blocks were trained; None: what the encoder's catalog entry says."""
+    trained_in: Path | None = None
+    """Of a trained answer: the folder with its networks and metrics."""
+
+    def write_training(self, run: Run) -> None:
+        """Give a run the networks and the metrics of this answer."""
+        assert self.trained_in is not None
+        trained = Run(self.trained_in)
+        trained.keep_model(run)
+        run.write_json("model", {"n_tail_blocks": self.n_tail_blocks, "frozen_weight": self.frozen_weight})
+        if trained.path != run.path:
+            trained.share("metrics.jsonl", run)
 
     def in_words(self) -> str:
         """What was found, and how sure the number of categories is where it was estimated."""
@@ -63,10 +79,15 @@ def make_answer(
     collection: Collection,
     settings: DiscoverySettings,
     unseen: Ints | None = None,
+    calibrated_on: Discovery | None = None,
 ) -> Answer:
-    """Turn clusters into named categories; `unseen` are the labeled images whose labels training did not see."""
-    about = collection.names, collection.labels, collection.classes
-    found = name_categories(discovery, *about, n_neighbors=settings.shift.n_neighbors, unseen=unseen)
+    """Turn clusters into named categories.
+
+    `unseen` are the labeled images whose labels training did not see, in the discovery that confidence is
+    `calibrated_on`: this one if not given.
+    """
+    about, n_neighbors = (collection.names, collection.labels, collection.classes), settings.shift.n_neighbors
+    found = name_categories(discovery, *about, n_neighbors=n_neighbors, unseen=unseen, calibrated_on=calibrated_on)
     return Answer(name=name, discovery=discovery, found=found)
 
 
@@ -78,8 +99,8 @@ def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
     other.start(told, seed=settings.seed, device=origin["device"], command=origin["command"], **about)
     answer.write(other, settings)
     if answer.name == TRAINED:
-        run.keep_model(other)
-    for part in ("thumbnails.zip", "skipped.csv", *(("metrics.jsonl",) if answer.name == TRAINED else ())):
+        answer.write_training(other)
+    for part in ("thumbnails.zip", "skipped.csv"):
         if run.has(part):
             run.share(part, other)
     given = answer.found.given

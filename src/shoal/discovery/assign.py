@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
+from shoal.clustering.blend import blend
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, place_newcomers
 from shoal.clustering.inference import unit_points
@@ -56,11 +57,20 @@ class Networks:
     head: Head | None = None
     basis: Tensor | None = None
     """(D, R) where the run's embeddings are compact."""
+    frozen: Encoder | None = None
+    """The encoder as it comes, where images were clustered by both."""
+    frozen_weight: float = 0.0
+    """Its weight then."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
-        """Unit embeddings (M, D) as the run made them: a trained one kept its trunk's tokens in half precision."""
+        """Unit embeddings (M, D) as the run made them."""
         if not self.is_trained:
             return embed(pixels, self.encoder)
+        trained = self._embed_trained(pixels)
+        return trained if self.frozen is None else blend(embed(pixels, self.frozen), trained, self.frozen_weight)
+
+    def _embed_trained(self, pixels: ImageRows) -> Tensor:
+        """(M, E) from tokens in half precision, in which training kept them."""
         starts = range(0, len(pixels), IMAGES_AT_ONCE)
         tokens = (cache_tokens(pixels[start : start + IMAGES_AT_ONCE], self.encoder) for start in starts)
         embeddings = torch.cat([part.embed(self.encoder, self.head) for part in tokens])
@@ -220,11 +230,19 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
     file = run.path / "model.safetensors"
     build = get_method(settings.method).build
     assert build is not None
+    # A run of an earlier version has no model.json, and images were clustered by the trained networks alone.
+    how = run.json("model") if run.has("model.json") else {}
+    chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
     encoder, head, objective = build(chosen)
     load_modules({"tail": encoder.tail, "head": head}, read_checkpoint(file).tensors, str(file))
     encoder, head = encoder.to(device).eval(), head.to(device).eval()
+    both: dict[str, Any] = {}
+    weight = float(how.get("frozen_weight", 0.0))
+    if weight > 0:
+        frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
+        both = {"frozen": frozen.to(device), "frozen_weight": weight}
     if objective.discards_head:
-        return Networks(encoder=encoder, is_trained=True)
+        return Networks(encoder=encoder, is_trained=True, **both)
     # Where attention was learned, on full embeddings, the run's are not compact either.
     basis = head.basis() if getattr(objective, "attention", None) is None else None
-    return Networks(encoder=encoder, is_trained=True, head=head, basis=basis)
+    return Networks(encoder=encoder, is_trained=True, head=head, basis=basis, **both)

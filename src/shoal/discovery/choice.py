@@ -1,63 +1,65 @@
-"""Did training help? The frozen encoder and the trained one, compared by labels that training never saw.
+"""Did training help, and how much of the frozen encoder is kept? Decided by labels that training never saw.
 
 Labels of known categories that training does see say little: they are found better and better while novel categories
-fall apart. So whole known categories are hidden from training and stand in for novel ones. Nothing here sees a label
-that the user does not have.
+fall apart. So whole known categories are hidden from a first training and stand in for novel ones. Images are then
+clustered by the frozen encoder, by the trained one and by both at once, and the hidden labels say which is best.
+Nothing here sees a label that the user does not have.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from torch import Tensor
 
-from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.clustering.matching import match
-from shoal.discovery.settings import DiscoverySettings
+from shoal.arrays import Ints
+from shoal.clustering.blend import WEIGHTS, Trial, choose_weight, try_weights
+from shoal.clustering.inference import InferenceSettings
 from shoal.discovery.validation import Withheld
-from shoal.methods.catalog import get_method
-from shoal.methods.method import Representation
 from shoal.report.words import count
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Choice:
-    """Which of two answers stands, and why.
-
-    Images that both answers put right, or both wrong, say nothing about which is better. If neither is, each of the
-    others is as a toss of a coin, and the difference has a standard error of √(only_frozen + only_trained) images.
-    """
+    """How much of the frozen encoder is kept, and why; all of it where training did not help."""
 
     hidden: tuple[str, ...]
     """Known categories that stood in for novel ones."""
-    n_images: int
-    """Labeled images whose label training never saw."""
-    both: int
-    """How many of them both answers put right."""
-    only_frozen: int
-    """How many the frozen encoder's embeddings alone put right."""
-    only_trained: int
-    """How many the trained ones alone put right."""
+    trials: Sequence[Trial]
+    """What the judging images say of each weight of the frozen encoder; the last is 1, that encoder alone."""
     is_collapsed: bool = False
     """Whether training has brought all embeddings to nearly one direction: then so few images say little for it."""
 
     @property
-    def frozen(self) -> float:
-        """Share put right by the frozen encoder's embeddings."""
-        return (self.both + self.only_frozen) / self.n_images
+    def chosen(self) -> Trial:
+        """The weight that is kept."""
+        return self.trials[-1] if self.is_collapsed else choose_weight(self.trials)
 
     @property
-    def trained(self) -> float:
-        """Share put right by the trained ones."""
-        return (self.both + self.only_trained) / self.n_images
+    def with_training(self) -> Trial:
+        """The weight that is kept or, where that is the frozen encoder alone, the best that was not."""
+        others = [trial for trial in self.trials if trial.weight < 1]
+        return self.chosen if self.keeps_training or not others else choose_weight(others)
 
     @property
     def keeps_training(self) -> bool:
-        """Whether the trained answer stands: unless it has collapsed, or is worse by more than one standard error."""
-        return not self.is_collapsed and self.only_frozen - self.only_trained <= math.sqrt(
-            self.only_frozen + self.only_trained
-        )
+        """Whether the trained answer stands."""
+        return self.chosen.weight < 1
+
+    @property
+    def n_images(self) -> int:
+        """Labeled images whose label training never saw."""
+        return len(self.trials[-1].right)
+
+    @property
+    def frozen(self) -> float:
+        """Share of them put right by the frozen encoder alone."""
+        return float(self.trials[-1].right.mean())
+
+    @property
+    def trained(self) -> float:
+        """Share put right with training."""
+        return float(self.with_training.right.mean())
 
     @property
     def kept(self) -> str:
@@ -67,58 +69,53 @@ class Choice:
     def in_words(self) -> str:
         """The comparison, on how many images it rests, and what follows from it."""
         shares = f"{100 * self.frozen:.1f} % without training, {100 * self.trained:.1f} % with it"
-        alone = f"{self.only_frozen:,} and {self.only_trained:,} by one of them alone"
+        weight = self.chosen.weight
         end = "the trained answer stands"
         if self.is_collapsed:
             end = "training has collapsed, the first answer stands"
         elif not self.keeps_training:
             end = "training did not help, the first answer stands"
-        elif self.only_frozen > self.only_trained:
+        elif self.trained < self.frozen:
             end = "so small a difference may be chance, the trained answer stands"
-        return f"of {count(self.n_images, 'labeled image')} kept from training, put right: {shares} ({alone}); {end}"
+        if 0 < weight < 1:
+            end += f", with the encoder as it came weighing {100 * weight:.0f} %"
+        return f"of {count(self.n_images, 'labeled image')} kept from training, put right: {shares}; {end}"
 
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""
+        tried = [
+            {"weight": trial.weight, "n_shifts": trial.n_shifts, "accuracy": float(trial.right.mean())}
+            for trial in self.trials
+        ]
         return {
             "kept": self.kept,
+            "frozen_weight": self.chosen.weight,
+            "n_shifts": self.chosen.n_shifts,
             "accuracy": {"frozen": self.frozen, "trained": self.trained},
             "n_images": self.n_images,
-            "put_right": {"both": self.both, "only_frozen": self.only_frozen, "only_trained": self.only_trained},
+            "tried": tried,
             "hidden": list(self.hidden),
             "is_collapsed": self.is_collapsed,
         }
 
 
 def compare(
-    frozen: Representation,
-    trained: Representation,
+    frozen: Tensor,
+    trained: Tensor,
     labels: Ints,
     classes: Sequence[str],
     withheld: Withheld,
-    settings: DiscoverySettings,
+    n_clusters: int,
+    inference: InferenceSettings,
+    *,
+    seed: int,
+    is_collapsed: bool = False,
 ) -> Choice:
-    """Cluster both without the labels that training never saw, then match clusters to classes on those images alone.
+    """Try weights of the frozen embeddings (N, D) beside the trained (N, E), judged by the labels kept from training.
 
-    K is estimated in the same way for both, on the whole collection: validation images carry labels that judge.
+    K is the same for all. Of collapsed embeddings nothing is tried.
     """
-    same = settings.estimating_on("collection")
-    rights = [_put_right(learned, labels, withheld.judged, same) for learned in (frozen, trained)]  # (n_images,) each
-    return Choice(
-        hidden=tuple(classes[label] for label in withheld.hidden),
-        n_images=len(withheld.judged),
-        both=int((rights[0] & rights[1]).sum()),
-        only_frozen=int((rights[0] & ~rights[1]).sum()),
-        only_trained=int((rights[1] & ~rights[0]).sum()),
-    )
-
-
-def _put_right(learned: Representation, labels: Ints, judged: Ints, settings: DiscoverySettings) -> Bools:
-    """Which of the judged images are in the cluster that is matched with their class."""
-    left = np.array(labels)
-    left[judged] = UNLABELED
-    found = get_method(settings.method).cluster(
-        learned, left, settings.of_method, n_clusters=settings.n_clusters, device=learned.embeddings.device
-    )
-    matching = match(labels[judged], found.clusters[judged])
-    class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
-    return np.array([class_of.get(int(found.clusters[row])) == labels[row] for row in judged], dtype=bool)
+    weights = (1.0,) if is_collapsed else WEIGHTS
+    trials = try_weights(frozen, trained, labels, withheld.judged, n_clusters, inference, seed=seed, weights=weights)
+    hidden = tuple(classes[label] for label in withheld.hidden)
+    return Choice(hidden=hidden, trials=trials, is_collapsed=is_collapsed)

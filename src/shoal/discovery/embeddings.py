@@ -22,7 +22,7 @@ class ClusterSettings:
 
     n_clusters: int | None = None
     """The number of clusters; none: estimated from the labels."""
-    inference: InferenceSettings = field(default_factory=InferenceSettings)
+    inference: InferenceSettings = field(default_factory=lambda: InferenceSettings(must_link=True))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,6 +86,7 @@ def _cluster(
 def _as_discovery(points: torch.Tensor, found: Inference) -> Discovery:
     return Discovery(
         clusters=found.labels,
+        unlinked=found.unlinked,
         n_clusters=found.n_clusters,
         embeddings=points.cpu().numpy(),
         shifted=found.embeddings.cpu().numpy(),

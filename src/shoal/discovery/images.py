@@ -21,7 +21,8 @@ from shoal.discovery.readable import Readable, check_readable, decode, read_into
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
-from shoal.discovery.trained import answer_trained, check_tensorboard, help_train
+from shoal.discovery.trained import answer_trained, help_train
+from shoal.discovery.training import TrainingJob, check_tensorboard
 from shoal.discovery.validation import check_collection
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
@@ -146,9 +147,17 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
     answer = answer_first(frozen, images, run, settings, reporter)
     other: Answer | None = None
     if settings.is_trained:
-        answer, other = answer_trained(
-            frozen, answer, images, run, settings, encoder, resume, reporter, job.tensorboard
+        training = TrainingJob(
+            frozen=frozen,
+            first=answer,
+            images=images,
+            run=run,
+            settings=settings,
+            resume=resume,
+            reporter=reporter,
+            tensorboard=job.tensorboard,
         )
+        answer, other = answer_trained(training)
     _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
@@ -202,7 +211,7 @@ def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySe
         old.abandon()
     answer.write(run, settings, _repeats(answer, settings, reporter))
     if answer.name == TRAINED:
-        run.keep_model(run)
+        answer.write_training(run)
     elif settings.is_trained:
         Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
     if other is not None:

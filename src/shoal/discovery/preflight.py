@@ -8,7 +8,7 @@ from shoal.device import choose_device
 from shoal.discovery.folder import check_folder, fingerprint
 from shoal.discovery.readable import glance
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained import check_tensorboard
+from shoal.discovery.training import check_tensorboard
 from shoal.discovery.validation import check_collection
 from shoal.encoders.catalog import ENCODERS, load_encoder
 from shoal.encoders.hub import is_cached

@@ -33,6 +33,11 @@ class DiscoverySettings:
     hidden_share: float = 0.2
     """Share of the known categories whose labels are kept from training, to see whether it helps with categories it has
     no labels of; where it does not, the frozen encoder's answer stands. 0: none, and the trained answer stands."""
+    depths: tuple[int, ...] = ()
+    """How many of the encoder's last blocks are trained: each number is tried, and labels that training does not see
+    choose. None given: the recipe's and, with the default encoder on a GPU, five."""
+    must_link: bool = True
+    """Whether the labeled images of a category begin as one cluster; in the paper they do not."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
     stability: int = 0
@@ -55,6 +60,10 @@ class DiscoverySettings:
             raise UsageError(f"hidden_share: found {self.hidden_share}, expected a number in [0, 1), 0 for none")
         if self.stability < 0:
             raise UsageError(f"stability: found {self.stability}, expected at least 0, which is no repetition")
+        if any(depth < 0 for depth in self.depths) or len(set(self.depths)) < len(self.depths):
+            raise UsageError(
+                f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
+            )
         if self.pixel_size < 8:
             raise UsageError(f"pixel_size: found {self.pixel_size}, expected at least 8")
         if self.stability and self.n_clusters is not None:
@@ -74,8 +83,14 @@ class DiscoverySettings:
 
     @property
     def of_method(self) -> Any:
-        """The settings of the method, a `MethodSettings`, with this seed."""
-        return getattr(self, self.method).with_seed(self.seed)
+        """The settings of the method, a `MethodSettings`, with this seed and must-links as asked for here."""
+        chosen = getattr(self, self.method).with_seed(self.seed)
+        return replace(chosen, inference=replace(chosen.inference, must_link=self.must_link))
+
+    def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
+        """The same with so many of the encoder's last blocks trained."""
+        chosen = getattr(self, self.method)
+        return replace(self, **{self.method: replace(chosen, n_tail_blocks=n_tail_blocks)})
 
     def estimating_on(self, images: str) -> "DiscoverySettings":
         """The same, with K estimated after training on 'validation' images or the whole 'collection'."""
@@ -126,7 +141,8 @@ def choose_settings(
     settings = _change(settings, chosen, encoder=encoder, epochs=epochs, input_size=input_size)
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
-        base = replace(base, hidden_share=base.hidden_share if protocol == "shoal" else 0.0)
+        if protocol != "shoal":
+            base = replace(base, hidden_share=0.0, must_link=False)
     if answer is not None:
         base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
     blocks: dict[str, Any] = dict.fromkeys(METHODS) | {chosen: settings}

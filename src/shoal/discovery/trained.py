@@ -1,167 +1,223 @@
-"""The trained answer: the encoder's tail and a head trained on the collection, and whether that stands."""
+"""The trained answer: the encoder's tail and a head trained on the collection, and how much of that stands.
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+Whether training helps is found out by a trial: a training from which some labels are kept, which then judge. What they
+choose is done again with all labels, on the trunk's tokens that are there already. Where no category can be hidden
+there is no trial: the encoder is trained once, and its answer stands.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from shoal.arrays import Ints
+from shoal.clustering.blend import Trial, blend
 from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
-from shoal.discovery.choice import compare
-from shoal.discovery.progress import Outlook, Progress, about
+from shoal.discovery.choice import Choice, compare
 from shoal.discovery.readable import Readable
-from shoal.discovery.reporter import NOTE, SILENT, Listener, Reporter
+from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.stopping import ctrl_c_stops
+from shoal.discovery.training import TrainingJob, announce, depths_to_try, fit_batch, measure, train_on
 from shoal.discovery.validation import Withheld, describe_withheld, takes_first_number, withhold
 from shoal.distributed import told_by_main
-from shoal.encoders.vision import Encoder
-from shoal.errors import TooFewDistinct, UsageError
+from shoal.errors import TooFewDistinct
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, OnEpoch, Representation, Task
+from shoal.methods.method import Discovery, Representation, Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
-from shoal.training.cost import Cost, measure_cost
-from shoal.training.loop import OnProgress, StopTraining
-from shoal.training.tensorboard import event_writer, tensorboard_writer
+from shoal.training.cost import Cost
 
 
-def check_tensorboard(settings: DiscoverySettings) -> None:
-    """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to write."""
-    if not settings.is_trained:
-        raise UsageError("tensorboard: nothing is to be trained, so there is nothing to write; leave out --tensorboard")
-    tensorboard_writer()
-
-
-def answer_trained(
-    frozen: Representation,
-    first: Answer,
-    images: Readable,
-    run: Run,
-    settings: DiscoverySettings,
-    encoder: Encoder,
-    resume: bool,
-    reporter: Reporter,
-    tensorboard: bool,
-) -> tuple[Answer, Answer | None]:
+def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
 
     There is no other where training has brought images together so that no cut makes as many categories, or was
-    stopped before an epoch was finished. `encoder` is the one that is trained, as it comes.
+    stopped before an epoch was finished.
     """
-    collection = images.collection
-    withheld = withhold(collection, settings)
+    collection = job.images.collection
+    withheld = withhold(collection, job.settings)
     for line in describe_withheld(collection, withheld):
-        reporter.say(line)
-    chosen = _fit_batch(settings, len(withheld.labels), reporter)
-    device, task = frozen.embeddings.device, _task(images, withheld, settings)
-    training = chosen.of_method.training
-    n_done = len(run.metrics) if resume else 0
-    cost = measure_cost(task.training_data, encoder, chosen.of_method.head, training, n_done=n_done)
-    reporter.say(_announce(cost, is_compared=bool(withheld.hidden)))
-    told_by_main(True, device)
-    watch = _collapse_watch(reporter.say)
+        job.reporter.say(line)
+    job = replace(job, settings=fit_batch(job.settings, len(withheld.labels), job.reporter))
     try:
-        with _bars(reporter, cost) as progress:
-            learned = get_method(settings.method).represent(
-                task,
-                chosen.of_method,
-                device=device,
-                folder=run.path,
-                resume=resume,
-                progress=progress,
-                on_epoch=_epoch_listener(run, reporter, tensorboard, watch),
-            )
-    except StopTraining:
-        _note_stopped(run, len(run.metrics), training.epochs, reporter)
-        return first, None
-    if len(learned.metrics) < training.epochs:
-        _note_stopped(run, len(learned.metrics), training.epochs, reporter)
-    statistics = collapse_statistics(learned.embeddings)
-    watch(statistics)
-    stands = True
-    try:
-        answer = _answer(learned, first, images, withheld, chosen)
-        if withheld.hidden:
-            counted = replace(chosen, n_clusters=first.discovery.n_clusters, stability=0)  # the same K for both
-            choice = compare(frozen, learned, collection.labels, collection.classes, withheld, counted)
-            choice = replace(choice, is_collapsed=describe_collapse(statistics) is not None)
-            run.write_json("choice", choice.to_dict())
-            reporter.say(choice.in_words())
-            stands = choice.keeps_training
+        return _answer_by_trial(job, withheld) if _has_trial(job.settings, withheld) else _answer_at_once(job, withheld)
     except TooFewDistinct as error:
-        reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
-        return first, None
-    return (answer, first) if stands else (first, answer)
-
-
-def _announce(cost: Cost, *, is_compared: bool) -> str:
-    """Say what training will take, what it may bring, and how to do without the rest of it."""
-    end = "it may help much or not at all"
-    if is_compared:
-        end += ", and labels that it does not see decide which answer stands"
-    return (
-        f"training takes {about(cost.seconds)} on this machine ({cost.n_views:,} views, then {cost.n_steps:,} steps); "
-        f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
-    )
-
-
-@contextmanager
-def _bars(reporter: Reporter, cost: Cost) -> Iterator[OnProgress]:
-    """Show views and then steps, with one estimate of the time left; Ctrl-C stops training where it is told of them."""
-    outlooks = {
-        "views": ("preparing views", Outlook("views", cost.view_s, then_s=cost.steps_s)),
-        "steps": ("training", Outlook("steps", cost.step_s)),
-    }
-    shown: dict[str, Progress] = {}
-    with ctrl_c_stops() as is_asked, ExitStack() as bars:
-
-        def tell(unit: str, done: int, total: int) -> None:
-            if unit not in shown:
-                bars.close()  # the bar of the unit before
-                shown[unit] = bars.enter_context(reporter.progress(*outlooks[unit]))
-            shown[unit](done, total)
-            if is_asked():
-                raise StopTraining
-
-        yield tell
-
-
-def _note_stopped(run: Run, n_epochs: int, of: int, reporter: Reporter) -> None:
-    """Write down that training was stopped before its end, and say so."""
-    run.note(stopped_early={"epochs": n_epochs, "of": of})
-    reporter.say(
-        f"training was stopped after {n_epochs} of {of} epochs; the same command with --resume goes on with it"
-    )
+        job.reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
+        return job.first, None
 
 
 def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:
     """Take a share of the training that the main process does, without a word."""
     withheld = withhold(images.collection, settings)
-    chosen = _fit_batch(settings, len(withheld.labels), SILENT).of_method
-    task = _task(images, withheld, settings)
-    get_method(settings.method).represent(task, chosen, device=place, folder=run.path, resume=resume)
+    settings = fit_batch(settings, len(withheld.labels), SILENT)
+    method = get_method(settings.method)
+    how: dict[str, Any] = {"device": place, "resume": resume}
+    if not _has_trial(settings, withheld):
+        method.represent(_task(images, withheld, settings), settings.of_method, folder=run.path, **how)
+        return
+    trial, final = _trial_tasks(images, withheld, settings)
+    tried = method.represent(trial, _of_trial(settings), folder=_trial_folder(run, settings), keeps_trunk=True, **how)
+    if told_by_main(False, place):
+        method.represent(_sharing(final, tried), settings.of_method, folder=run.path, **how)
+    _let_go(tried)
 
 
-def _answer(
-    learned: Representation, first: Answer, images: Readable, withheld: Withheld, settings: DiscoverySettings
+def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
+    """Train once, without the labels of validation images, which choose the snapshot; the trained answer stands."""
+    task = _task(job.images, withheld, job.settings)
+    cost = measure(job, task, job.run)
+    job.reporter.say(announce([cost], is_compared=False))
+    told_by_main(True, job.device)
+    learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
+    if learned is None:
+        return job.first, None
+    return _answer(job, learned, withheld), job.first
+
+
+def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
+    """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
+    best = _try_depths(job, withheld)
+    if best is None:
+        told_by_main(False, job.device)
+        return job.first, None
+    job, choice = best.job, best.choice
+    goes_on = choice.keeps_training and len(best.learned.metrics) == job.n_epochs
+    told_by_main(goes_on, job.device)
+    learned = None
+    if goes_on:
+        job.reporter.say("training again, with the labels that were kept from it")
+        _, final = _trial_tasks(job.images, withheld, job.settings)
+        learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, best.cost)
+    _let_go(best.learned)
+    chosen = choice.with_training
+    if chosen.weight == 1:
+        return job.first, None
+    tried = _cluster_blend(job, best.learned, chosen)
+    if learned is not None and len(learned.metrics) == job.n_epochs:
+        return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
+    # Training did not help, or was stopped: a trial that is done is better than a training that is not.
+    answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
+    return (answer, job.first) if choice.keeps_training else (job.first, answer)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Tried:
+    """A trial, and what the labels kept from it say."""
+
+    job: TrainingJob
+    """With the depth that was tried."""
+    folder: Path
+    cost: Cost
+    learned: Representation
+    choice: Choice
+
+
+def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
+    """One trial for each depth of the tail: the one with most of the judging images right, the first of equals.
+
+    None where the first was stopped before an epoch was finished.
+    """
+    jobs = [replace(job, settings=job.settings.at_depth(depth)) for depth in depths_to_try(job.settings, job.device)]
+    tasks = [_trial_tasks(one.images, withheld, one.settings)[0] for one in jobs]
+    folders = [_trial_folder(job.run, one.settings) for one in jobs]
+    costs = [measure(one, task, Run(folder)) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
+    job.reporter.say(announce(costs, is_compared=True))
+    told_by_main(True, job.device)
+    tried: list[_Tried] = []
+    for one, task, folder, cost in zip(jobs, tasks, folders, costs, strict=True):
+        learned = train_on(one, task, _of_trial(one.settings), folder, cost, then_s=cost.steps_s)
+        if learned is None:
+            break
+        choice = _choose(one, learned, withheld)
+        tried.append(_Tried(job=one, folder=folder, cost=cost, learned=learned, choice=choice))
+        if len(learned.metrics) < one.n_epochs:
+            break
+    if not tried:
+        return None
+    best = max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
+    for other in tried:
+        if other is not best:
+            _let_go(other.learned)
+    job.run.write_json("choice", best.choice.to_dict() | {"depths": [_of_depth(one) for one in tried]})
+    job.reporter.say(best.choice.in_words())
+    return best
+
+
+def _of_depth(tried: _Tried) -> dict[str, Any]:
+    return {
+        "n_tail_blocks": tried.job.settings.of_method.n_tail_blocks,
+        "accuracy": float(tried.choice.chosen.right.mean()),
+    }
+
+
+def _trial_folder(run: Run, settings: DiscoverySettings) -> Path:
+    return run.path / f"trial-{settings.of_method.n_tail_blocks}"
+
+
+def _choose(job: TrainingJob, tried: Representation, withheld: Withheld) -> Choice:
+    """Let the labels that the trial did not see say how much of the frozen encoder is kept."""
+    collection, settings = job.images.collection, job.settings
+    return compare(
+        job.frozen.embeddings,
+        tried.embeddings,
+        collection.labels,
+        collection.classes,
+        withheld,
+        job.first.discovery.n_clusters,
+        settings.of_method.inference,
+        seed=settings.seed,
+        is_collapsed=describe_collapse(collapse_statistics(tried.embeddings)) is not None,
+    )
+
+
+def _blended(
+    job: TrainingJob, learned: Representation, chosen: Trial, trained_in: Path, withheld: Withheld, tried: Discovery
 ) -> Answer:
+    """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
+    found = tried if trained_in != job.run.path else _cluster_blend(job, learned, chosen)
+    collection = job.images.collection
+    answer = make_answer(TRAINED, found, collection, job.settings, unseen=withheld.judged, calibrated_on=tried)
+    first = job.first.discovery
+    return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **_networks(job, trained_in))
+
+
+def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> Discovery:
+    """Cluster by the frozen and the trained embeddings at once; K is that of the first answer, estimated on all."""
+    frozen, weight, first = job.frozen, chosen.weight, job.first.discovery
+    both = replace(
+        learned,
+        embeddings=blend(frozen.embeddings, learned.embeddings, weight),
+        embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
+        n_shifts=chosen.n_shifts,
+    )
+    found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
+    return replace(found, estimate=first.estimate)
+
+
+def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> Answer:
     """The trained answer, with K of the first one unless that is given or the paper's rule estimates it."""
-    collection = images.collection
+    collection, settings, first = job.images.collection, job.settings, job.first.discovery
     if takes_first_number(settings):
-        found = cluster(learned, collection.labels, settings, first.discovery.n_clusters)
-        answer = make_answer(
-            TRAINED, replace(found, estimate=first.discovery.estimate), collection, settings, withheld.judged
-        )
-        return replace(answer, counted_on=first.discovery.embeddings)
+        found = replace(cluster(learned, collection.labels, settings, first.n_clusters), estimate=first.estimate)
+        answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
+        return replace(answer, counted_on=first.embeddings, **_networks(job, job.run.path))
     found = cluster(learned, collection.labels, settings)
     if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
         found = _with_estimate(found, collection.labels, withheld.validation, settings)
-    return make_answer(TRAINED, found, collection, settings, withheld.judged)
+    answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
+    return replace(answer, **_networks(job, job.run.path))
+
+
+def _networks(job: TrainingJob, trained_in: Path) -> dict[str, Any]:
+    return {"trained_in": trained_in, "n_tail_blocks": job.settings.of_method.n_tail_blocks}
+
+
+def _has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:
+    """Whether a trial tells if training helps. Learned attention fits one embedding alone, and cannot be blended."""
+    return bool(withheld.hidden) and settings.shift.aggregation != "attention"
 
 
 def _task(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
@@ -173,44 +229,29 @@ def _task(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> 
     )
 
 
-def _collapse_watch(say: Listener) -> OnEpoch:
-    """Who says once, when the statistics of embeddings show it, that training has collapsed."""
-    told: list[str] = []
-
-    def look(statistics: dict[str, Any]) -> None:
-        found = describe_collapse(statistics)
-        if found is not None and not told:
-            told.append(found)
-            say(NOTE + found)
-
-    return look
+def _trial_tasks(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> tuple[Task, Task]:
+    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
+    labels = images.collection.labels
+    trial = _task(images, withheld, settings)
+    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
+    return replace(trial, pool_labels=(labels,)), final
 
 
-def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEpoch) -> OnEpoch:
-    """Who is told an epoch's metrics: whoever listens to details, the watch, and TensorBoard where it was asked for."""
-    write = event_writer(run.path) if tensorboard else None
-
-    def tell(row: dict[str, Any]) -> None:
-        accuracy = row["validation_accuracy"]
-        seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
-        reporter.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
-        if row["epoch"] > 1:  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
-            watch(row)
-        if write is not None:
-            write(row)
-
-    return tell
-
-
-def _fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) -> DiscoverySettings:
-    """Make the batch smaller where the collection is smaller than one."""
+def _of_trial(settings: DiscoverySettings) -> Any:
+    """The method's settings for the trial: its last snapshot is judged, as the one with all labels keeps its last."""
     chosen = settings.of_method
-    wanted = chosen.training.batch_size
-    if wanted <= n_training:
-        return settings
-    reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
-    smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
-    return replace(settings, **{settings.method: smaller})
+    return replace(chosen, training=replace(chosen.training, snapshot="last"))
+
+
+def _sharing(task: Task, tried: Representation) -> Task:
+    return replace(task, tokens=tried.tokens, pool=tried.pool)
+
+
+def _let_go(tried: Representation) -> None:
+    """Delete what the trunk has computed, where that is in files."""
+    for kept in (tried.tokens, tried.pool):
+        if kept is not None:
+            kept.remove()
 
 
 def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.calibration import calibrate
+from shoal.clustering.calibration import Calibration, calibrate
 from shoal.clustering.categories import category_names, describe_members, number_clusters, other_neighbors
+from shoal.clustering.neighbors import Neighbors
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.files import make_folder, write_text
 from shoal.methods.method import Discovery
@@ -28,20 +30,19 @@ def name_categories(
     *,
     n_neighbors: int,
     unseen: Ints | None = None,
+    calibrated_on: Discovery | None = None,
 ) -> Found:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
 
-    Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`.
+    Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
+    calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
     """
     categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
-    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
     everyone, n_known = category_names(classes, n_novel), len(classes)
-    lists = other_neighbors(points, n_neighbors)
+    points, lists = _neighbors(discovery, n_neighbors)
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
-    share, near = members.confidence, lists.indices.cpu().numpy()
-    sizes = {"n_categories": len(everyone), "n_known": n_known}
-    calibration = calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
-    confidence = calibration.confidence(share, categories, given != UNLABELED)
+    calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen).for_novel(n_novel)
+    confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
     return Found(
         names=names,
         given=given,
@@ -51,6 +52,23 @@ def name_categories(
         members=replace(members, confidence=confidence),
         calibration=calibration,
     )
+
+
+def _calibrate(discovery: Discovery, given: Ints, n_known: int, n_neighbors: int, unseen: Ints | None) -> Calibration:
+    """How sure the share of neighbors in the same cluster makes, by clusters that no label has a part in."""
+    clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
+    categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
+    n_categories = n_known + n_novel
+    points, lists = _neighbors(discovery, n_neighbors)
+    share = describe_members(points, categories, n_categories, n_known, n_neighbors, lists).confidence
+    sizes = {"n_categories": n_categories, "n_known": n_known}
+    near = lists.indices.cpu().numpy()
+    return calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
+
+
+def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
+    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
+    return points, other_neighbors(points, n_neighbors)
 
 
 def write_found(

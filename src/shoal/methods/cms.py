@@ -125,6 +125,8 @@ def represent(task: Task, settings: CmsSettings, *, device: torch.device, **opti
         attention=objective.attention,
         metrics=trained.metrics,
         epoch=trained.epoch,
+        tokens=trained.tokens,
+        pool=trained.pool,
     )
 
 
@@ -140,9 +142,11 @@ def cluster(
         attention=learned.attention,
         generator=torch.Generator().manual_seed(settings.training.seed),
         device=device,
+        n_shifts=learned.n_shifts,
     )
     return Discovery(
         clusters=found.labels,
+        unlinked=found.unlinked,
         n_clusters=found.n_clusters,
         embeddings=to_numpy(learned.embeddings),
         shifted=to_numpy(found.embeddings),

@@ -102,6 +102,8 @@ def represent(task: Task, settings: GcdSettings, *, device: torch.device, **opti
         rule=trained.validation.rule,
         metrics=trained.metrics,
         epoch=trained.epoch,
+        tokens=trained.tokens,
+        pool=trained.pool,
     )
 
 

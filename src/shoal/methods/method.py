@@ -50,6 +50,8 @@ class Task:
     """The trunk's tokens of these images, where an earlier run with the same encoder has left them."""
     pool: ViewPool | None = None
     """The same for a pool of views, of the same seed."""
+    pool_labels: tuple[Ints, ...] = ()
+    """Labels (N,) of other trainings that will use the pool which this one makes."""
 
     def __post_init__(self) -> None:
         check_pixels(self.pixels)
@@ -78,6 +80,7 @@ class Task:
             judge=self.judge,
             tokens=self.tokens,
             pool=self.pool,
+            pool_labels=self.pool_labels,
         )
 
 
@@ -95,6 +98,12 @@ class Representation:
     """The rule that decided on that K, where one did."""
     attention: NeighborAttention | None = None
     """Learned weights of the neighbors, where the method learns them."""
+    n_shifts: int | None = None
+    """How often to shift, where labels cannot say: on embeddings that were trained with all of them."""
+    tokens: TokenCache | None = None
+    """The trunk's tokens of the task's images, where they were to be kept for another training."""
+    pool: ViewPool | None = None
+    """The same for the pool of views."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """A row per epoch of training."""
     epoch: int = 0
@@ -110,6 +119,8 @@ class Discovery:
     n_clusters: int
     embeddings: Floats
     """(N, D) from the encoder, unit rows."""
+    unlinked: Ints | None = None
+    """(N,) the same without must-links, where there were any: clusters that no label has a part in."""
     shifted: Floats | None = None
     """(N, D) after the mean shifts, where the method shifts."""
     linkage: Floats | None = None
@@ -169,6 +180,8 @@ class Options(TypedDict, total=False):
     """Told how much is done of what."""
     on_epoch: OnEpoch | None
     """Told each row of metrics."""
+    keeps_trunk: bool
+    """Hand on what the trunk has computed, for another training."""
 
 
 class Represent(Protocol):

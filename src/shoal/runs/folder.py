@@ -18,7 +18,7 @@ PARTS = (
     "calibration.json",
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
     *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
-    *("choice.json", "train.log", "checkpoint.safetensors"),
+    *("choice.json", "model.json", "train.log", "checkpoint.safetensors"),
 )
 """The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
 
@@ -28,8 +28,11 @@ SNAPSHOTS = "best-*.safetensors"
 EVENTS = "events.out.tfevents.*"
 """What TensorBoard reads."""
 
-LEFTOVERS = (".*.tmp", "tokens.npy.*")
+LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
 """What a killed run leaves behind: files half written, and the trunk's tokens."""
+
+TRIALS = "trial-*"
+"""Folders of trainings from which some labels are kept, to see whether training helps; removed in the end."""
 
 ANSWERS = ("frozen", "trained")
 """The folders inside a run that may hold its other answer: without training, or with it."""
@@ -101,11 +104,16 @@ class Folder(RunView):
     @property
     def has_checkpoints(self) -> bool:
         """Whether the run holds what only a resumed one would need."""
-        return self.has("checkpoint.safetensors") or any(self.path.glob(SNAPSHOTS))
+        return self.has("checkpoint.safetensors") or any(self.path.glob(SNAPSHOTS)) or any(self.path.glob(TRIALS))
 
     def drop_checkpoints(self) -> None:
         """Remove what only a resumed run would need."""
         self.drop("checkpoint.safetensors", *(file.name for file in self.path.glob(SNAPSHOTS)))
+        self._drop_trials()
+
+    def _drop_trials(self) -> None:
+        for trial in (Folder(path) for path in self.path.glob(TRIALS) if path.is_dir()):
+            trial.abandon()
 
     def _leftovers(self) -> set[Path]:
         return {file for pattern in LEFTOVERS for file in self.path.glob(pattern)}
@@ -119,6 +127,7 @@ class Folder(RunView):
         own = (*(self.path / name for name in PARTS), *self.path.glob(SNAPSHOTS), *self.path.glob(EVENTS))
         for file in (*own, *self._leftovers()):
             file.unlink(missing_ok=True)
+        self._drop_trials()
         for other in (Folder(self.path / name) for name in ANSWERS):
             if other.path.is_dir() and (
                 other.has("provenance.json") or not {*other.path.iterdir()} - other._leftovers()

@@ -62,6 +62,7 @@ SHAPES: dict[str, Shape] = {
         **dict.fromkeys(("known", "novel", "labeled"), CURVE),
     },
     "choice.json": {"kept": str, "n_images": int, "accuracy": {"frozen": float, "trained": float}},
+    "model.json": {"frozen_weight": float, "n_tail_blocks": int | None},
     "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
     | {"n_images": int | None, "n_classes": int | None},
     "metrics.jsonl": {"epoch": int | None, "loss": float | None, "lr": float | None, "n_clusters": int | None}

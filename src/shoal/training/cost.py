@@ -13,7 +13,7 @@ from shoal.encoders.embed import autocast, to_device
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
 from shoal.training.data import TrainingData
-from shoal.training.draws import Draws
+from shoal.training.draws import views_to_pool
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
 from shoal.training.views import draw_views, make_views
@@ -63,7 +63,7 @@ def measure_cost(
     if settings.views.pool is None:
         step_s += view_s
     elif n_epochs:
-        n_views += len(Draws(data.training_labels, settings).pooled_views(data.training))
+        n_views += len(views_to_pool(data.pooled_labels, data.training, settings))
     bank_s = len(data.pixels) * step_s / BACKWARD / world_size()  # every epoch embeds every image once
     return Cost(
         n_views=n_views,

@@ -31,6 +31,8 @@ class TrainingData:
     """The trunk's tokens of these images, where an earlier run has left them; None: computed."""
     pool: ViewPool | None = None
     """The same for the pool of views, where the settings ask for one."""
+    pool_labels: tuple[Ints, ...] = ()
+    """Labels (N,) of other trainings on the same images: a pool that is made holds the views that they look at too."""
 
     def __post_init__(self) -> None:
         as_labels(self.labels, len(self.pixels), name="labels")
@@ -53,3 +55,8 @@ class TrainingData:
         if self.validation is not None:
             labels[self.validation] = UNLABELED
         return labels[self.training]
+
+    @property
+    def pooled_labels(self) -> tuple[Ints, ...]:
+        """The labels (n,) that each training sees whose views a pool holds, this one's first."""
+        return (self.training_labels, *(labels[self.training] for labels in self.pool_labels))

@@ -5,9 +5,11 @@ look at is known before the first of them is made.
 N images, n of them for training, B of a batch, T steps of an epoch, V views of each image in a pool.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,6 +68,12 @@ class Draws:
 
     def _generator(self, epoch: int, purpose: int) -> torch.Generator:
         return epoch_generator(self.settings.seed, epoch, purpose)
+
+
+def views_to_pool(everyones: Sequence[Ints], training: Ints, settings: TrainSettings) -> Ints:
+    """The views that several trainings on the same images look at, sorted: `everyones` labels (n,) of each of them."""
+    views = [Draws(labels, settings).pooled_views(training) for labels in everyones]
+    return functools.reduce(np.union1d, views)
 
 
 def choose_views(images: Tensor, looks: Tensor, n_views: int) -> Tensor:

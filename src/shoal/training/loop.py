@@ -19,8 +19,10 @@ from shoal.files import make_folder
 from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
 from shoal.training.objective import Objective
+from shoal.training.pool import ViewPool
 from shoal.training.sampling import check_batch_size
 from shoal.training.settings import TrainSettings
+from shoal.training.tokens import TokenCache
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
 
@@ -47,6 +49,10 @@ class Trained:
     """(N, D) of all images, from that snapshot, on the device; the tail's features where the head is discarded."""
     metrics: list[dict[str, Any]]
     """A row per epoch."""
+    tokens: TokenCache | None = None
+    """The trunk's tokens of the images, where they were to be kept."""
+    pool: ViewPool | None = None
+    """The same for the pool of views."""
 
 
 def train(
@@ -62,6 +68,7 @@ def train(
     resume: bool = False,
     progress: OnProgress | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    keeps_trunk: bool = False,
 ) -> Trained:
     """Train tail, head and objective on the device they are on; leave them at the best snapshot.
 
@@ -75,6 +82,7 @@ def train(
     is refused. `on_epoch` is told each row of metrics, `progress` first how many images and views the trunk has gone
     over, which it does once, then how many steps of the whole run are done. Where it raises `StopTraining` after an
     epoch, the best snapshot so far is returned, and the run can be resumed; before that, it is raised on.
+    `keeps_trunk` hands on what the trunk has computed, for another training, which then lets go of it.
     """
     check_batch_size(settings.batch_size, len(data.training))
     objective.check_images(len(data.training), settings.bank)
@@ -108,8 +116,16 @@ def train(
         validation = journal.restore_best()
         trainer.forget_embeddings()
         embeddings = trainer.embed_all()
-        trainer.clean()
-    return Trained(epoch=journal.best_epoch, validation=validation, embeddings=embeddings, metrics=journal.metrics)
+        if not keeps_trunk:
+            trainer.clean()
+    return Trained(
+        epoch=journal.best_epoch,
+        validation=validation,
+        embeddings=embeddings,
+        metrics=journal.metrics,
+        tokens=trainer.tokens if keeps_trunk else None,
+        pool=trainer.pool if keeps_trunk else None,
+    )
 
 
 def _tidy(folder: Path) -> None:

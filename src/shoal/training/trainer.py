@@ -25,7 +25,7 @@ from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, collapse_statistics
 from shoal.training.data import TrainingData
-from shoal.training.draws import Draws
+from shoal.training.draws import Draws, views_to_pool
 from shoal.training.forward import Forward
 from shoal.training.gradients import add_over_processes, cut_to_length
 from shoal.training.identity import identify_encoder
@@ -102,7 +102,7 @@ class Trainer:
 
     @cached_property
     def _pooled_views(self) -> Ints:
-        return self.draws.pooled_views(self.data.training)
+        return views_to_pool(self.data.pooled_labels, self.data.training, self.settings)
 
     @property
     def n_trunk_rows(self) -> tuple[int, int, int]:

@@ -1,0 +1,185 @@
+"""Accuracy of the answers of `shoal discover` on collections of which half is known, K given: what each part adds.
+
+    python benchmarks/answers.py flowers102.zip caltech101.zip cub200-train.zip cifar100-train.zip:50 --seeds 0 1 2
+
+An archive holds a folder per class; ':50' takes so many images of each. A seed draws the known classes and the labeled
+images; labels of all other images are hidden from everything but the scores. The rows:
+
+    frozen       the encoder as it comes, mean shifts (Algorithm 1)
+    first        the same with must-links: the first answer
+    CMS          trained without the labels that judge, clustered by the trained embeddings alone (Algorithm 1)
+    answer       what `shoal discover` answers in the end
+
+--workers share a GPU, each taking the next collection and seed that nobody has; --budget ends the taking after so many
+seconds. Every finished row is in --out at once.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shoal.discovery.trained as trained
+from shoal.clustering.inference import infer
+from shoal.clustering.matching import gcd_accuracy
+from shoal.data.readers import read_collection
+from shoal.device import choose_device
+from shoal.discovery.images import discover_images
+from shoal.discovery.reporter import SILENT
+from shoal.discovery.settings import choose_settings
+from shoal.runs import Run
+
+
+def unpack(archive: str, folder: Path) -> Path:
+    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50'."""
+    path, _, limit = archive.partition(":")
+    root = folder / Path(path).stem
+    taken: dict[str, int] = defaultdict(int)
+    with zipfile.ZipFile(path) as found:
+        for name in sorted(one for one in found.namelist() if one.endswith(".webp")):
+            kind, file = name.split("/")[-2:]
+            if not limit or taken[kind] < int(limit):
+                taken[kind] += 1
+                (root / kind).mkdir(parents=True, exist_ok=True)
+                (root / kind / file).write_bytes(found.read(name))
+    return root
+
+
+def draw(truth: np.ndarray, known_share: float, labeled_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The known classes, and labels (N,) with -1 for unlabeled."""
+    rng, n_classes = np.random.default_rng(1000 + seed), int(truth.max()) + 1
+    known = np.sort(rng.choice(n_classes, round(known_share * n_classes), replace=False))
+    candidates = np.flatnonzero(np.isin(truth, known))
+    chosen = rng.choice(candidates, int(labeled_share * len(candidates)), replace=False)
+    labels = np.full(len(truth), -1)
+    labels[chosen] = truth[chosen]
+    return known, labels
+
+
+def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Discover the categories of a folder of class folders, and score every answer against the hidden labels."""
+    began = time.perf_counter()
+    whole, device = read_collection(root), choose_device(arguments.device)
+    truth = np.array(whole.labels)
+    known, labels = draw(truth, arguments.known, arguments.labeled, seed)
+    names = {label: name for label, name in enumerate(whole.classes) if label in known}
+    given = {name: names.get(int(label)) for name, label in zip(whole.names, labels, strict=True)}
+    collection = read_collection(root, given)
+    n_clusters = int(truth.max()) + 1
+    settings = choose_settings(n_clusters=n_clusters, seed=seed, epochs=arguments.epochs)
+    tried: list[Any] = []
+    choose = trained._choose
+
+    def keep_tried(job: Any, learned: Any, withheld: Any) -> Any:
+        tried.append(learned.embeddings)
+        return choose(job, learned, withheld)
+
+    trained._choose = keep_tried
+    is_unlabeled, is_known = labels < 0, np.isin(truth, known)
+
+    def score(clusters: np.ndarray) -> list[float]:
+        found = gcd_accuracy(truth[is_unlabeled], clusters[is_unlabeled], is_known[is_unlabeled])
+        return [round(100 * value, 2) for value in (found.all, found.known, found.novel)]
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = discover_images(collection, Path(folder) / "run", settings, device=device, reporter=SILENT)
+        place = {name: row for row, name in enumerate(whole.names)}
+        order = [place[row.path] for row in run.assignments]
+        assert order == list(range(len(truth)))
+        first = Run(run.path / "frozen") if (run.path / "frozen").is_dir() else run
+        plain = replace(settings.of_method.inference, must_link=False)
+        frozen = infer(np.array(run.array("frozen")), labels, n_clusters, plain, device=device).labels
+        cms = infer(tried[0], labels, n_clusters, plain, device=device).labels if tried else frozen
+        answers = {
+            "frozen": score(frozen),
+            "first": score(np.array([row.category_id for row in first.assignments])),
+            "CMS": score(cms),
+            "answer": score(np.array([row.category_id for row in run.assignments])),
+        }
+        choice = run.json("choice") if run.has("choice.json") else {}
+    trained._choose = choose
+    seconds = round(time.perf_counter() - began, 1)
+    return {"collection": root.name, "seed": seed, **answers, "choice": choice, "seconds": seconds}
+
+
+def work(arguments: argparse.Namespace) -> None:
+    """Take the next collection and seed that no other worker has, until there is none or the time is over."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for seed, archive in itertools.product(arguments.seeds, arguments.archives):
+            file = arguments.out / f"{Path(archive.partition(':')[0]).stem}-{seed}.json"
+            try:
+                os.close(os.open(f"{file}.taken", os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                continue
+            if time.perf_counter() - began > arguments.budget:
+                break
+            root = Path(folder) / Path(archive.partition(":")[0]).stem
+            root = root if root.is_dir() else unpack(archive, Path(folder))
+            file.write_text(json.dumps(measure(root, seed, arguments)))
+            print(file.read_text(), flush=True)
+
+
+def table(out: Path) -> str:
+    """The rows that are done, and the means of the collections of which all seeds are."""
+    rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
+    lines = [
+        "| collection | seed | frozen | first | CMS | answer | frozen weight | blocks |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    names = ("frozen", "first", "CMS", "answer")
+    for row in rows:
+        shown = [" / ".join(f"{value:.1f}" for value in row[name]) for name in names]
+        choice = row["choice"]
+        best = max(choice.get("depths", [{}]), key=lambda one: one.get("accuracy", 0))
+        extra = [choice.get("frozen_weight", "–"), best.get("n_tail_blocks", "–")]
+        lines.append("| " + " | ".join(map(str, [row["collection"], row["seed"], *shown, *extra])) + " |")
+    kinds = sorted({row["collection"] for row in rows})
+    for kind in kinds:
+        of_kind = [row for row in rows if row["collection"] == kind]
+        means = [f"{np.mean([row[name][0] for row in of_kind]):.1f}" for name in names]
+        lines.append("| " + " | ".join([f"{kind}, All", f"mean of {len(of_kind)}", *means, "", ""]) + " |")
+    everything = [
+        f"{np.mean([np.mean([row[name][0] for row in rows if row['collection'] == kind]) for kind in kinds]):.1f}"
+        for name in names
+    ]
+    lines.append("| " + " | ".join(["mean of the collections, All", "", *everything, "", ""]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("archives", nargs="+")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--known", type=float, default=0.5)
+    parser.add_argument("--labeled", type=float, default=0.5)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--device")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=float("inf"))
+    parser.add_argument("--out", type=Path, default=Path("runs/answers"))
+    arguments = parser.parse_args()
+    if arguments.workers > 1:
+        command = [sys.executable, *sys.argv, "--workers", "1"]
+        helpers = [subprocess.Popen(command) for _ in range(arguments.workers)]
+        for helper in helpers:
+            helper.wait()
+    else:
+        work(arguments)
+    print(table(arguments.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Two embeddings of the same images used at once, and how much of each, chosen by labels that neither was made with.
+
+Training teaches an encoder the known classes and lets it forget what else it knew. Side by side in one row,
+[√w · first, √(1 - w) · second], the squared distance of two images is w times that in the first embedding plus 1 - w
+times that in the second. w = 1 is the first alone, w = 0 the second.
+
+N images, D and E columns of the two embeddings, J images that judge, K clusters, T shifts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.arrays import Bools, Ints
+from shoal.clustering.inference import InferenceSettings, check_distinct, iterates, stops
+from shoal.clustering.matching import put_right
+from shoal.errors import TooFewDistinct
+
+WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
+"""Weights of the first embedding that are tried."""
+
+USUAL_WEIGHT = 0.65
+"""The weight taken where the labels cannot tell it from a better one: the best on average over four collections, judged
+by labels that training was not given (benchmarks/results/2026-11-16_h200_blend.md)."""
+
+MAX_SHIFTS = 6
+"""Most shifts tried while a weight is chosen; accuracy has stopped rising by then."""
+
+MAX_ROWS = 4_000
+"""Images that a choice looks at: all that judge, and of the others as many as there is room for."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trial:
+    """What the judging images say of one weight."""
+
+    weight: float
+    n_shifts: int
+    """After how many shifts most of them are right."""
+    right: Bools
+    """(J,) which of them are then in the cluster that is matched to their class."""
+
+
+def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
+    """Unit rows (N, D + E) of two sets of unit rows, (N, D) and (N, E); one of them alone where the weight says so."""
+    if weight in (0, 1):
+        return first if weight == 1 else second
+    return torch.cat([first * weight**0.5, second * (1 - weight) ** 0.5], dim=1)
+
+
+def try_weights(
+    first: Tensor,
+    second: Tensor,
+    labels: Ints,
+    judged: Ints,
+    n_clusters: int,
+    settings: InferenceSettings,
+    *,
+    seed: int,
+    weights: Sequence[float] = WEIGHTS,
+) -> list[Trial]:
+    """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their `labels` (N,).
+
+    No other label is looked at: those that training saw say nothing about what it does to images without one. A weight
+    whose rows are too much alike to be cut into `n_clusters` is left out.
+    """
+    rows = _sample(len(labels), judged, seed)
+    places = torch.from_numpy(rows).to(first.device)
+    at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
+    truth = labels[judged]
+    found = (
+        _try(blend(first[places], second[places], weight), weight, at, truth, n_clusters, settings)
+        for weight in weights
+    )
+    return [trial for trial in found if trial is not None]
+
+
+def choose_weight(trials: Sequence[Trial]) -> Trial:
+    """The weight nearest to the usual one among those that the judging images cannot tell from the best.
+
+    Images that two weights both put right, or both wrong, say nothing about which is better. If neither is, each of the
+    others is as a toss of a coin, and the difference has a standard error of √(their number) images. A weight that is
+    worse than the best by no more than that is as good.
+    """
+    best = max(trials, key=lambda trial: int(trial.right.sum()))
+    good = [trial for trial in trials if not is_worse(trial.right, best.right)]
+    return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
+
+
+def is_worse(right: Bools, other: Bools) -> bool:
+    """Whether fewer images are right than in the other by more than one standard error of the difference."""
+    fewer, n_apart = int(other.sum()) - int(right.sum()), int((right != other).sum())
+    return bool(fewer > n_apart**0.5)
+
+
+def _try(
+    points: Tensor, weight: float, at: Ints, truth: Ints, n_clusters: int, settings: InferenceSettings
+) -> Trial | None:
+    """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
+    rights: list[Bools] = []
+    try:
+        for tree, _ in islice(iterates(points, settings), MAX_SHIFTS + 1):
+            check_distinct(tree, n_clusters)
+            rights.append(put_right(truth, tree.cut(n_clusters)[at]))
+            if stops([float(right.mean()) for right in rights]):
+                break
+    except TooFewDistinct:
+        if not rights:
+            return None
+    n_shifts = int(np.argmax([right.sum() for right in rights]))
+    return Trial(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
+
+
+def _sample(n_rows: int, judged: Ints, seed: int) -> Ints:
+    """The rows (M,) that a choice looks at, ascending."""
+    if n_rows <= MAX_ROWS:
+        return np.arange(n_rows)
+    others = np.setdiff1d(np.arange(n_rows), judged)
+    n_others = min(len(others), max(MAX_ROWS - len(judged), len(judged)))
+    drawn = np.random.default_rng(seed).choice(others, n_others, replace=False)
+    return np.sort(np.concatenate([judged, drawn]))

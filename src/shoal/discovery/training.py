@@ -1,0 +1,193 @@
+"""A training as `shoal discover` runs it: what it will take is said first, bars go along, Ctrl-C stops it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shoal.discovery.answers import Answer
+from shoal.discovery.progress import Outlook, Progress, about
+from shoal.discovery.readable import Readable
+from shoal.discovery.reporter import NOTE, Listener, Reporter
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.stopping import ctrl_c_stops
+from shoal.distributed import is_started
+from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method
+from shoal.methods.method import OnEpoch, Representation, Task
+from shoal.runs import Run
+from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.training.cost import Cost, measure_cost
+from shoal.training.loop import OnProgress, StopTraining
+from shoal.training.tensorboard import event_writer, tensorboard_writer
+
+DEEP = 5
+"""Blocks of the default encoder that are trained in a second trial on a GPU."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingJob:
+    """What there is before training, and who hears of it."""
+
+    frozen: Representation
+    first: Answer
+    images: Readable
+    run: Run
+    settings: DiscoverySettings
+    resume: bool
+    reporter: Reporter
+    tensorboard: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks are."""
+        return self.frozen.embeddings.device
+
+    @property
+    def n_epochs(self) -> int:
+        """Epochs of a training."""
+        return int(self.settings.of_method.training.epochs)
+
+
+def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
+    """How many blocks are trained, one trial each: those asked for; else the recipe's and, where it is cheap, more."""
+    usual = settings.of_method.n_tail_blocks
+    if settings.depths:
+        return settings.depths
+    is_cheap = device.type == "cuda" and settings.of_method.encoder == DEFAULT_ENCODER and not is_started()
+    return (usual, DEEP) if is_cheap and usual is not None and usual < DEEP else (usual,)
+
+
+def check_tensorboard(settings: DiscoverySettings) -> None:
+    """Refuse to write for TensorBoard where it is not installed, or where there will be no epoch to write."""
+    if not settings.is_trained:
+        raise UsageError("tensorboard: nothing is to be trained, so there is nothing to write; leave out --tensorboard")
+    tensorboard_writer()
+
+
+def train_on(
+    job: TrainingJob, task: Task, settings: Any, folder: Path, cost: Cost, *, then_s: float = 0.0
+) -> Representation | None:
+    """Train on a task with bars; None where it was stopped before an epoch was finished.
+
+    What the trunk has computed is kept where another training follows.
+    """
+    watch = _collapse_watch(job.reporter.say)
+    is_last = folder == job.run.path
+    try:
+        with _bars(job.reporter, cost, then_s) as progress:
+            learned = get_method(job.settings.method).represent(
+                task,
+                settings,
+                device=job.device,
+                folder=folder,
+                resume=job.resume,
+                progress=progress,
+                on_epoch=_epoch_listener(job.run, job.reporter, job.tensorboard and is_last, watch),
+                keeps_trunk=not is_last,
+            )
+    except StopTraining:
+        _note_stopped(job, len(Run(folder).metrics))
+        return None
+    if len(learned.metrics) < job.n_epochs:
+        _note_stopped(job, len(learned.metrics))
+    watch(collapse_statistics(learned.embeddings))
+    return learned
+
+
+def measure(job: TrainingJob, task: Task, done: Run) -> Cost:
+    """What a training on a task will take; `done` is the folder with the epochs that a resumed one has done."""
+    chosen, n_done = job.settings.of_method, len(done.metrics) if job.resume else 0
+    encoder = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
+    return measure_cost(task.training_data, encoder.to(job.device), chosen.head, chosen.training, n_done=n_done)
+
+
+def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
+    """Say what training will take, what it may bring, and how to do without the rest of it.
+
+    There is a cost for each trial; the last training takes the steps of one of them once more.
+    """
+    cost, end = costs[-1], "it may help much or not at all"
+    seconds, n_steps, n_views = (sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views"))
+    if is_compared:
+        end += ", and labels that it does not see decide which answer stands"
+        seconds, n_steps = seconds + cost.steps_s, n_steps + cost.n_steps
+    return (
+        f"training takes {about(seconds)} on this machine ({n_views:,} views and {n_steps:,} steps); "
+        f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
+    )
+
+
+@contextmanager
+def _bars(reporter: Reporter, cost: Cost, then_s: float) -> Iterator[OnProgress]:
+    """Show views and then steps, with one estimate of the time left; Ctrl-C stops training where it is told of them.
+
+    `then_s` are the seconds that another training will take afterwards.
+    """
+    outlooks = {
+        "views": ("preparing views", Outlook("views", cost.view_s, then_s=cost.steps_s + then_s)),
+        "steps": ("training", Outlook("steps", cost.step_s, then_s=then_s)),
+    }
+    shown: dict[str, Progress] = {}
+    with ctrl_c_stops() as is_asked, ExitStack() as bars:
+
+        def tell(unit: str, done: int, total: int) -> None:
+            if unit not in shown:
+                bars.close()  # the bar of the unit before
+                shown[unit] = bars.enter_context(reporter.progress(*outlooks[unit]))
+            shown[unit](done, total)
+            if is_asked():
+                raise StopTraining
+
+        yield tell
+
+
+def _note_stopped(job: TrainingJob, n_epochs: int) -> None:
+    """Write down that training was stopped before its end, and say so."""
+    job.run.note(stopped_early={"epochs": n_epochs, "of": job.n_epochs})
+    done = f"{n_epochs} of {job.n_epochs} epochs"
+    job.reporter.say(f"training was stopped after {done}; the same command with --resume goes on with it")
+
+
+def _collapse_watch(say: Listener) -> OnEpoch:
+    """Say once, when the statistics of embeddings show it, that training has collapsed."""
+    told: list[str] = []
+
+    def look(statistics: dict[str, Any]) -> None:
+        found = describe_collapse(statistics)
+        if found is not None and not told:
+            told.append(found)
+            say(NOTE + found)
+
+    return look
+
+
+def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEpoch) -> OnEpoch:
+    """Tell an epoch's metrics to whoever listens to details, the watch, and TensorBoard where it was asked for."""
+    write = event_writer(run.path) if tensorboard else None
+
+    def tell(row: dict[str, Any]) -> None:
+        accuracy = row["validation_accuracy"]
+        seen = "" if accuracy is None else f", validation accuracy {100 * accuracy:.1f} %, K {row['n_clusters']}"
+        reporter.detail(f"epoch {row['epoch']}: loss {row['loss']:.4f}{seen}, {row['seconds']:.1f} s")
+        if row["epoch"] > 1:  # the bank is an epoch's first look: that of epoch 1 shows the head as it was drawn
+            watch(row)
+        if write is not None:
+            write(row)
+
+    return tell
+
+
+def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) -> DiscoverySettings:
+    """Make the batch smaller where the collection is smaller than one."""
+    chosen = settings.of_method
+    wanted = chosen.training.batch_size
+    if wanted <= n_training:
+        return settings
+    reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
+    smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
+    return replace(settings, **{settings.method: smaller})
