@@ -123,7 +123,7 @@ def test_the_engine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(engines, "has_openvino", lambda: True)
     for machine, native, engine in (
         ("x86_64", [], "openvino"),
-        ("x86_64", ["f16", "bf16"], "openvino-bf16"),
+        ("x86_64", ["f16", "bf16"], "openvino"),
         ("aarch64", ["bf16"], "openvino"),
         ("aarch64", ["f16", "bf16"], "openvino-f16"),
     ):

@@ -25,7 +25,7 @@ WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
 
 USUAL_WEIGHT = 0.65
 """The weight taken where the labels cannot tell it from a better one: the best on average over four collections, judged
-by labels that training was not given (benchmarks/results/2026-11-16_h200_blend.md)."""
+by labels that training was not given (benchmarks/results/2026-11-16_h200_answers.md)."""
 
 MAX_SHIFTS = 6
 """Most shifts tried while a weight is chosen; accuracy has stopped rising by then."""

@@ -23,8 +23,9 @@ NATIVE = {"f16": "FP16", "bf16": "BF16"}
 
 ENGINES = (TORCH, *PRECISIONS)
 
-FASTEST = {"x86_64": "openvino-bf16", "AMD64": "openvino-bf16", "aarch64": "openvino-f16"}
-"""The fastest engine by kind of processor, where it was measured (benchmarks/results); on others torch runs trunks."""
+FASTEST = {"x86_64": "openvino", "AMD64": "openvino", "aarch64": "openvino-f16"}
+"""The fastest engine by kind of processor whose answers were measured (benchmarks/results); on others torch runs
+trunks."""
 
 _wanted: ContextVar[str | None] = ContextVar("engine", default=None)
 
@@ -68,6 +69,8 @@ def choose_engine() -> Choice:
     if engine is None:
         return Choice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
     precision = PRECISIONS[engine]
+    if precision not in NATIVE:
+        return Choice(engine=engine, why="OpenVINO is installed")
     if precision in native_precisions():
         return Choice(engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}")
     return Choice(engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}")
