@@ -144,6 +144,9 @@ def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> N
     ("part", "text", "place", "problem"),
     [
         ("estimate.json", '{"n_clusters": "two"}', "", "n_clusters: found 'two', expected a whole number"),
+        ("estimate.json", '{"n_clusters": 2, "interval": [2]}', "", r"interval: found \[2\], expected a list of 2"),
+        ("estimate.json", '{"n_clusters": 2, "interval": "2 to 3"}', "", "interval: found '2 to 3', expected a list"),
+        ("estimate.json", '{"n_clusters": 2, "range": [2, "x"]}', "", "range: found .*, expected a list of 2, each"),
         ("estimate.json", '{\n"n_clusters": 2,\n}', ", line 3", "cannot be read"),
         ("provenance.json", "[1]", "", r"found \[1\], expected an object"),
         ("choice.json", '{"kept": "frozen", "n_images": 3, "accuracy": {"frozen": 1}}', "", "accuracy.trained: found"),

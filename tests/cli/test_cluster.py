@@ -278,3 +278,30 @@ def stop(*_: object, **__: object) -> None:
 def test_duplicates_are_fine(points, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=np.repeat(points[0][:6], 10, axis=0))
     assert cluster(tmp_path / "x.npz", "--n-clusters", 5, "--out", tmp_path / "run").exit_code == 0
+
+
+def test_a_range_is_kept_to_and_said(file: Path, tmp_path: Path) -> None:
+    run = cluster(file, "--out", tmp_path / "run", "--n-clusters", "7-9", "--json")
+    assert run.exit_code == 0, run.stderr
+    found, estimate = json.loads(run.stdout), Run.open(tmp_path / "run").json("estimate")
+    assert 7 <= found["interval"][0] <= found["n_clusters"] <= found["interval"][1] <= 9
+    assert found["range"] == estimate["range"] == [7, 9]
+    assert found["answer"].endswith("likely within the 7 to 9 that were given")
+    assert not estimate["is_given"]
+    inference = Run.open(tmp_path / "run").config["inference"]
+    assert (inference["min_clusters"], inference["max_clusters"]) == (7, 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("9-7", "found 9-7, expected the smaller number first, 7-9"),
+        ("1-2", "found a range that ends at 2, below the 3 known categories"),
+        ("61-99", "found a range that begins at 61, above the 60 images"),
+        ("many", "found 'many', expected a whole number, or a range such as 30-50"),
+    ],
+)
+def test_a_range_that_cannot_be_is_refused(file: Path, tmp_path: Path, given: str, said: str) -> None:
+    run = cluster(file, "--out", tmp_path / "run", "--n-clusters", given)
+    assert (run.exit_code, said in run.stderr) == (2, True), run.stderr
+    assert not (tmp_path / "run").exists()

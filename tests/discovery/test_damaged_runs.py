@@ -60,6 +60,8 @@ OWN: dict[str, dict[str, Damage]] = {
         "no K": in_json(lambda found: found.pop("n_clusters")),
         "curve": in_json(lambda found: found.update(curve=[1])),
         "repeats": in_json(lambda found: found.update(stability={"n_clusters": ["ten"]})),
+        "interval": in_json(lambda found: found.update(interval=[9])),
+        "range": in_json(lambda found: found.update(range="30-50")),
     },
     "shifts.json": {"accuracies": in_json(lambda found: found.update(accuracies="high", chosen="last"))},
     "calibration.json": {

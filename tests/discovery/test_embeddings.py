@@ -78,6 +78,7 @@ def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, 
         "rule": "given",
         "is_given": True,
         "interval": None,
+        "range": None,
         "curve": None,
         "stability": None,
     }
@@ -99,4 +100,6 @@ def test_it_is_said_when_labels_are_too_few_for_the_rule(n_each: int, rule: str 
     said: list[str] = []
     run = cluster_embeddings(given, tmp_path / "run", device="cpu", reporter=Reporter(say=said.append))
     assert run.json("estimate")["rule"] == (rule or "pairs")
-    assert [f"by '{rule}'" in line for line in said if "too few" in line] == ([True] if rule else [])
+    notes = [line for line in said if "too few" in line]
+    assert [line.startswith("note: ") for line in notes] == ([True] if rule else [])
+    assert not any("rule" in line or "'" in line for line in notes)  # plain words; estimate.json names what decided

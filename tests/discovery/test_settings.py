@@ -181,3 +181,20 @@ def test_any_setting_is_changed_by_its_name() -> None:
 def test_a_change_that_cannot_be_made_is_refused(name: str, value: object, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         choose_settings(changes={name: value})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_range_of_n_clusters_is_one_of_the_estimate_and_replaces_the_number_of_a_config(
+    method: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(dump_settings(choose_settings(method=method, n_clusters=40)))
+    for given in ("30-50", (30, 50), [30, 50]):
+        found = choose_settings(config=config, n_clusters=given, stability=2)
+        inference = found.of_method.inference
+        assert (found.n_clusters, inference.min_clusters, inference.max_clusters) == (None, 30, 50)
+    config.write_text(dump_settings(found))
+    assert choose_settings(config=config) == found  # a run's config keeps it
+    assert choose_settings(config=config, n_clusters="40", stability=0).n_clusters == 40
+    with pytest.raises(UsageError, match="found 50-30, expected the smaller number first"):
+        choose_settings(n_clusters=(50, 30))

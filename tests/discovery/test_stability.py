@@ -38,3 +38,8 @@ def test_on_all_images_it_is_the_estimate_that_is_used(settings: InferenceSettin
     assert (
         repeat_estimate(x, labels, 2, settings, seed=0, share=1.0) == [infer(x, labels, None, settings).n_clusters] * 2
     )
+
+
+def test_a_range_is_kept_to_on_parts_with_fewer_images_than_it_begins_at() -> None:
+    x, labels = bundles(0.1)
+    assert repeat_estimate(x, labels, 2, InferenceSettings().with_range((90, 95)), seed=0) == [90, 90]

@@ -8,7 +8,7 @@ import pytest
 from shoal.data.collection import Collection
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.validation import check_collection, describe_withheld, doubt_labels, takes_first_number, withhold
-from shoal.errors import DataError
+from shoal.errors import DataError, UsageError
 
 
 def collection_of(labels: list[int]) -> Collection:
@@ -106,3 +106,11 @@ def test_neighbors_need_images() -> None:
     with pytest.raises(DataError, match="a mean over 11 neighbors needs more than 11 images, found 11"):
         check_collection(collection_of([0, 0, 1, 1] + [-1] * 7), settings)
     check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)
+
+
+def test_a_range_that_cannot_be_is_refused_at_the_door() -> None:
+    collection = collection_of([0] * 5 + [1] * 5 + [2] * 5 + [-1] * 15)
+    check_collection(collection, choose_settings(n_clusters=(2, 100)))
+    for numbers, said in (((1, 2), "ends at 2, below the 3 known"), ((31, 40), "begins at 31, above the 30 images")):
+        with pytest.raises(UsageError, match=said):
+            check_collection(collection, choose_settings(n_clusters=numbers))

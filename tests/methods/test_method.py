@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
+import torch
 
+from shoal.clustering.inference import InferenceSettings
 from shoal.errors import DataError, UsageError
-from shoal.methods.method import Task
+from shoal.methods.method import Representation, Task, n_clusters_to_use
 
 PIXELS = np.zeros((4, 8, 8, 3), np.uint8)
 
@@ -28,3 +30,15 @@ def test_pixels_and_labels_are_checked():
         Task(pixels=PIXELS.astype(float), labels=np.zeros(4, int))
     with pytest.raises(DataError, match="labels: found shape"):
         Task(pixels=PIXELS, labels=np.zeros(3, int))
+
+
+def test_the_number_from_validation_images_keeps_to_a_range():
+    learned = Representation(embeddings=torch.ones(4, 2), embed=torch.as_tensor, n_clusters=3)
+    labels = np.array([0, 1, -1, -1])
+    ranges = (None, (1, 2), (4, 5), (2, 4))
+    found = [
+        n_clusters_to_use(None, learned, labels, "validation", InferenceSettings().with_range(numbers))
+        for numbers in ranges
+    ]
+    assert found == [3, 2, 4, 3]
+    assert n_clusters_to_use(2, learned, labels, "validation", InferenceSettings().with_range((4, 5))) == 2

@@ -39,6 +39,7 @@ def cluster(
     """
     from shoal.clustering.inference import InferenceSettings, check_task
     from shoal.clustering.mean_shift import ShiftSettings
+    from shoal.clustering.n_clusters_range import read_n_clusters
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
     from shoal.discovery.outputs import answer
@@ -53,9 +54,10 @@ def cluster(
         say(line)
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
-    inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen)
-    settings = ClusterSettings(n_clusters=n_clusters, inference=inference)
-    check_task(given.labels, n_clusters, settings.inference)
+    number, numbers = read_n_clusters(n_clusters)
+    inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen).with_range(numbers)
+    settings = ClusterSettings(n_clusters=number, inference=inference)
+    check_task(given.labels, number, settings.inference)
     if dry_run:
         return
     run = cluster_embeddings(
@@ -68,6 +70,7 @@ def cluster(
         reporter=reporter(),
     )
     words = answer(run)
-    facts = {"run": str(run.path), "n_clusters": run.n_clusters, "interval": run.json("estimate")["interval"]}
+    estimate = {name: run.json("estimate")[name] for name in ("interval", "range")}
+    facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate}
     result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")

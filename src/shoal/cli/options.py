@@ -10,7 +10,10 @@ AllowMissing = Annotated[
     typer.Option("--allow-missing", help="Go on where many rows of a table name images that are not there."),
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")]
-NClusters = Annotated[int | None, typer.Option(help="How many categories there are; estimated if absent.")]
+NClusters = Annotated[
+    str | None,
+    typer.Option(help="How many categories there are, 40, or a range to estimate it in, 30-50; estimated if absent."),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what was found and stop.")]

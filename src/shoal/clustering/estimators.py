@@ -23,6 +23,7 @@ from shoal.clustering.categories import (
 from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE
+from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.clustering.neighbors import k_nearest
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
@@ -38,7 +39,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     nothing, it is taken for the direction (1, …, 1), with a warning that names the rows.
 
     Args:
-        n_clusters: how many clusters, at most the number of distinct rows; None estimates it from the labels.
+        n_clusters: how many clusters, at most the number of distinct rows; None estimates it from the labels, a range
+            such as (30, 50) too, and keeps to it.
         n_neighbors: neighbors a point moves toward, itself not counted.
         alpha: weight of their mean; 0 leaves every point where it is.
         kernel: 'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
@@ -74,7 +76,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        n_clusters: int | None = None,
+        n_clusters: int | tuple[int, int] | None = None,
         *,
         n_neighbors: int = 8,
         alpha: float = 0.5,
@@ -113,7 +115,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X, ensure_min_samples=2)
         known, labels = encode_labels(y, len(rows))
         points = unit_points(rows, device=choose_device(self.device))
-        found = infer(points, labels, self.n_clusters, settings)
+        found = infer(points, labels, read_n_clusters(self.n_clusters)[0], settings)
         self._keep(found, known, labels, points)
         return self
 
@@ -143,8 +145,12 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> InferenceSettings:
         """The parameters, checked before any row is looked at."""
-        if self.n_clusters is not None:
-            as_count(self.n_clusters, name="n_clusters")
+        given: Any = self.n_clusters
+        if isinstance(given, str):
+            as_count(given, name="n_clusters")  # text is what commands take
+        _, numbers = read_n_clusters(given)
+        if numbers is not None and self.max_clusters is not None:
+            raise UsageError(f"max_clusters: found {self.max_clusters} with a range of n_clusters; leave it out")
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
             raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
@@ -155,7 +161,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             estimate_shifts=self.estimate_shifts,
             max_clusters=self.max_clusters,
             must_link=self.must_link,
-        )
+        ).with_range(numbers)
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:
         self._points = points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine

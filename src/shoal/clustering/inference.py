@@ -22,6 +22,7 @@ from shoal.clustering.curve import known_classes
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
+from shoal.clustering.n_clusters_range import Range, check_estimable
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import grouped_sums, halving_sum, root
 from shoal.clustering.tree import Tree
@@ -79,6 +80,10 @@ class InferenceSettings:
                 f"min_clusters: found {self.min_clusters}, expected at most max_clusters, {self.max_clusters}"
             )
         check_rule(self.rule)  # a wrong name is one even where K is given
+
+    def with_range(self, numbers: Range | None) -> "InferenceSettings":
+        """The same, with an estimate that keeps to a range, where there is one."""
+        return self if numbers is None else replace(self, min_clusters=numbers[0], max_clusters=numbers[1])
 
     def estimate(self, tree: Tree, labels: ArrayLike) -> NClustersEstimate:
         """The number of clusters of a tree by the labels (N,) a user has, -1 for unlabeled."""
@@ -359,11 +364,8 @@ def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings)
     _check_neighbors(len(known), settings)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, len(known))
-    elif (known == UNLABELED).all():
-        raise UsageError(
-            "n_clusters: found none and no labels; give the number of clusters, or labels of some images to estimate it"
-        )
     else:
+        check_estimable(settings.min_clusters, settings.max_clusters, known)
         known_classes(known)
 
 

@@ -10,7 +10,7 @@ C known classes; M numbers of clusters tried.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from shoal.arrays import Floats
 from shoal.clustering.curve import MIN_FIT_LABELS, Curve, accuracy_curve
+from shoal.clustering.n_clusters_range import Range, keep_to
 from shoal.clustering.tree import Tree
 from shoal.errors import UnknownName
 
@@ -51,6 +52,19 @@ class NClustersEstimate:
     rule: str
     """The rule that decided: another than the one asked for where labels are too few for that."""
     curve: Curve
+    range: Range | None = None
+    """Where the user gave one: both numbers keep to it."""
+
+    def keeping_to(self, least: int | None, most: int | None) -> "NClustersEstimate":
+        """The same with K and its interval moved into a range, where they lie outside of it."""
+        k, low, high = (keep_to(number, least, most) for number in (self.n_clusters, *self.interval))
+        at = int(np.clip(k - self.curve.n_clusters[0], 0, len(self.curve.n_clusters) - 1))
+        asked = _asked(least, most)
+        return replace(self, n_clusters=k, interval=(low, high), accuracy=float(self.curve.accuracy[at]), range=asked)
+
+
+def _asked(least: int | None, most: int | None) -> Range | None:
+    return None if least is None or most is None else (least, most)
 
 
 def estimate_n_clusters(
@@ -72,7 +86,8 @@ def estimate_n_clusters(
     curve = accuracy_curve(tree, labels, min_clusters=min_clusters, max_clusters=max_clusters)
     chosen, decided = choose(curve, rule)
     accuracy = float(curve.accuracy[chosen - curve.n_clusters[0]])
-    return NClustersEstimate(chosen, interval(curve), accuracy, decided, curve)
+    asked = _asked(min_clusters, max_clusters)
+    return NClustersEstimate(chosen, interval(curve), accuracy, decided, curve, asked)
 
 
 def check_rule(rule: str) -> None:

@@ -51,7 +51,9 @@ class Answer:
     def in_words(self) -> str:
         """What was found, and how sure the number of categories is where it was estimated."""
         words, estimate = self.found.in_words(), self.discovery.estimate
-        return f"{words}; {likely(estimate.n_clusters, estimate.interval)}" if estimate is not None else words
+        if estimate is None:
+            return words
+        return f"{words}; {likely(estimate.n_clusters, estimate.interval, estimate.range)}"
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""

@@ -74,8 +74,8 @@ def _cluster(
         found = infer(points, labels, settings.n_clusters, settings.inference, device=points.device)
     if found.estimate is not None and found.estimate.rule != settings.inference.rule:
         reporter.say(
-            f"labels are too few for the rule '{settings.inference.rule}': the number of categories is estimated by "
-            f"'{found.estimate.rule}'; give --n-clusters if you know it, or label more"
+            "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "
+            "one; give --n-clusters if you know it, or label more"
         )
     discovery, shift = _as_discovery(points, found), settings.inference.shift
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)

@@ -118,8 +118,9 @@ def discover(
             level INFO, notes at level WARNING.
         reporter: who is told instead.
         tensorboard: write each epoch's metrics for TensorBoard into the run folder.
-        settings: `n_clusters`, `method`, `encoder`, `epochs`, `train`, `seed`, `recipe`, `config`, `protocol` and the
-            other arguments of `shoal.discovery.settings.choose_settings`.
+        settings: `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
+            `train`, `seed`, `recipe`, `config`, `protocol` and the other arguments of
+            `shoal.discovery.settings.choose_settings`.
 
     Example:
         >>> run = shoal.discover("photos/", labels="labels.csv")  # doctest: +SKIP

@@ -57,6 +57,7 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
         "is_given": found["is_given"],
         "rule": found["rule"],
         "interval": found.get("interval"),
+        "range": found.get("range"),
         "doubt": None if found["is_given"] else _doubt(found, labels, repeats),
         "near_best": [min(near), max(near)] if near else None,
         "stability": repeats,

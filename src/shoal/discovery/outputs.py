@@ -55,7 +55,7 @@ def answer(run: RunView) -> str:
     words = _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
-    sure = [likely(estimate["n_clusters"], interval)] if interval else []
+    sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []
     sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
     return "; ".join([words, *sure])
 

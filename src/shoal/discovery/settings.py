@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.device import check_seed
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.agglomerative import AgglomerativeSettings
@@ -124,10 +125,11 @@ def choose_settings(
     """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
 
     A method that is not the config's takes only the encoder and its input size from it. `given` are fields of
-    `DiscoverySettings`; None leaves a value as it is. `protocol` is a name in `PROTOCOLS`; the
-    paper and the released code hide no category from training, so that their protocols do not either. `answer` is
-    'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand. `changes`
-    are any settings by dotted name, as in {"training.lr": 0.1}; they come last.
+    `DiscoverySettings`; None leaves a value as it is. `n_clusters` may be a range, (30, 50) or '30-50', that the
+    estimate keeps to: it becomes `min_clusters` and `max_clusters` of the method's `inference`. `protocol` is a name in
+    `PROTOCOLS`; the paper and the released code hide no category from training, so that their protocols do not either.
+    `answer` is 'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand.
+    `changes` are any settings by dotted name, as in {"training.lr": 0.1}; they come last.
     """
     if recipe is not None and config is not None:
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
@@ -150,7 +152,11 @@ def choose_settings(
     for name in given:
         if name not in names:
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
-    values = {name: value for name, value in given.items() if value is not None}
+    number, numbers = read_n_clusters(given.get("n_clusters"))
+    if numbers is not None:  # the estimate keeps to a range
+        base = replace(base, n_clusters=None)
+        blocks[chosen] = replace(settings, inference=settings.inference.with_range(numbers))
+    values = {name: value for name, value in {**given, "n_clusters": number}.items() if value is not None}
     _check_estimate(base, values, config)
     result = _with_changes(replace(base, method=chosen, **blocks, **values), changes or {})
     _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)

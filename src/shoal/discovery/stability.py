@@ -7,6 +7,7 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.n_clusters_range import keep_to
 from shoal.report.words import count, plural, span
 
 SHARE = 0.8
@@ -19,11 +20,12 @@ def repeat_estimate(
     """Estimate K on `n_repeats` random parts of the images: `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
 
     Labeled images are drawn class by class with at least one each, so that no known class drops out of a part. On all
-    of the images it is the estimate that Algorithm 1 makes.
+    of the images it is the estimate that Algorithm 1 makes. One below a `min_clusters` is moved up to that.
     """
     rng = np.random.default_rng(seed)
-    once = replace(inference, max_shifts=0)  # the estimate alone
-    return [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
+    once = replace(inference, max_shifts=0, min_clusters=None)  # the estimate alone; a part may hold fewer images
+    found = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
+    return [keep_to(number, inference.min_clusters, None) for number in found]
 
 
 def range_in_words(n_clusters: int, repeats: Sequence[int]) -> str:

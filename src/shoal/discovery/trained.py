@@ -256,5 +256,6 @@ def _let_go(tried: Representation) -> None:
 
 def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:
     """The same with the curve from which training took K, for the record."""
-    tree, rule = unit_tree(torch.as_tensor(found.embeddings[validation])), settings.of_method.inference.rule
-    return replace(found, estimate=estimate_n_clusters(tree, labels[validation], rule=rule))
+    tree, inference = unit_tree(torch.as_tensor(found.embeddings[validation])), settings.of_method.inference
+    estimate = estimate_n_clusters(tree, labels[validation], rule=inference.rule)
+    return replace(found, estimate=estimate.keeping_to(inference.min_clusters, inference.max_clusters))

@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import check_n_clusters
+from shoal.clustering.n_clusters_range import check_estimable
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.settings import DiscoverySettings
@@ -47,6 +48,8 @@ def check_collection(collection: Collection, settings: DiscoverySettings) -> Non
     """Refuse at the door what could only fail later, after decoding and embedding."""
     if settings.n_clusters is None:
         check_for_discovery(collection)
+        inference = settings.of_method.inference
+        check_estimable(inference.min_clusters, inference.max_clusters, collection.labels)
     else:
         check_n_clusters(settings.n_clusters, collection.labels, len(collection))
     n_neighbors = settings.shift.n_neighbors

@@ -99,6 +99,7 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
         "rule": found.rule if found is not None else "given",
         "is_given": found is None,
         "interval": list(found.interval) if found is not None else None,
+        "range": list(found.range) if found is not None and found.range else None,
         "curve": curve,
         "stability": {"n_clusters": list(repeats)} if repeats else None,
     }

@@ -137,7 +137,7 @@ def cluster(
     found = infer(
         learned.embeddings,
         labels,
-        n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on),
+        n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on, settings.inference),
         settings.inference,
         attention=learned.attention,
         generator=torch.Generator().manual_seed(settings.training.seed),

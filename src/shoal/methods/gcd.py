@@ -112,7 +112,8 @@ def cluster(
 ) -> Discovery:
     """Run semi-supervised k-means: labeled images keep their class, the others go to the nearest center."""
     points = unit_points(learned.embeddings, device=device)
-    wanted, estimate = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on), None
+    wanted = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on, settings.inference)
+    estimate = None
     if wanted is None:
         estimate = settings.inference.estimate(Tree(ward_linkage(points, device=device)), labels)
         wanted = estimate.n_clusters

@@ -13,6 +13,7 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.n_clusters import NClustersEstimate
+from shoal.clustering.n_clusters_range import keep_to
 from shoal.encoders.embed import ImageRows, check_pixels
 from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
@@ -234,14 +235,24 @@ def learn(
     )
 
 
-def n_clusters_to_use(given: int | None, learned: Representation, labels: Ints, estimate_on: str) -> int | None:
-    """The K given, else the one from the validation images, else None: to be estimated on all labels."""
+def n_clusters_to_use(
+    given: int | None,
+    learned: Representation,
+    labels: Ints,
+    estimate_on: str,
+    inference: InferenceSettings | None = None,
+) -> int | None:
+    """The K given, else the one from the validation images, else None: to be estimated on all labels.
+
+    That from the validation images keeps to the range in `inference`, where there is one.
+    """
     if given is not None:
         return given
     if learned.n_clusters is None or estimate_on == "collection":
         return None
     # The validation images may have missed a class that has no image among them.
-    return max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
+    found = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
+    return found if inference is None else keep_to(found, inference.min_clusters, inference.max_clusters)
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:

@@ -69,7 +69,10 @@ def how_sure(run: Snapshot) -> str:
     k = estimate.get("n_clusters", run.n_clusters)
     if estimate.get("is_given"):
         return f"The number of categories, {k}, was given."
-    said = f"The number of categories, {k}, was estimated."
+    asked = estimate.get("range")
+    said = (
+        f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."
+    )
     return " ".join(filter(None, (said, _likely(estimate), _spread(estimate))))
 
 

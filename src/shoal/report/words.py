@@ -42,12 +42,16 @@ def span(values: Sequence[Any]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def likely(n_clusters: int, interval: Sequence[int]) -> str:
-    """An estimated number of categories with the range it likely lies in, and where that says little, so."""
+def likely(n_clusters: int, interval: Sequence[int], asked: Sequence[int] | None = None) -> str:
+    """An estimated number of categories with the range it likely lies in, and where that says little, so.
+
+    `asked` is the range that a user gave, which both keep to.
+    """
     low, high = interval
+    within = f" within the {span(asked)} that were given" if asked else ""
     if not low <= n_clusters <= high:
-        return f"{count(n_clusters, 'category')}, though {span(interval)} are likely"
-    said = f"about {count(n_clusters, 'category')}, {span(interval)} likely"
+        return f"{count(n_clusters, 'category')}, though {span(interval)} are likely{within}"
+    said = f"about {count(n_clusters, 'category')}, {span(interval)} likely{within}"
     return f"{said}: the labels hardly say how many" if is_wide(interval) else said
 
 

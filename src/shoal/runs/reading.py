@@ -42,7 +42,9 @@ CAUSES = (
 """What the readers of these formats raise at a file that is not whole."""
 
 Shape = Mapping[str, Any]
-"""The type of each key of an object: a type, a union, a list of one, or another shape."""
+"""The type of each key of an object: a type, a union, a list of one, a pair, or another shape."""
+
+Pair = tuple[int, int]
 
 CURVE = {"confidence": list[float], "right": list[float], "n_images": list[float]}
 NUMBERS = {"n_clusters": list[int], "accuracy": list[float]}
@@ -54,7 +56,7 @@ SHAPES: dict[str, Shape] = {
     },
     "estimate.json": {
         **{"n_clusters": int, "rule": str | None, "is_given": bool | None, "curve": (NUMBERS, None)},
-        **{"stability": ({"n_clusters": list[int]}, None)},
+        **{"stability": ({"n_clusters": list[int]}, None), "interval": Pair | None, "range": Pair | None},
     },
     "shifts.json": {"accuracies": list[float | None] | None, "chosen": int | None, "n_neighbors": int | None},
     "calibration.json": {
@@ -196,6 +198,9 @@ def _is(value: Any, kind: Any) -> bool:
         return any(_is(value, one) for one in get_args(kind))
     if get_origin(kind) is list:
         return isinstance(value, list) and all(_is(item, get_args(kind)[0]) for item in value)
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        return isinstance(value, list) and len(value) == len(kinds) and all(map(_is, value, kinds))
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
@@ -205,6 +210,8 @@ def _words(kind: Any) -> str:
     plain = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object with keys"}
     if get_origin(kind) in (Union, types.UnionType):
         return " or ".join(_words(one) for one in get_args(kind) if one is not type(None))
+    if get_origin(kind) is tuple:
+        return f"a list of {len(get_args(kind))}, each {_words(get_args(kind)[0])}"
     return f"a list, each {_words(get_args(kind)[0])}" if get_origin(kind) is list else plain[kind]
 
 

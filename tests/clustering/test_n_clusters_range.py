@@ -1,0 +1,97 @@
+"""A range of numbers of clusters: read, refused, kept to."""
+
+import numpy as np
+import pytest
+
+from shoal import MeanShiftClustering, Tree, estimate_n_clusters
+from shoal.clustering.inference import InferenceSettings, check_task, unit_points, unit_tree
+from shoal.clustering.n_clusters_range import keep_to, read_n_clusters
+from shoal.errors import UsageError
+
+
+@pytest.fixture
+def bundles() -> tuple[np.ndarray, np.ndarray]:
+    """Five bundles of directions, twelve rows each; half of the rows of three are labeled."""
+    rng = np.random.default_rng(0)
+    truth = np.arange(60) % 5
+    x = np.eye(5)[truth] + 0.1 * rng.normal(size=(60, 5))
+    return x, np.where((truth < 3) & (np.arange(60) < 30), truth, -1)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, (None, None)),
+        (40, (40, None)),
+        (np.int64(40), (40, None)),
+        ("40", (40, None)),
+        ("30-50", (None, (30, 50))),
+        (" 30 – 50 ", (None, (30, 50))),
+        ((30, 50), (None, (30, 50))),
+        ([30, 50], (None, (30, 50))),
+        ("30-30", (30, None)),
+    ],
+)
+def test_one_number_and_ranges_are_read(given: object, expected: object) -> None:
+    assert read_n_clusters(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("50-30", "found 50-30, expected the smaller number first, 30-50"),
+        ((50, 30), "found 50-30, expected the smaller number first, 30-50"),
+        ("0-30", "found 0, expected at least 1"),
+        ("some", "found 'some', expected a whole number, or a range such as 30-50"),
+        ("-5", "found '-5', expected a whole number, or a range"),
+        ("30-", "found '30-', expected a whole number, or a range"),
+        ((1, 2, 3), "expected a whole number, or a range"),
+        ((1.5, 3), "found 1.5, expected a whole number"),
+        (4.0, "found 4.0, expected a whole number"),
+    ],
+)
+def test_what_is_no_number_and_no_range_is_refused(given: object, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_n_clusters(given)
+
+
+def test_a_number_outside_is_moved_to_the_nearest_end() -> None:
+    assert [keep_to(k, 3, 5) for k in (2, 3, 4, 5, 6)] == [3, 3, 4, 5, 5]
+    assert [keep_to(9, None, None), keep_to(9, None, 5), keep_to(1, 3, None)] == [9, 5, 3]
+
+
+@pytest.mark.parametrize("numbers", [(3, 4), (7, 9), (4, 6)])
+def test_the_estimate_and_its_interval_keep_to_a_range(bundles, numbers: tuple[int, int]) -> None:
+    low, high = numbers
+    model = MeanShiftClustering(n_clusters=numbers).fit(*bundles)
+    assert low <= model.interval_[0] <= model.n_clusters_ <= model.interval_[1] <= high
+    assert len(np.unique(model.labels_)) == model.n_clusters_
+    assert MeanShiftClustering().fit(*bundles).n_clusters_ == 5
+
+
+def test_an_estimate_made_elsewhere_is_moved_into_a_range(bundles) -> None:
+    x, labels = bundles
+    tree: Tree = unit_tree(unit_points(x))
+    free = estimate_n_clusters(tree, labels)
+    moved = free.keeping_to(7, 9)
+    assert (free.n_clusters, free.range) == (5, None)
+    assert (moved.n_clusters, moved.interval, moved.range) == (7, (7, 7), (7, 9))
+    assert moved.accuracy == free.curve.accuracy[free.curve.n_clusters == 7][0]
+    assert free.keeping_to(None, None).n_clusters == 5
+
+
+def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles) -> None:
+    x, labels = bundles
+    for numbers, said in (
+        ((1, 2), "a range that ends at 2, below the 3 known categories"),
+        ((61, 70), "a range that begins at 61, above the 60 images"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            check_task(labels, None, InferenceSettings().with_range(numbers))
+        with pytest.raises(UsageError, match=said):
+            MeanShiftClustering(n_clusters=numbers).fit(x, labels)
+    check_task(labels, None, InferenceSettings().with_range((1, 1000)))  # 3 to 60 of it can be
+    with pytest.raises(UsageError, match="found a range and no labels; give the number of clusters, or labels"):
+        check_task(np.full(60, -1), None, InferenceSettings().with_range((3, 9)))
+    with pytest.raises(UsageError, match="max_clusters: found 9 with a range of n_clusters; leave it out"):
+        MeanShiftClustering(n_clusters=(3, 9), max_clusters=9).fit(x, labels)
