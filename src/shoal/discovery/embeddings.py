@@ -77,13 +77,14 @@ def _cluster(
             "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "
             "one; give --n-clusters if you know it, or label more"
         )
-    discovery, shift = _as_discovery(points, found), settings.inference.shift
+    discovery, shift = as_discovery(points, found), settings.inference.shift
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
     write_found(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()
 
 
-def _as_discovery(points: torch.Tensor, found: Inference) -> Discovery:
+def as_discovery(points: torch.Tensor, found: Inference) -> Discovery:
+    """What Algorithm 1 found in unit rows (N, D), as the methods of the catalog answer."""
     return Discovery(
         clusters=found.labels,
         unlinked=found.unlinked,
