@@ -1,6 +1,7 @@
 # make demo   discover the categories of the embedded digits        make check   everything that must hold: lint, test
 # make test   run the tests                                         make lint    formatting, lint, types, spelling
 # make docs   write docs/cli.md from what --help prints             make bench   the speed benchmarks
+# make fuzz   a minute of mutated files, kills and full disks; SECONDS=3600 for an hour, SEED=1 for other ones
 # Each sets up .venv first, from constraints.txt; the second time that costs nothing.
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ BENCH_READY := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TESTS := $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint check format docs bench clean
+.PHONY: demo test lint check format docs bench fuzz clean
 
 demo: $(READY)
 	$(BIN)/shoal demo
@@ -33,6 +34,11 @@ format: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/make_cli.py
+
+SECONDS ?= 60
+SEED ?= 0
+fuzz: $(READY)
+	$(BIN)/python benchmarks/fuzz.py --seconds $(SECONDS) --seed $(SEED)
 
 bench: $(READY) $(BENCH_READY)
 	$(BIN)/python benchmarks/pixels.py

@@ -4,6 +4,10 @@ N rows, D columns. Unlabeled is -1. Everything behind these checks trusts its in
 """
 
 import re
+import struct
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
@@ -26,8 +30,24 @@ UNLABELED_NAMES = ("", "-1", "-1.0", "nan", "unlabeled", "unlabelled", "unknown"
 NUMBER = re.compile(r"\s*(-?\d+)(\.\d*)?\s*", re.ASCII)
 """A text that reads as a number; pandas writes whole numbers beside missing ones as '3.0'."""
 
+DAMAGED = (
+    *(ValueError, OSError, EOFError, MemoryError, OverflowError, KeyError),
+    *(tokenize.TokenError, SyntaxError),  # numpy reads an npy's header as Python text
+    *(zipfile.BadZipFile, zlib.error, RuntimeError, struct.error),  # an npz's; encrypted or of an unknown version
+)
+"""What numpy may raise over a damaged npy or npz file."""
+
 MAX_ROWS_NAMED = 5
 """How many bad rows an error message lists."""
+
+
+def archive_arrays(archive: Any) -> dict[str, NDArray[Any]]:
+    """The arrays of an open npz; a member that is none, which numpy gives back as bytes, is an error."""
+    found = {name: archive[name] for name in archive.files}
+    for name, array in found.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name} is not an array")
+    return found
 
 
 def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:

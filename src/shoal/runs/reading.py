@@ -6,10 +6,8 @@
 import csv
 import io
 import json
-import struct
 import types
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, Union, get_args, get_origin
 import numpy as np
 import yaml
 
+from shoal.arrays import DAMAGED, archive_arrays
 from shoal.errors import DataError
 
 OPTIONAL = frozenset(
@@ -35,10 +34,7 @@ OPTIONAL = frozenset(
 )
 """Files of a run without which the rest can still be read."""
 
-CAUSES = (
-    *(OSError, ValueError, LookupError, TypeError, EOFError, OverflowError, RecursionError, SyntaxError, RuntimeError),
-    *(csv.Error, yaml.YAMLError, zipfile.BadZipFile, zlib.error, struct.error),
-)
+CAUSES = (*DAMAGED, LookupError, TypeError, RecursionError, csv.Error, yaml.YAMLError)
 """What the readers of these formats raise at a file that is not whole."""
 
 Shape = Mapping[str, Any]
@@ -143,7 +139,7 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
 def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Read the arrays of an npz."""
     with reading(file), np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return archive_arrays(archive)
 
 
 def read_members(file: Path, names: Sequence[str]) -> list[bytes]:

@@ -1,5 +1,6 @@
 """Ready embeddings arrive whole, under their names, and never unpickle anything."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -174,3 +175,19 @@ def test_numbered_columns_leave_none_out(tmp_path: Path, numbers: tuple[int, ...
     for file in ("x.csv", "x.parquet"):
         with pytest.raises(DataError, match=rf"found embedding_{numbers[-1]} where embedding_\d would"):
             read_embeddings(tmp_path / file)
+
+
+def test_numpy_files_that_make_numpy_trip_are_refused_by_name(tmp_path: Path) -> None:
+    """A header that breaks off in its Python text, a version that nobody writes, a member without its start."""
+    np.save(tmp_path / "x.npy", np.ones((12, 4)))
+    whole = (tmp_path / "x.npy").read_bytes()
+    (tmp_path / "x.npy").write_bytes(whole.replace(b"(12, 4), }", b"(12, 4), ("))
+    np.savez(tmp_path / "x.npz", X=np.ones((12, 4)))
+    archive = bytearray((tmp_path / "x.npz").read_bytes())
+    archive[archive.rindex(b"PK\x01\x02") + 6] = 130  # the version needed to read it: 13.0
+    (tmp_path / "x.npz").write_bytes(archive)
+    with zipfile.ZipFile(tmp_path / "y.npz", "w") as made:
+        made.writestr("X.npy", whole[6:])
+    for name in ("x.npy", "x.npz", "y.npz"):
+        with pytest.raises(DataError, match=rf"{name}: cannot be read as a numpy file .*; save it again"):
+            read_embeddings(tmp_path / name)

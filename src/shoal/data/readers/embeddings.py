@@ -2,7 +2,6 @@
 
 import os
 import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from shoal.arrays import UNLABELED, UNLABELED_NAMES, Floats, Ints, as_embeddings, fold_unlabeled, name_rows
+from shoal.arrays import (
+    DAMAGED,
+    UNLABELED,
+    UNLABELED_NAMES,
+    Floats,
+    Ints,
+    archive_arrays,
+    as_embeddings,
+    fold_unlabeled,
+    name_rows,
+)
 from shoal.data.readers.labels import class_name, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
@@ -113,9 +122,10 @@ def _read_npy(path: Path, _path_column: str | None, _label_column: str | None) -
 def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> _Raw:
     _check_start(path, b"PK", "numpy.savez")
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        # Opened here, because numpy leaves open what it cannot read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = archive_arrays(archive)
+    except DAMAGED as error:
         raise DataError(f"{path}: {_why_unreadable(error)}") from error
     if "X" not in arrays or arrays["X"].ndim != 2:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
@@ -231,7 +241,7 @@ def load_array(path: Path) -> Any:
     _check_start(path, b"\x93NUMPY", "numpy.save")
     try:
         return np.load(path, allow_pickle=False, mmap_mode="r")
-    except (ValueError, OSError, EOFError) as error:
+    except DAMAGED as error:
         raise DataError(f"{path}: {_why_unreadable(error)}") from error
 
 

@@ -1,0 +1,43 @@
+"""The fuzzer finds what it is made to find."""
+
+import importlib.util
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
+
+
+@pytest.fixture(scope="module")
+def fuzz():
+    spec = importlib.util.spec_from_file_location("fuzz", FILE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_same_seed_gives_the_same_faults_and_something_always_changes(fuzz) -> None:
+    content = bytes(range(256)) * 4
+    made = [[fuzz.mutate(content, random.Random(seed)) for seed in range(200)] for _ in range(2)]
+    assert made[0] == made[1]
+    assert sum(broken != content for broken in made[0]) > 190
+
+
+def test_a_reader_that_trips_is_a_fault_and_the_sound_file_is_put_back(fuzz, tmp_path: Path) -> None:
+    file, faults = tmp_path / "x.npy", []
+    np.save(file, np.ones(3))
+    sound = file.read_bytes()
+    assert fuzz.try_input(file, lambda file: 1 // 0, random.Random(0), faults) == "traceback"
+    assert "ZeroDivisionError" in faults[0]
+    assert file.read_bytes() == sound
+
+
+def test_files_that_differ_or_are_missing_are_named(fuzz, tmp_path: Path) -> None:
+    for place, text in (("run", "1"), ("whole", "2")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "a.csv").write_text(text)
+        (tmp_path / place / "train.log").write_text(text)
+    (tmp_path / "whole" / "b.csv").touch()
+    assert fuzz.differences(tmp_path / "run", tmp_path / "whole") == ["a.csv", "b.csv"]
