@@ -8,7 +8,17 @@ from torch import Tensor
 
 from shoal.clustering import inference as module
 from shoal.clustering import neighbors as neighbors_module
-from shoal.clustering.inference import PAPER, Inference, InferenceSettings, infer, infer_inductive, stops, unit_points
+from shoal.clustering.inference import (
+    PAPER,
+    Inference,
+    InferenceSettings,
+    infer,
+    infer_inductive,
+    stops,
+    unit_points,
+    unit_tree,
+)
+from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
@@ -304,26 +314,47 @@ def test_a_memory_mapped_file_is_read_without_a_warning_and_not_written(tmp_path
     assert torch.equal(unit_points(mapped), unit_points(np.array(mapped)))
 
 
-def test_must_links_give_the_tree_of_weighted_class_means() -> None:
+def test_linked_classes_give_the_tree_of_weighted_class_means() -> None:
     """A slow reference: Ward by definition, begun with one cluster per labeled class and one per other row."""
     rng = np.random.default_rng(0)
     x = unit_points(rng.normal(size=(40, 5)))
     labels = np.where(np.arange(40) < 12, np.arange(40) % 3, -1)
-    settings = InferenceSettings(shift=ShiftSettings(n_neighbors=3), max_shifts=0, must_link=True)
-    found = infer(x, labels, 7, settings)
     groups = [[int(row) for row in np.flatnonzero(labels == label)] for label in range(3)]
     groups += [[row] for row in range(12, 40)]
     points = x.double().numpy()
-    while len(groups) > 7:
+    while len(groups) > 9:
         pairs = [(_ward_cost(points, a, b), i, j) for i, a in enumerate(groups) for j, b in enumerate(groups[:i])]
         _, i, j = min(pairs)
         groups[j] += groups.pop(i)
     expected = np.empty(40, dtype=int)
     for number, rows in enumerate(groups):
         expected[rows] = number
-    assert matched_accuracy(expected, found.labels) == 1.0
-    for label in range(3):
-        assert len(set(found.labels[labels == label].tolist())) == 1
+    found = unit_tree(Links.of(x, labels).rows).cut(9)
+    assert matched_accuracy(expected, found) == 1.0
+
+
+@pytest.mark.parametrize("n_clusters", [6, 9, 20])
+def test_no_cluster_holds_two_classes_and_there_are_as_many_as_asked_for(n_clusters: int) -> None:
+    """Classes that lie upon each other, which the tree joins."""
+    rng = np.random.default_rng(1)
+    x = unit_points(rng.normal(size=(90, 6)))
+    labels = np.where(np.arange(90) < 60, np.arange(90) % 6, -1)
+    links = Links.of(x, labels)
+    tree = unit_tree(links.rows)
+    assert len(np.unique(tree.cut(n_clusters)[:6])) < 6  # without parting, classes share a cluster
+    found = links.cut(tree, n_clusters)
+    assert len(np.unique(found)) == n_clusters
+    assert len({(int(label), int(cluster)) for label, cluster in zip(labels[:60], found[:60], strict=True)}) == 6
+    assert len(np.unique(found[:6])) == 6
+    assert found[0] == 0  # numbered by their first image
+
+
+def test_a_parted_image_goes_to_the_nearest_class_mean() -> None:
+    """Two classes in one cluster: of the unlabeled images each is with the class whose mean is nearer."""
+    x = unit_points(np.array([[1.0, 0.1], [1.0, 0.0], [1.0, -0.1], [1.0, -0.2], [1.0, 0.08], [1.0, -0.19], [-1.0, 0]]))
+    labels = np.array([0, 0, 1, 1, -1, -1, -1])
+    links = Links.of(x, labels)
+    np.testing.assert_array_equal(links.cut(unit_tree(links.rows), 3), [0, 0, 1, 1, 0, 1, 2])
 
 
 def _ward_cost(points: np.ndarray, a: list[int], b: list[int]) -> float:
@@ -341,7 +372,7 @@ def test_must_links_change_neither_the_number_of_clusters_nor_of_shifts() -> Non
         linked.n_shifts,
         linked.accuracies,
     )
-    assert matched_accuracy(labels[labels >= 0], linked.labels[labels >= 0]) > plain.accuracies[plain.n_shifts]
+    assert matched_accuracy(labels[labels >= 0], linked.labels[labels >= 0]) == 1.0
 
 
 def test_a_copy_of_a_labeled_row_stays_with_it() -> None:

@@ -48,7 +48,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rule: how the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
         estimate_shifts: shifts made before that estimate; rule='paper' with 0 is the paper's.
         max_clusters: largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
-        must_link: whether the labeled rows of a class begin as one cluster; False is the paper's.
+        must_link: whether the labeled rows of a class begin as one cluster, and no cluster holds two classes; False is
+            the paper's.
         outlier_share: share of the fitted points that lie beyond the threshold of `predict`.
         device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
 

@@ -19,15 +19,15 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints, as_count, as_embeddings, as_labels, name_rows
 from shoal.clustering.curve import known_classes
+from shoal.clustering.links import Links
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.n_clusters_range import Range, check_estimable
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import grouped_sums, halving_sum, root
+from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.duplicates import equal_rows
 from shoal.clustering.ward.vouched import Vouched, vouch
 from shoal.errors import DataError, TooFewDistinct, UsageError
 
@@ -66,8 +66,9 @@ class InferenceSettings:
     max_clusters: int | None = None
     """Largest number of clusters tried by the estimate; none: 1,000 or ten times the known classes."""
     must_link: bool = False
-    """Whether the labeled images of a class begin as one cluster in the tree that is cut. The number of clusters and of
-    shifts are chosen before, on trees that know no label: with links the labels would agree whatever is chosen."""
+    """Whether the labeled images of a class begin as one cluster, and no cluster holds two classes. The numbers of
+    clusters and of shifts are chosen before, on trees that know no label: with links the labels would agree whatever is
+    chosen."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
@@ -323,40 +324,12 @@ def stops(accuracies: list[float]) -> bool:
 
 
 def _linked(found: Inference, known: Ints) -> Inference:
-    """The same with a tree in which the labeled rows of each class begin as one cluster, where K allows that.
-
-    In place of each labeled row stands the mean of its class. Equal rows are joined first, into a cluster of that
-    center and size, and a cluster's center and size are all that Ward's distances ask for.
-    """
-    points = found.embeddings
-    known = _label_copies(points, known)
-    is_labeled = known != UNLABELED
-    labeled = torch.from_numpy(np.flatnonzero(is_labeled)).to(points.device)  # (L,)
-    groups = torch.from_numpy(known[is_labeled]).to(points.device)  # (L,)
-    n_classes = int(known.max()) + 1
-    n_members = torch.bincount(groups, minlength=n_classes).clamp_min(1)
-    means = grouped_sums(points[labeled], groups, n_classes) / n_members[:, None]  # (C, D)
-    rows = points.clone()
-    rows[labeled] = means[groups].to(rows.dtype)
-    tree = unit_tree(rows)
-    if tree.n_distinct < found.n_clusters:
+    """The same with a tree in which the labeled rows of each class begin as one cluster, where K allows that."""
+    links = Links.of(found.embeddings, known)
+    tree = unit_tree(links.rows)
+    if not links.n_classes or tree.n_distinct < found.n_clusters:
         return found
-    return replace(found, labels=tree.cut(found.n_clusters), tree=tree, unlinked=found.labels)
-
-
-def _label_copies(points: Tensor, known: Ints) -> Ints:
-    """Labels (N,), 0 … C-1, in which copies of a labeled row have its label too; copies labeled differently have none.
-
-    So no copies are parted: the order of rows would decide between them.
-    """
-    member = equal_rows(points).member.cpu().numpy()  # (N,)
-    labeled = np.flatnonzero(known != UNLABELED)
-    lowest, highest = np.full(member.max() + 1, len(known)), np.full(member.max() + 1, UNLABELED)
-    numbers = np.unique(known[labeled], return_inverse=True)[1]  # (L,) classes 0 … C-1
-    np.minimum.at(lowest, member[labeled], numbers)
-    np.maximum.at(highest, member[labeled], numbers)
-    labels: Ints = np.where(lowest == highest, highest, UNLABELED)[member]
-    return labels
+    return replace(found, labels=links.cut(tree, found.n_clusters), tree=tree, unlinked=found.labels)
 
 
 def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:

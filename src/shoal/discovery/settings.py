@@ -38,7 +38,7 @@ class DiscoverySettings:
     """How many of the encoder's last blocks are trained: each number is tried, and labels that training does not see
     choose. None given: the recipe's and, with the default encoder on a GPU, five."""
     must_link: bool = True
-    """Whether the labeled images of a category begin as one cluster; in the paper they do not."""
+    """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not in the paper."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
     stability: int = 0
