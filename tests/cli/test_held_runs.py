@@ -101,7 +101,7 @@ def test_ctrl_c_twice_quits_at_once_and_the_run_can_be_resumed(given, tmp_path: 
 def test_before_training_it_says_what_that_will_take_and_how_to_stop_it(given, tmp_path: Path) -> None:
     run = discover(*given)
     (line,) = [line for line in run.stderr.splitlines() if line.startswith("training takes")]
-    assert line.startswith("training takes a few seconds on this machine (60 views, then 6 steps); ")
+    assert line.startswith("training takes a few seconds on this machine (60 views and 6 steps); ")
     assert line.endswith(
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )

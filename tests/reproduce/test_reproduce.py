@@ -170,7 +170,7 @@ def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_p
 def test_the_released_codes_protocol_does_look_at_hidden_labels(run, tmp_path, monkeypatch, stand_in, table, parts):
     """The counterpart: what is chosen depends on hidden labels of the test part, inductively of the training part."""
     options = replace(
-        stand_in.options, protocol="reference", changes={**stand_in.options.changes, "training.epochs": 6}
+        stand_in.options, protocol="reference", changes={**stand_in.options.changes, "training.epochs": 10}
     )
     run(table, out=tmp_path / "true", options=options)
     monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read, parts))
