@@ -108,7 +108,8 @@ def run(source: Path, folder: Path, device: str, options: list[str]) -> list[Sta
         shutil.rmtree(old, ignore_errors=True)
     words = ["discover", str(folder / "photos"), "--labels", str(folder / "labels.csv"), "--out", str(out)]
     command = [sys.executable, "-m", "shoal", *words, "--device", device, *options]
-    environment = os.environ | {"PYTHONPATH": str(source), "SHOAL_CACHE": str(cache)}
+    path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path, "SHOAL_CACHE": str(cache)}
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=pipe, text=True)
     assert process.stderr is not None

@@ -81,7 +81,8 @@ def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidde
 def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_papers() -> None:
     settings = choose_settings()
     assert takes_first_number(settings)
-    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), settings.estimating_on("collection")
+    on_collection = replace(settings, cms=replace(settings.cms, estimate_on="collection"))
+    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), on_collection
     assert not any(takes_first_number(other) for other in others)
 
 

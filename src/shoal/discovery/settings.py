@@ -93,11 +93,6 @@ class DiscoverySettings:
         chosen = getattr(self, self.method)
         return replace(self, **{self.method: replace(chosen, n_tail_blocks=n_tail_blocks)})
 
-    def estimating_on(self, images: str) -> "DiscoverySettings":
-        """The same, with K estimated after training on 'validation' images or the whole 'collection'."""
-        chosen = getattr(self, self.method)
-        return replace(self, **{self.method: replace(chosen, estimate_on=images)}) if self.is_trained else self
-
     @property
     def shift(self) -> ShiftSettings:
         """The mean shift; its neighbors also say how sure an assignment is."""
