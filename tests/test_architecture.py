@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "training": GROUND | PEERS,
     "methods": GROUND | PEERS | {"training"},
     "reproduce": GROUND | PEERS | {"training", "methods"},
-    "report": BELOW_REPORT,
-    "discovery": GROUND | PEERS | {"training", "methods", "report"},
-    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "report"},
+    "review": {"errors", "arrays", "files", "text", "runs"},
+    "report": BELOW_REPORT | {"review"},
+    "discovery": GROUND | PEERS | {"training", "methods", "review", "report"},
+    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report"},
     "__main__": {"cli"},
 }
 
@@ -87,7 +88,9 @@ def test_a_test_file_mirrors_every_room() -> None:
     assert rooms <= tests, f"no tests for {sorted(rooms - tests)}"
 
 
-@pytest.mark.parametrize("module", ["shoal", "shoal.runs", "shoal.arrays", "shoal.settings", "shoal.cli.main"])
+@pytest.mark.parametrize(
+    "module", ["shoal", "shoal.runs", "shoal.review.verbs", "shoal.arrays", "shoal.settings", "shoal.cli.main"]
+)
 def test_light_modules_load_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,8 +1,9 @@
 """`shoal.discover`: the whole method as one Python call."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,9 @@ from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
 from shoal.errors import MissingError, UsageError
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.review.verbs import Which
 from shoal.runs import Assignment, Category, Run, RunView
 
 
@@ -63,6 +67,47 @@ class DiscoveredRun(RunView):
     def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the run for another program into the empty or new folder `out`; `to` and `options` as `export_run`."""
         return export_run(Run(self.path), to, Path(out), **options)
+
+    @cached_property
+    def review(self) -> Review:
+        """What people decided about the run; `shoal review` and the verbs below write to the same log."""
+        return Review(self)
+
+    def confirm(self, category: Which | None = None, *, images: Iterable[str] | None = None) -> None:
+        """Say that images belong to the category they are in: the undecided ones of a category, or some by path."""
+        verbs.decide(self.review, "confirm", category, images)
+
+    def reject(self, images: Iterable[str]) -> None:
+        """Say that images do not belong to the category they are in; they have none then."""
+        verbs.decide(self.review, "reject", None, images)
+
+    def flag(self, images: Iterable[str]) -> None:
+        """Mark images that somebody has looked at and is unsure about."""
+        verbs.decide(self.review, "flag", None, images)
+
+    def move(self, images: Iterable[str], to: Which) -> None:
+        """Put images into another category, a new one where none has that name."""
+        verbs.move(self.review, images, to)
+
+    def rename(self, category: Which, name: str) -> None:
+        """Give a category another name."""
+        verbs.rename(self.review, category, name)
+
+    def merge(self, categories: Sequence[Which], into: Which | None = None) -> None:
+        """Merge categories into one of them, the first if not said; the others end."""
+        verbs.merge(self.review, categories, into)
+
+    def split(self, category: Which, parts: int | Mapping[str, Iterable[str]] = 2) -> None:
+        """Split a category into so many parts, as the tree of the run parts it, or off it images by name."""
+        verbs.split(self.review, category, parts)
+
+    def undo(self) -> None:
+        """Undo the last thing done to the run by this account."""
+        self.review.undo()
+
+    def redo(self) -> None:
+        """Do again what was undone last."""
+        self.review.redo()
 
     def to_pandas(self, what: Literal["assignments", "categories"] = "assignments") -> Any:
         """The table of images, or of categories, as a pandas data frame."""

@@ -3,7 +3,17 @@
 from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import check_not_held, locked, locked_file
 from shoal.runs.reading import damaged, read_arrays, reading
-from shoal.runs.rows import DECIMALS, UNSURE_BELOW, Assignment, Category, Skip, read_rows, to_csv, to_parquet
+from shoal.runs.rows import (
+    DECIMALS,
+    UNSURE_BELOW,
+    Assignment,
+    Category,
+    Skip,
+    read_columns,
+    read_rows,
+    to_csv,
+    to_parquet,
+)
 from shoal.runs.run import Run
 from shoal.runs.view import RunView
 
@@ -22,6 +32,7 @@ __all__ = [
     "locked",
     "locked_file",
     "read_arrays",
+    "read_columns",
     "read_rows",
     "reading",
     "to_csv",

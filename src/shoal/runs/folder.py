@@ -34,6 +34,9 @@ LEFTOVERS = (".*.tmp", "tokens.npy.*", "views.npy.*")
 TRIALS = "trial-*"
 """Folders of trainings from which some labels are kept, to see whether training helps; removed in the end."""
 
+OUTLIVES = ("review*.jsonl", ".review.jsonl.lock")
+"""What people decided about a run: it stays when the run is removed, to be replayed onto the next one."""
+
 ANSWERS = ("frozen", "trained")
 """The folders inside a run that may hold its other answer: without training, or with it."""
 
@@ -120,7 +123,8 @@ class Folder(RunView):
 
     def _holds_more(self) -> bool:
         """Whether something is there that no killed run has left behind."""
-        return bool({*self.path.iterdir()} - self._leftovers() - {self.path / LOCK})
+        reviews = {file for pattern in OUTLIVES for file in self.path.glob(pattern)}
+        return bool({*self.path.iterdir()} - self._leftovers() - reviews - {self.path / LOCK})
 
     def _clear(self) -> None:
         """Remove what a run has written, its other answer too, and nothing else."""

@@ -89,6 +89,32 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
     ]
 
 
+def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
+    """Read the same table column by column, which takes a fraction of the time: texts in lists, the rest in arrays."""
+    hints = get_type_hints(kind)
+    header, rows = split_table(read_text(file), file)
+    if missing := set(hints) - set(header):
+        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
+    cells = list(zip(*(row for _, row in rows), strict=True)) or [()] * len(header)
+    try:
+        return {field: _column(hint, cells[header.index(field)]) for field, hint in hints.items()}
+    except (ValueError, KeyError):
+        read_rows(kind, file)  # names the line
+        raise
+
+
+def _column(hint: Any, cells: tuple[str, ...]) -> Any:
+    if hint is str:
+        return list(cells)
+    if hint is float:
+        return np.array([float(cell) if cell else np.nan for cell in cells])
+    if hint is int:
+        return np.array([int(cell) for cell in cells], dtype=np.int64)
+    if hint is bool:
+        return np.array([{"true": True, "false": False}[cell.casefold()] for cell in cells], dtype=bool)
+    return [_texts(cell) for cell in cells]
+
+
 def to_parquet(kind: type[Row], rows: Iterable[Row], file: Path) -> bool:
     """Write rows as a parquet file where the optional pyarrow is installed; says whether it is."""
     try:

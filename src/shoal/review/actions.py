@@ -1,0 +1,139 @@
+"""What a person can do to a run: the actions, as they are in memory and as lines of `review.jsonl`.
+
+Every line of the log is one JSON object with `seq` (0, 1, 2, …), `action`, `by` (who) and `at` (when, ISO 8601, UTC).
+The first line, seq 0, says which run it is about. Images are named by their paths, categories by their ids.
+
+    start    n_images, answer (checksum of paths, categories and who is in them), categories: a list of
+             {category, name, is_novel, exemplars}: the categories as the run found them
+    confirm  groups: [{category, images}]       these images belong to that category, in which they are
+    reject   groups: [{category, images}]       they do not; now they have no category (-1)
+    flag     groups: [{category, images}]       somebody looked and is unsure; category -1 for those without one
+    assign   category, images                   they belong to that category instead of their own
+    create   category, name, images             a new category (its id is new), with these images, none perhaps
+    rename   category, name                     a name that no other category has
+    merge    categories, into                   the images of `categories` go to `into`; those categories end
+    split    category, parts: [{category, name, images}]   these images leave it for new categories
+    undo     of                                 the action with that seq no longer counts
+    redo     of                                 an undone action counts again
+
+An image has a status: predicted (nobody decided), confirmed, rejected, moved (by assign and create) or flagged. A
+merge or a split moves images and keeps their status. `fields_of` and `action_of` translate; rows are the numbers
+of images.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import UsageError
+
+NO_CATEGORY = -1
+"""The category of an image that has none."""
+
+MAX_NAME = 200
+"""Characters of a name."""
+
+STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
+PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
+
+KINDS = ("confirm", "reject", "flag", "assign", "create", "rename", "merge", "split", "undo", "redo")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Group:
+    """Some images and a category: of a `split` a new one with its name, otherwise the one they are in."""
+
+    category: int
+    rows: Ints
+    name: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Action:
+    """One action; which fields it uses is in the module's table."""
+
+    kind: str
+    groups: tuple[Group, ...] = ()
+    """The groups of confirm, reject and flag, the parts of a split, the images of assign and create."""
+    category: int = NO_CATEGORY
+    categories: tuple[int, ...] = ()
+    name: str = ""
+    of: int = 0
+
+    @property
+    def rows(self) -> Ints:
+        """The images it names."""
+        return np.concatenate([np.zeros(0, np.int64), *(group.rows for group in self.groups)])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Entry:
+    """An action in the log."""
+
+    seq: int
+    by: str
+    at: str
+    action: Action
+
+
+def checked_name(name: Any) -> str:
+    """A name fit for a category, or an error."""
+    text = name.strip() if isinstance(name, str) else ""
+    if not text or len(text) > MAX_NAME or not text.isprintable():
+        raise UsageError(f"name: found {str(name)[:40]!r}, expected 1 to {MAX_NAME} printable characters")
+    return text
+
+
+def fields_of(action: Action, paths: Sequence[str]) -> dict[str, Any]:
+    """The fields of an action's line, images by their paths."""
+    groups: list[dict[str, Any]] = [
+        {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]} for group in action.groups
+    ]
+    if action.kind in ("confirm", "reject", "flag"):
+        return {"groups": groups}
+    if action.kind in ("assign", "create"):
+        name = {"name": action.name} if action.kind == "create" else {}
+        return {"category": action.category, **name, "images": [path for group in groups for path in group["images"]]}
+    if action.kind == "rename":
+        return {"category": action.category, "name": action.name}
+    if action.kind == "merge":
+        return {"categories": list(action.categories), "into": action.category}
+    if action.kind == "split":
+        named = [{**part, "name": group.name} for part, group in zip(groups, action.groups, strict=True)]
+        return {"category": action.category, "parts": named}
+    return {"of": action.of}
+
+
+def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints]) -> Action:
+    """The action of a line; `rows_of` finds images. KeyError, TypeError or ValueError where fields do not fit."""
+    if kind in ("confirm", "reject", "flag"):
+        return Action(kind=kind, groups=tuple(_group(found, rows_of) for found in fields["groups"]))
+    if kind in ("assign", "create"):
+        category = _whole(fields["category"])
+        group = Group(category=category, rows=rows_of(fields["images"]))
+        name = checked_name(fields["name"]) if kind == "create" else ""
+        return Action(kind=kind, groups=(group,), category=category, name=name)
+    if kind == "rename":
+        return Action(kind=kind, category=_whole(fields["category"]), name=checked_name(fields["name"]))
+    if kind == "merge":
+        others = tuple(map(_whole, fields["categories"]))
+        return Action(kind=kind, categories=others, category=_whole(fields["into"]))
+    if kind == "split":
+        parts = tuple(_group(part, rows_of, checked_name(part["name"])) for part in fields["parts"])
+        return Action(kind=kind, category=_whole(fields["category"]), groups=parts)
+    if kind in ("undo", "redo"):
+        return Action(kind=kind, of=_whole(fields["of"]))
+    raise UsageError(f"action: found {str(kind)[:40]!r}, expected one of {', '.join(KINDS)}")
+
+
+def _group(found: Mapping[str, Any], rows_of: Callable[[Sequence[Any]], Ints], name: str = "") -> Group:
+    return Group(category=_whole(found["category"]), rows=rows_of(found["images"]), name=name)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is not a whole number")
+    return value

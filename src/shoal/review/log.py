@@ -1,0 +1,123 @@
+"""The file `review.jsonl`: lines that are only ever added, each on the disk before anybody is told that it counts.
+
+What the lines say is in `shoal.review.actions`. A process that was killed while it wrote may leave half a last line: it
+was never answered, so it is dropped, and `dropped` tells. Several processes may add to one log, one at a time.
+"""
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import DataError, UsageError
+from shoal.files import write_text, writing
+from shoal.runs import locked_file
+
+FILE = "review.jsonl"
+"""The log in a run folder."""
+
+WAIT_S = 10.0
+"""Seconds to wait for another process that adds a line."""
+
+
+class Log:
+    """The lines of a log, read from where the last reading ended."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / FILE
+        self.dropped = ""
+        """The half line at the end that was dropped; empty where there was none."""
+        self._offset = 0
+        self._n_lines = 0
+
+    def __bool__(self) -> bool:
+        return self.file.is_file()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the file has grown since it was read."""
+        try:
+            return self.file.stat().st_size > self._offset
+        except FileNotFoundError:
+            return False
+
+    def read_on(self, *, mends: bool = False) -> Iterator[dict[str, Any]]:
+        """The lines that were added since the last call; `mends` cuts half a line off the file (hold it then)."""
+        if not self:
+            return
+        with self.file.open("rb") as file:
+            file.seek(self._offset)
+            content = file.read()
+        whole, end, rest = content.rpartition(b"\n")
+        for line in whole.split(b"\n") if end else ():
+            self._n_lines += 1
+            self._offset += len(line) + 1
+            yield self._parsed(line)
+        if rest and mends:
+            self.dropped = rest.decode("utf-8", "replace")
+            with writing(self.file), self.file.open("r+b") as file:
+                file.truncate(self._offset)
+                os.fsync(file.fileno())
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a line to a log that is held and read to its end; when this returns, it is on the disk."""
+        data = (json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n").encode()
+        with writing(self.file):
+            descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+            try:
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            except BaseException:
+                with contextlib.suppress(OSError):  # such as half a line on a full disk
+                    os.ftruncate(descriptor, self._offset)
+                raise
+            finally:
+                os.close(descriptor)
+        self._offset += len(data)
+        self._n_lines += 1
+
+    def write_new(self, lines: list[Mapping[str, Any]]) -> None:
+        """Write a whole new log in the place of the old one."""
+        write_text(self.file, "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines))
+        self._offset, self._n_lines = self.file.stat().st_size, len(lines)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Be the only one who adds; waits for another process, which has it for milliseconds."""
+        until = time.monotonic() + WAIT_S
+        while True:
+            lock = locked_file(self.file)
+            try:
+                lock.__enter__()
+                break
+            except UsageError:
+                if time.monotonic() > until or not os.access(self.file.parent, os.W_OK):
+                    raise
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    def damage(self, reason: str, line: int | None = None) -> DataError:
+        """The error for a line that cannot be used."""
+        where = f"{self.file}, line {line or self._n_lines}"
+        return DataError(f"{where}: {reason}; put back a copy of the file, or move it away to start the review anew")
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise self.damage(f"no JSON ({str(error)[:60]})") from error
+        if not isinstance(found, dict) or found.get("seq") != self._n_lines - 1:
+            raise self.damage(f"expected an object with seq {self._n_lines - 1}")
+        if not all(isinstance(found.get(key), str) for key in ("action", "by", "at")):
+            raise self.damage("action, by or at is not a text")
+        return found
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]

@@ -1,0 +1,73 @@
+"""The parts of a category: where the tree of the run, cut finer, would part its images.
+
+A category may be anything after some actions, so the tree is looked at through its images alone: of all merges those
+count that join two of them, and undoing the last n - 1 gives n parts. O(N) for a run of N images.
+"""
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import DataError, UsageError
+from shoal.review.state import State
+from shoal.runs import RunView
+
+MAX_WITHOUT_TREE = 4_000
+"""Images of a category that a tree of its own is grown for, where the run has none."""
+
+
+def parts_of(run: RunView, state: State, category: int, n_parts: int) -> list[Ints]:
+    """The images of a category in `n_parts` parts, the largest first, each ascending."""
+    rows = state.members(category)
+    if not 2 <= n_parts <= len(rows):
+        raise UsageError(f"parts: found {n_parts}, expected 2 to {len(rows)}, the number of its images")
+    linkage = linkage_of(run, state, rows)
+    return cut(linkage, rows, n_parts)
+
+
+def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """(n - 1, 2) the merges among some images, by their places in `rows`, lowest first; n + i for the i-th merge."""
+    if run.has("tree.npy"):
+        tree = run.array("tree")
+        if tree.ndim == 2 and tree.shape == (len(state.answer) - 1, 4):
+            return _induced(np.asarray(tree[:, :2], np.int64), rows, len(state.answer))
+    if not run.has("embeddings.npy"):
+        raise DataError(f"{run.path}: holds no tree and no embeddings to split a category by; choose images instead")
+    if len(rows) > MAX_WITHOUT_TREE:
+        raise DataError(
+            f"{run.path}: holds no tree, and {len(rows):,} images are too many to grow one; choose images instead"
+        )
+    from scipy.cluster.hierarchy import ward
+
+    found: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(run.array("embeddings")[rows])[:, :2].astype(np.int64)
+    return found
+
+
+def _induced(
+    merges: np.ndarray[tuple[int, int], np.dtype[np.int64]], rows: Ints, n_leaves: int
+) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """The merges of a tree over `n_leaves` as seen by some leaves: (n - 1, 2) in scipy's numbering."""
+    seen = np.full(2 * n_leaves - 1, -1)  # by node, its number among the merges that count; -1: none of ours below
+    seen[rows] = np.arange(len(rows))
+    below, found, made = seen.tolist(), [], len(rows)
+    for i, (a, b) in enumerate(merges.tolist()):
+        left, right = below[a], below[b]
+        if left >= 0 and right >= 0:
+            found.append((left, right))
+            below[n_leaves + i] = made
+            made += 1
+        elif left >= 0 or right >= 0:
+            below[n_leaves + i] = max(left, right)
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def cut(linkage: np.ndarray[tuple[int, int], np.dtype[np.int64]], rows: Ints, n_parts: int) -> list[Ints]:
+    """Undo the last `n_parts` - 1 merges: the rows of each part, the largest first."""
+    n = len(rows)
+    parent = np.arange(2 * n - 1)
+    for i in range(n - n_parts):
+        parent[linkage[i]] = n + i
+    while not np.array_equal(above := parent[parent], parent):
+        parent = above
+    roots = parent[:n]
+    parts = [rows[roots == root] for root in np.unique(roots)]
+    return sorted(parts, key=lambda part: (-len(part), int(part[0])))

@@ -1,0 +1,198 @@
+"""A review carried over to another answer about the same images, with a list of what no longer fits.
+
+Actions that count are done again in their order. Known categories are found by their name, novel ones by their
+exemplars: the category in which most of those are now. Whatever a person said about an image holds, wherever the new
+answer has put it.
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import UsageError
+from shoal.review.actions import NO_CATEGORY, Action, Entry, Group, checked_name
+from shoal.review.answer import Answer
+from shoal.review.log import FILE, Log
+from shoal.review.review import line_of, now, start_line
+from shoal.review.state import State
+from shoal.runs import RunView
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """An action of the old log that could not be done, or not wholly."""
+
+    seq: int
+    action: str
+    by: str
+    reason: str
+
+    def in_words(self) -> str:
+        """For a person to read."""
+        return f"{self.action} by {self.by} (action {self.seq}): {self.reason}"
+
+
+@dataclass
+class _Replay:
+    """The new state as it grows, and how old categories are called in it."""
+
+    state: State
+    ids: dict[int, int] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    misfits: list[Misfit] = field(default_factory=list)
+    n_missing: int = 0
+
+    def rows(self, paths: list[str]) -> Ints:
+        """The rows of the images that are here; counts the others."""
+        found = [row for path in paths if (row := self.state.answer.row_of.get(path)) is not None]
+        self.n_missing += len(paths) - len(found)
+        return np.array(found, dtype=np.int64)
+
+    def category(self, old: int) -> int:
+        """The category that an old one is now."""
+        if old in self.ids:
+            found = self.ids[old]
+            into = self.state.records[found].merged_into
+            return found if into is None else into
+        raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more")
+
+
+def replay_review(source: Path, run: RunView, *, by: str) -> tuple[list[Entry], list[Misfit]]:
+    """Write the log of `source`, a log or a run folder, anew for a run, and say what no longer fits.
+
+    The run's own log may be the source: the old one is then kept beside it as review-1.jsonl, -2, …
+    """
+    old = source / FILE if source.is_dir() else source
+    if not old.is_file():
+        raise UsageError(f"{old}: there is no review to replay")
+    log = Log(run.path)
+    is_own = log and old.samefile(log.file)
+    with log.held():
+        if log and not is_own:
+            raise UsageError(f"{log.file}: the run has a review of its own; move it away to replay another")
+        answer = Answer.read(run)
+        entries, misfits = _replayed(list(_lines(old)), answer)
+        if is_own:
+            shutil.copyfile(old, _free_name(run.path))
+        start = start_line(answer, by, now())
+        log.write_new([start, *(line_of(entry, answer.paths) for entry in entries)])
+    return entries, misfits
+
+
+def _replayed(lines: list[dict[str, Any]], answer: Answer) -> tuple[list[Entry], list[Misfit]]:
+    replay = _Replay(State(answer))
+    _find_categories(replay, lines[0].get("categories") or [] if lines else [])
+    for line in _counting(lines[1:]):
+        replay.n_missing = 0
+        try:
+            for action in _actions(replay, line):
+                change = replay.state.prepare(action)
+                entry = Entry(seq=replay.state.seq + 1, by=line["by"], at=line["at"], action=action)
+                replay.state.commit(entry, change)
+        except (UsageError, KeyError, TypeError) as error:
+            replay.misfits.append(Misfit(line["seq"], line["action"], line["by"], str(error)))
+        else:
+            if replay.n_missing:
+                reason = f"{replay.n_missing:,} of its images are not in this run"
+                replay.misfits.append(Misfit(line["seq"], line["action"], line["by"], reason))
+    return replay.state.entries, replay.misfits
+
+
+def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
+    """What an old action is in the new state."""
+    kind, state = line["action"], replay.state
+    if kind in ("confirm", "reject", "flag"):
+        for group in line["groups"]:
+            yield from _decided(replay, kind, group)
+    elif kind == "assign":
+        target, rows = replay.category(line["category"]), replay.rows(line["images"])
+        if len(rows):
+            yield Action(kind=kind, category=target, groups=(Group(category=target, rows=rows),))
+    elif kind == "create":
+        yield _new(replay, line["category"], line["name"], replay.rows(line["images"]))
+    elif kind == "rename":
+        target = replay.category(line["category"])
+        if state.records[target].name != line["name"]:  # another run may know it by this name
+            yield Action(kind=kind, category=target, name=checked_name(line["name"]))
+    elif kind == "merge":
+        target = replay.category(line["into"])
+        others = tuple(sorted({replay.category(old) for old in line["categories"]} - {target}))
+        if others:  # else they are one here
+            yield Action(kind=kind, categories=others, category=target)
+    elif kind == "split":
+        for part in line["parts"]:
+            yield _new(replay, part["category"], part["name"], replay.rows(part["images"]))
+
+
+def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Action]:
+    """Confirm, reject or flag images, which may have to be put into the category first."""
+    rows, state = replay.rows(group["images"]), replay.state
+    target = NO_CATEGORY if group["category"] == NO_CATEGORY else replay.category(group["category"])
+    elsewhere = rows[state.images.category[rows] != target]
+    if kind == "confirm" and len(elsewhere):
+        yield Action(kind="assign", category=target, groups=(Group(category=target, rows=elsewhere),))
+    if kind != "confirm":
+        rows = rows[state.images.category[rows] == target]  # what is elsewhere now is not wrong there
+    if len(rows):
+        yield Action(kind=kind, groups=(Group(category=target, rows=rows),))
+
+
+def _new(replay: _Replay, old: int, name: str, rows: Ints) -> Action:
+    """A new category, or the one that has its name by now."""
+    there = replay.state.find(name)
+    if there is not None:
+        replay.ids[old] = there
+        if not len(rows):
+            raise UsageError(f"a category {name} is there already")
+        return Action(kind="assign", category=there, groups=(Group(category=there, rows=rows),))
+    new = replay.state.next_id
+    replay.ids[old] = new
+    return Action(kind="create", category=new, name=checked_name(name), groups=(Group(category=new, rows=rows),))
+
+
+def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> None:
+    """Which category of the new answer each of the old answer is."""
+    answer = replay.state.answer
+    by_name = {c.category: c.category_id for c in answer.categories if not c.is_novel}
+    for old in categories:
+        name, number = str(old.get("name")), int(old.get("category", NO_CATEGORY))
+        if name in by_name:
+            replay.ids[number] = by_name[name]
+            continue
+        rows = [answer.row_of[path] for path in old.get("exemplars") or () if path in answer.row_of]
+        votes = Counter(int(answer.category_ids[row]) for row in rows)
+        best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
+        if best != NO_CATEGORY and 2 * n_votes > len(rows):
+            replay.ids[number] = best
+        else:
+            replay.lost[number] = name
+
+
+def _counting(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines that were not undone."""
+    undone: set[int] = set()
+    for line in lines:
+        if line["action"] == "undo":
+            undone.add(line["of"])
+        elif line["action"] == "redo":
+            undone.discard(line["of"])
+    return [line for line in lines if line["action"] not in ("undo", "redo") and line["seq"] not in undone]
+
+
+def _lines(file: Path) -> Iterator[dict[str, Any]]:
+    log = Log(file.parent)
+    log.file = file
+    yield from log.read_on()
+
+
+def _free_name(folder: Path) -> Path:
+    number = 1
+    while (folder / f"review-{number}.jsonl").exists():
+        number += 1
+    return folder / f"review-{number}.jsonl"

@@ -1,0 +1,169 @@
+"""The review of one run: its answer, its log and the state that both give. Several processes may share one."""
+
+import getpass
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shoal.errors import DataError, UsageError
+from shoal.review.actions import Action, Entry, action_of, fields_of
+from shoal.review.answer import Answer
+from shoal.review.log import FILE, Log
+from shoal.review.state import State
+from shoal.runs import RunView, reading
+from shoal.text import shown
+
+FORMAT = 1
+"""The format of the log; one of a later version is refused."""
+
+MAX_WHO = 80
+"""Characters of a person's name."""
+
+
+class OtherAnswer(DataError):
+    """A log that was made on another answer than the run now holds."""
+
+
+class Review:
+    """What people decided about a run. Reading one writes nothing; the first action makes the log."""
+
+    def __init__(self, run: RunView) -> None:
+        self.run = run
+        self._table = _stamp(run)
+        self.answer = Answer.read(run)
+        self.state = State(self.answer)
+        self.log = Log(run.path)
+        self._lock = threading.RLock()
+        self._is_open = False
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Take in what others have added; says whether there was anything."""
+        with self._lock:
+            return self._read_on(mends=False)
+
+    def act(
+        self,
+        make: Callable[[State], Action],
+        *,
+        by: str | None = None,
+        base: int | None = None,
+        at: str | None = None,
+    ) -> Entry:
+        """Do one thing: `make` is given the state as it is and returns the action. It is on the disk on return.
+
+        Args:
+            by: who; the name of the account if not given.
+            base: the seq its author had seen; what somebody else changed since then is refused. None: no check.
+            at: when; now if not given.
+        """
+        who = checked_who(by)
+        with self._lock, self.log.held():
+            if _stamp(self.run) != self._table:
+                raise UsageError(f"{self.run.path}: the run was written anew meanwhile; open its review again")
+            if not self.log:
+                self.log.write_new([self._start(who)])
+                self._is_open = True
+            self._read_on(mends=True)
+            action = make(self.state)
+            change = self.state.prepare(action, base)
+            entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action)
+            self.log.append(line_of(entry, self.answer.paths))
+            self.state.commit(entry, change)
+            return entry
+
+    def undo(self, *, by: str | None = None, base: int | None = None) -> Entry:
+        """Undo the last action of a person."""
+        return self._again("undo", State.last_done, by, base)
+
+    def redo(self, *, by: str | None = None, base: int | None = None) -> Entry:
+        """Redo what a person has undone last."""
+        return self._again("redo", State.last_undone, by, base)
+
+    def _again(self, kind: str, last: Callable[[State, str], int | None], by: str | None, base: int | None) -> Entry:
+        def make(state: State) -> Action:
+            of = last(state, checked_who(by))
+            if of is None:
+                raise UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}")
+            return Action(kind=kind, of=of)
+
+        return self.act(make, by=by, base=base)
+
+    def _start(self, by: str) -> dict[str, Any]:
+        return start_line(self.answer, by, now())
+
+    def _read_on(self, *, mends: bool) -> bool:
+        n_before = self.state.seq
+        for line in self.log.read_on(mends=mends):
+            if not self._is_open:
+                self._check_start(line)
+                self._is_open = True
+                continue
+            self._replay(line)
+        return self.state.seq > n_before
+
+    def _check_start(self, line: Mapping[str, Any]) -> None:
+        if line["action"] != "start" or line.get("format") != FORMAT:
+            raise self.log.damage(f"expected the start of a log of format {FORMAT}")
+        if line.get("answer") != self.answer.checksum:
+            raise OtherAnswer(
+                f"{self.log.file}: is about another answer than {self.run.path} now holds; `shoal review "
+                f"{self.run.path}` replays it onto this one and says what no longer fits"
+            )
+
+    def _replay(self, line: Mapping[str, Any]) -> None:
+        try:
+            action = action_of(line["action"], line, self.answer.rows)
+            change = self.state.prepare(action)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self.log.damage(f"does not fit what comes before it ({error})") from error
+        entry = Entry(seq=self.state.seq + 1, by=line["by"], at=line["at"], action=action)
+        self.state.commit(entry, change)
+
+
+def line_of(entry: Entry, paths: Sequence[str]) -> dict[str, Any]:
+    """An entry as its line in the log."""
+    fields = fields_of(entry.action, paths)
+    return {"seq": entry.seq, "action": entry.action.kind, "by": entry.by, "at": entry.at, **fields}
+
+
+def start_line(answer: Answer, by: str, at: str) -> dict[str, Any]:
+    """The first line of a log."""
+    categories = [
+        {"category": c.category_id, "name": c.category, "is_novel": c.is_novel, "exemplars": list(c.exemplars)}
+        for c in answer.categories
+    ]
+    what = {"format": FORMAT, "n_images": len(answer), "answer": answer.checksum, "categories": categories}
+    return {"seq": 0, "action": "start", "by": by, "at": at, **what}
+
+
+def _stamp(run: RunView) -> tuple[int, int]:
+    """Changes whenever the table of a run's images is written."""
+    with reading(run.path / "assignments.csv"):
+        found = (run.path / "assignments.csv").stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def checked_who(by: str | None) -> str:
+    """The name of a person, fit to be written down."""
+    if by is None:
+        try:
+            by = getpass.getuser()
+        except (OSError, KeyError):  # an account without a name
+            by = "someone"
+    text = shown(by.strip(), MAX_WHO)
+    if not text:
+        raise UsageError("by: expected the name of a person")
+    return text
+
+
+def now() -> str:
+    """The time, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def has_review(folder: Path) -> bool:
+    """Whether somebody has decided anything about a run."""
+    return (folder / FILE).is_file()

@@ -1,0 +1,301 @@
+"""The state of a review: the log replayed over the answer of a run. Nothing here reads or writes a file.
+
+`prepare` checks an action and says what it would change; `commit` makes it so. The same log gives the same state. An
+action is refused when it was chosen on a view (`base`, the seq that its author had seen) since when somebody changed
+one of its images or categories, and undone only while nothing that counts has been built on it.
+"""
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import UsageError
+from shoal.review import actions as act
+from shoal.review.actions import NO_CATEGORY, Action, Entry
+from shoal.review.answer import Answer
+from shoal.review.changes import Change, Images, Record, Values
+
+
+class Conflict(UsageError):
+    """An action that does not fit what somebody else has done meanwhile."""
+
+
+class State:
+    """Images, categories and history of a review."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.images = Images(answer.category_ids)
+        self.records = {c.category_id: Record(c.category, c.is_novel) for c in answer.categories}
+        self.versions = dict.fromkeys(self.records, 0)
+        """The last action that changed a category at all."""
+        self.rejected: dict[int, frozenset[int]] = {}
+        """The categories that an image does not belong to, by row."""
+        self.entries: list[Entry] = []
+        """The entry with seq i is entries[i - 1]."""
+        self.undone: set[int] = set()
+        self._before: dict[int, Change] = {}
+        """By action, the values that undoing it puts back."""
+        self._done: dict[str, list[int]] = {}
+        self._redoable: dict[str, list[int]] = {}
+        self._next_id = max([NO_CATEGORY, *self.records]) + 1
+
+    @property
+    def seq(self) -> int:
+        """The number of the last action; 0 for none."""
+        return len(self.entries)
+
+    @property
+    def next_id(self) -> int:
+        """An id that no category ever had."""
+        return self._next_id
+
+    @property
+    def categories(self) -> dict[int, Record]:
+        """The categories that have not ended, by id."""
+        return {category: record for category, record in self.records.items() if record.merged_into is None}
+
+    def members(self, category: int) -> Ints:
+        """The rows of a category, ascending."""
+        return np.flatnonzero(self.images.category == category)
+
+    def sizes(self) -> dict[int, int]:
+        """How many images each category has, and how many have none."""
+        found = np.bincount(self.images.category + 1, minlength=self._next_id + 1)
+        return {category: int(found[category + 1]) for category in (NO_CATEGORY, *self.categories)}
+
+    def find(self, name: str) -> int | None:
+        """The id of the category with this name."""
+        return next((category for category, record in self.categories.items() if record.name == name), None)
+
+    def entry(self, seq: int) -> Entry:
+        """The entry with this number."""
+        if not 1 <= seq <= self.seq:
+            raise UsageError(f"action {seq}: there is none; the last is {self.seq}")
+        return self.entries[seq - 1]
+
+    def last_done(self, by: str) -> int | None:
+        """The last action of a person that counts."""
+        return next(reversed(self._done.get(by, ())), None)
+
+    def last_undone(self, by: str) -> int | None:
+        """The last action that a person has undone, unless they have done something else since."""
+        return next(reversed(self._redoable.get(by, ())), None)
+
+    def prepare(self, action: Action, base: int | None = None) -> Change:
+        """What an action would change, or an error that says why it cannot be done; changes nothing."""
+        seq = self.seq + 1
+        if action.kind == "undo":
+            change = self._undo(action.of)
+        elif action.kind == "redo":
+            change = self._redo(action.of)
+        else:
+            change = _PREPARE[action.kind](self, action, seq)
+        self._check_names(change)
+        if base is not None:
+            self._check_base(change, action, base)
+        return change
+
+    def commit(self, entry: Entry, change: Change) -> None:
+        """Let an entry count, with the change that `prepare` gave."""
+        assert entry.seq == self.seq + 1
+        before = Change(
+            rows=change.rows,
+            values=self.images.values(change.rows),
+            records={category: self.records.get(category) for category in change.records},
+            rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
+        )
+        self.entries.append(entry)
+        self._keep_history(entry, before)
+        self._put(change, entry.seq)
+
+    def _keep_history(self, entry: Entry, before: Change) -> None:
+        """Note what can be undone and redone by whom."""
+        redoable, of = self._redoable.setdefault(entry.by, []), entry.action.of
+        if entry.action.kind == "undo":
+            self.undone.add(of)
+            self._done[self.entry(of).by].remove(of)
+            redoable.append(of)
+            return
+        if entry.action.kind == "redo":
+            self.undone.discard(of)
+            for found in self._redoable.values():
+                if of in found:
+                    found.remove(of)
+        else:
+            of = entry.seq
+            redoable.clear()
+        self._before[of] = before
+        self._done.setdefault(self.entry(of).by, []).append(of)
+
+    def _put(self, change: Change, seq: int) -> None:
+        self.images.put(change.rows, change.values, seq)
+        self.rejected.update(change.rejected)
+        for category, record in change.records.items():
+            self.versions[category] = seq
+            if record is None:
+                del self.records[category]
+            else:
+                self.records[category] = record
+                self._next_id = max(self._next_id, category + 1)
+
+    def _counts(self, entry: Entry) -> bool:
+        return entry.action.kind not in ("undo", "redo") and entry.seq not in self.undone
+
+    # What each kind of action changes.
+
+    def _decide(self, action: Action, seq: int) -> Change:
+        """Of confirm, reject and flag."""
+        status = {"confirm": act.CONFIRMED, "reject": act.REJECTED, "flag": act.FLAGGED}[action.kind]
+        rows = _once(action.rows)
+        for group in action.groups:
+            if group.category != NO_CATEGORY or action.kind != "flag":
+                self._living(group.category)
+            elsewhere = self.images.category[group.rows] != group.category
+            if elsewhere.any():
+                path = self.answer.paths[int(group.rows[elsewhere][0])]
+                raise Conflict(f"{path}: is not in {self._name(group.category)} any more; look again")
+        category = np.full(len(rows), NO_CATEGORY) if action.kind == "reject" else self.images.category[rows]
+        rejected = {}
+        for group in action.groups if action.kind == "reject" else ():
+            for row in group.rows.tolist():
+                rejected[row] = self.rejected.get(row, frozenset()) | {group.category}
+        return Change(rows=rows, values=self._values(rows, seq, category, status), rejected=rejected)
+
+    def _assign(self, action: Action, seq: int) -> Change:
+        self._living(action.category)
+        return self._moved(action, seq, {})
+
+    def _create(self, action: Action, seq: int) -> Change:
+        record = self._new(action.category, action.name, seq)
+        return self._moved(action, seq, {action.category: record})
+
+    def _moved(self, action: Action, seq: int, records: dict[int, Record | None]) -> Change:
+        rows = _once(action.rows)
+        values = self._values(rows, seq, np.full(len(rows), action.category), act.MOVED)
+        back = {row: self.rejected[row] - {action.category} for row in rows.tolist() if row in self.rejected}
+        return Change(rows=rows, values=values, records=records, rejected=back)
+
+    def _rename(self, action: Action, seq: int) -> Change:
+        old = self._living(action.category)
+        if old.name == action.name:
+            raise UsageError(f"{action.name}: is the name already")
+        new = Record(action.name, old.is_novel, True, None, seq)
+        none = np.zeros(0, np.int64)
+        return Change(rows=none, values=self.images.values(none), records={action.category: new})
+
+    def _merge(self, action: Action, seq: int) -> Change:
+        into, others = self._living(action.category), dict.fromkeys(action.categories)
+        if not others or action.category in others:
+            raise UsageError("merge: expected other categories than the one they go into")
+        old = {category: self._living(category) for category in others}
+        rows = np.flatnonzero(np.isin(self.images.category, [*others]))
+        records: dict[int, Record | None] = {
+            category: Record(record.name, record.is_novel, record.is_named, action.category, seq)
+            for category, record in old.items()
+        }
+        is_novel = into.is_novel and all(record.is_novel for record in old.values())
+        records[action.category] = Record(into.name, is_novel, into.is_named, None, seq)
+        return Change(rows=rows, values=self._values(rows, seq, np.full(len(rows), action.category)), records=records)
+
+    def _split(self, action: Action, seq: int) -> Change:
+        self._living(action.category)
+        rows = _once(action.rows)
+        if not action.groups or (self.images.category[rows] != action.category).any():
+            raise Conflict(f"split: an image is not in {self._name(action.category)} any more; look again")
+        records: dict[int, Record | None] = {}
+        for part in action.groups:
+            records[part.category] = self._new(part.category, part.name, seq)
+        if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(action.groups):
+            raise UsageError("split: two parts have the same id or name")
+        category = np.concatenate([np.full(len(part.rows), part.category) for part in action.groups])
+        return Change(rows=rows, values=self._values(rows, seq, category), records=records)
+
+    def _undo(self, of: int) -> Change:
+        entry = self.entry(of)
+        if not self._counts(entry):
+            raise UsageError(f"action {of}: is undone already" if of in self.undone else f"action {of}: undoes another")
+        change = self._before[of]
+        owners = [*self.images.owner[change.rows].tolist(), *(self.records[c].owner for c in change.records)]
+        later = [owner for owner in owners if owner != of]
+        for category in () if later else change.vanishing:
+            guests = np.setdiff1d(self.members(category), change.rows)
+            later = self.images.owner[guests].tolist()
+        if later:
+            raise Conflict(f"undo of {self.in_words(of)}: {self.in_words(max(later))} rests on it; undo that first")
+        return change
+
+    def _redo(self, of: int) -> Change:
+        entry = self.entry(of)
+        if of not in self.undone:
+            raise UsageError(f"action {of}: is not undone")
+        before = self._before[of]
+        owners = {c: record.owner for c, record in before.records.items() if record is not None}
+        now = {c: self.records[c].owner for c in owners if c in self.records}
+        is_same = np.array_equal(self.images.owner[before.rows], before.values.owner) and owners == now
+        if not is_same:
+            raise Conflict(f"redo of {self.in_words(of)}: its images or categories have changed since")
+        return _PREPARE[entry.action.kind](self, entry.action, of)
+
+    # What they are made of.
+
+    def _living(self, category: int) -> Record:
+        record = self.records.get(category)
+        if record is None:
+            raise Conflict(f"category {category}: there is none")
+        if record.merged_into is not None:
+            raise Conflict(f"{record.name}: was merged into {self._name(record.merged_into)} (action {record.owner})")
+        return record
+
+    def _new(self, category: int, name: str, seq: int) -> Record:
+        if category in self.records or category < 0:
+            raise Conflict(f"category {category}: the id is taken")
+        return Record(name, True, True, None, seq)
+
+    def _values(self, rows: Ints, seq: int, category: Ints, status: int | None = None) -> Values:
+        owner = np.full(len(rows), seq)
+        if status is None:
+            kept = self.images.values(rows)
+            return Values(category=category, status=kept.status, decided=kept.decided, owner=owner)
+        return Values(category=category, status=np.full(len(rows), status), decided=owner, owner=owner)
+
+    def _check_names(self, change: Change) -> None:
+        """Refuse a change after which two categories have one name."""
+        names = {record.name: c for c, record in self.categories.items() if c not in change.records}
+        there = {c: record for c, record in change.records.items() if record and record.merged_into is None}
+        for category, record in there.items():
+            if names.setdefault(record.name, category) != category:
+                raise UsageError(f"{record.name}: another category has this name; merge them, or choose another")
+
+    def _check_base(self, change: Change, action: Action, base: int) -> None:
+        """Refuse what was chosen before somebody else changed it."""
+        versions = self.images.version[change.rows]
+        later = [int(versions.max())] if len(versions) else []
+        touched = {*change.records, *(group.category for group in action.groups), action.category, *action.categories}
+        later += [self.versions[category] for category in touched if category in self.versions]
+        if later and max(later) > base:
+            what = self.in_words(max(later))
+            raise Conflict(f"{action.kind}: {what} has changed this meanwhile; look at it and try again")
+
+    def in_words(self, seq: int) -> str:
+        """An action and who did it."""
+        if seq < 1:
+            return "the run"
+        entry = self.entry(seq)
+        return f"{entry.action.kind} by {entry.by} (action {seq})"
+
+    def _name(self, category: int) -> str:
+        record = self.records.get(category)
+        return f"category {category}" if record is None else record.name
+
+
+_PREPARE = {
+    **dict.fromkeys(("confirm", "reject", "flag"), State._decide),
+    **{"assign": State._assign, "create": State._create, "rename": State._rename},
+    **{"merge": State._merge, "split": State._split},
+}
+
+
+def _once(rows: Ints) -> Ints:
+    if len(np.unique(rows)) != len(rows):
+        raise UsageError("images: one is named twice; name each once")
+    return rows

@@ -1,0 +1,119 @@
+"""The verbs of a review for Python callers: categories by name or id, images by path."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import UnknownName, UsageError
+from shoal.review.actions import CONFIRMED, FLAGGED, NO_CATEGORY, Action, Entry, Group, checked_name
+from shoal.review.parts import parts_of
+from shoal.review.review import Review
+from shoal.review.state import State
+
+Which = str | int
+"""A category by its name or its id."""
+
+
+def find(state: State, category: Which) -> int:
+    """The id of a category."""
+    found = category if isinstance(category, int) and category in state.categories else None
+    if isinstance(category, str):
+        found = state.find(category)
+    if found is None:
+        raise UnknownName("category", str(category), [record.name for record in state.categories.values()])
+    return found
+
+
+def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
+    """Images by the category they are in."""
+    categories = state.images.category[rows]
+    return tuple(Group(category=int(c), rows=rows[categories == c]) for c in np.unique(categories))
+
+
+def undecided(state: State, category: int) -> Ints:
+    """The images of a category that nobody has decided about or flagged."""
+    is_open = ~np.isin(state.images.status, (CONFIRMED, FLAGGED))
+    return np.flatnonzero(is_open & (state.images.category == category))
+
+
+def decide(
+    review: Review, kind: str, category: Which | None, images: Iterable[str] | None, *, by: str | None = None
+) -> Entry:
+    """Confirm, reject or flag some images, or the undecided ones of a whole category."""
+    if (category is None) == (images is None):
+        raise UsageError(f"{kind}: give a category or images, one of them")
+
+    def make(state: State) -> Action:
+        if category is not None:
+            rows = undecided(state, find(state, category))
+        else:
+            rows = review.answer.rows(list(images or ()))
+        groups = grouped(state, rows)
+        if not groups:
+            raise UsageError(f"{kind}: there is no image left to {kind}")
+        if kind != "flag" and any(group.category == NO_CATEGORY for group in groups):
+            raise UsageError(f"{kind}: an image has no category; assign it to one first")
+        return Action(kind=kind, groups=groups)
+
+    return review.act(make, by=by)
+
+
+def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = None) -> Entry:
+    """Put images into a category; a name that no category has makes a new one."""
+    rows = review.answer.rows(list(images))
+
+    def make(state: State) -> Action:
+        if isinstance(to, str) and state.find(to) is None:
+            new = state.next_id
+            return Action(kind="create", category=new, name=checked_name(to), groups=(Group(category=new, rows=rows),))
+        target = find(state, to)
+        return Action(kind="assign", category=target, groups=(Group(category=target, rows=rows),))
+
+    return review.act(make, by=by)
+
+
+def rename(review: Review, category: Which, name: str, *, by: str | None = None) -> Entry:
+    """Give a category another name."""
+    text = checked_name(name)
+    return review.act(lambda state: Action(kind="rename", category=find(state, category), name=text), by=by)
+
+
+def merge(review: Review, categories: Sequence[Which], into: Which | None = None, *, by: str | None = None) -> Entry:
+    """Merge categories into one of them, the first if not said."""
+
+    def make(state: State) -> Action:
+        ids = [find(state, category) for category in categories]
+        target = ids[0] if into is None and ids else find(state, into if into is not None else "")
+        others = tuple(category for category in dict.fromkeys(ids) if category != target)
+        return Action(kind="merge", categories=others, category=target)
+
+    return review.act(make, by=by)
+
+
+def split(
+    review: Review,
+    category: Which,
+    parts: int | Mapping[str, Iterable[str]],
+    *,
+    by: str | None = None,
+) -> Entry:
+    """Split a category: into a number of parts, as the tree of the run parts it, or into images by name."""
+
+    def make(state: State) -> Action:
+        target = find(state, category)
+        if isinstance(parts, int):
+            return split_action(state, target, parts_of(review.run, state, target, parts))
+        named = {checked_name(name): review.answer.rows(list(images)) for name, images in parts.items()}
+        groups = [Group(category=state.next_id + at, rows=rows, name=n) for at, (n, rows) in enumerate(named.items())]
+        return Action(kind="split", category=target, groups=tuple(groups))
+
+    return review.act(make, by=by)
+
+
+def split_action(state: State, category: int, parts: Sequence[Ints]) -> Action:
+    """The split in which the first of some parts stays, and every other gets a name of its own."""
+    base, taken = state.records[category].name, {record.name for record in state.categories.values()}
+    free = (name for number in range(2, len(taken) + len(parts) + 3) if (name := f"{base} ({number})") not in taken)
+    groups = tuple(Group(category=state.next_id + at, rows=rows, name=next(free)) for at, rows in enumerate(parts[1:]))
+    return Action(kind="split", category=category, groups=groups)

@@ -1,0 +1,155 @@
+"""Nothing that was answered is lost, and what was half written is told and dropped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import DataError, ShoalError, UsageError
+from shoal.review import verbs
+from shoal.review.review import OtherAnswer, Review
+from shoal.runs import Run
+from small_runs import write_small
+
+
+def lines(run: Run) -> list[dict]:
+    return [json.loads(line) for line in (run.path / "review.jsonl").read_text().splitlines()]
+
+
+def test_a_look_writes_nothing_and_an_action_says_who_when_what(run: Run) -> None:
+    review = Review(run)
+    assert not (run.path / "review.jsonl").exists()
+    verbs.decide(review, "confirm", None, ["00.png", "06.png"], by="ann")
+    start, action = lines(run)
+    assert (start["seq"], start["action"], start["n_images"]) == (0, "start", 12)
+    assert start["categories"][2]["exemplars"] == ["06.png", "07.png", "08.png"]
+    assert action.pop("at").endswith("+00:00")
+    groups = [{"category": 0, "images": ["00.png"]}, {"category": 2, "images": ["06.png"]}]
+    assert action == {"seq": 1, "action": "confirm", "by": "ann", "groups": groups}
+
+
+def test_half_a_last_line_is_told_and_dropped(run: Run) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    file = run.path / "review.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole.splitlines()[1][:30])
+    review = Review(run)
+    assert review.state.categories[0].name == "tern"
+    verbs.rename(review, "tern", "skua")
+    assert review.log.dropped.startswith('{"seq":1')
+    assert [line["seq"] for line in lines(run)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"seq":1', '"seq":7'),
+        ('"action":"rename"', '"action":"explode"'),
+        ('"category":0', '"category":99'),
+        ('"category":0', '"category":"0"'),
+        ('"name":"tern"', '"name":""'),
+        ('"by"', '"who"'),
+        ("{", "["),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named(run: Run, old: str, new: str) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    file = run.path / "review.jsonl"
+    start, line = file.read_text().splitlines()
+    assert old in line
+    file.write_text(f"{start}\n{line.replace(old, new, 1)}\n")
+    with pytest.raises(DataError, match=r"review.jsonl, line 2: .*put back a copy"):
+        Review(run)
+
+
+def test_two_processes_see_each_other(run: Run) -> None:
+    ann, bob = Review(run), Review(run)
+    verbs.rename(ann, "gull", "tern")
+    verbs.decide(bob, "confirm", "tern", None)
+    assert not bob.refresh()
+    assert ann.refresh()
+    assert ann.state.images.status.tolist() == bob.state.images.status.tolist()
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    review = Review(run)
+    verbs.rename(review, "gull", "tern")
+    before = (run.path / "review.jsonl").read_bytes()
+    write = os.write
+
+    def full(descriptor: int, data: bytes) -> int:
+        if b"skua" not in data:
+            return write(descriptor, data)
+        write(descriptor, data[:20])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(ShoalError, match="no space left"):
+            verbs.rename(review, "tern", "skua")
+    assert (run.path / "review.jsonl").read_bytes() == before
+    assert review.state.categories[0].name == "tern"
+    verbs.rename(review, "tern", "skua")
+    assert Review(run).state.categories[0].name == "skua"
+
+
+def test_a_run_written_anew_meanwhile_takes_no_action(run: Run) -> None:
+    review = Review(run)
+    rows = run.assignments
+    run.write_assignments(rows[:-1])
+    with pytest.raises(UsageError, match="written anew meanwhile"):
+        verbs.rename(review, "gull", "tern")
+
+
+def test_a_log_of_another_answer_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    other = write_small(tmp_path / "other", ids=(1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
+    (other.path / "review.jsonl").write_bytes((run.path / "review.jsonl").read_bytes())
+    with pytest.raises(OtherAnswer, match=r"`shoal review .*` replays it"):
+        Review(other)
+
+
+WORKER = """
+import sys
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.runs import RunView
+
+review = Review(RunView.open(sys.argv[1]))
+for turn in range(int(sys.argv[2])):
+    verbs.rename(review, int(sys.argv[3]), f"{sys.argv[4]} {turn}", by=sys.argv[4])
+    print(turn, flush=True)
+"""
+
+
+def worker(run: Run, n_actions: int, category: int, by: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", WORKER, str(run.path), str(n_actions), str(category), by]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+
+
+def test_a_killed_process_loses_nothing_that_it_has_answered(run: Run) -> None:
+    process = worker(run, 100_000, 0, "ann")
+    assert process.stdout is not None
+    answered = [process.stdout.readline() for _ in range(20)]
+    process.send_signal(signal.SIGKILL)
+    answered += process.communicate()[0].splitlines()
+    review = Review(run)
+    assert review.state.seq >= len(answered)
+    assert review.state.seq <= len(answered) + 1  # at most the one that was on its way
+    verbs.rename(review, 0, "after")  # the lock went with the process
+    assert Review(run).state.categories[0].name == "after"
+
+
+def test_two_processes_at_once_lose_nothing_of_each_other(run: Run) -> None:
+    both = [worker(run, 25, category, by) for category, by in ((0, "ann"), (1, "bob"))]
+    for process in both:
+        process.communicate()
+        assert process.returncode == 0
+    state = Review(run).state
+    assert state.seq == 50
+    assert [record.name for record in state.categories.values()][:2] == ["ann 24", "bob 24"]

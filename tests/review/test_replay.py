@@ -1,0 +1,102 @@
+"""A review goes over to another answer about the same images."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.errors import UsageError
+from shoal.review import verbs
+from shoal.review.actions import STATUSES
+from shoal.review.replay import replay_review
+from shoal.review.review import OtherAnswer, Review
+from shoal.runs import Run
+from small_runs import write_small
+
+
+def reviewed(run: Run) -> Review:
+    review = Review(run)
+    verbs.rename(review, "novel-001", "tern", by="ann")
+    verbs.decide(review, "confirm", "tern", None, by="ann")
+    verbs.decide(review, "reject", None, ["02.png"], by="bob")
+    verbs.move(review, ["09.png"], "skua", by="bob")
+    verbs.rename(review, "novel-002", "never mind", by="bob")
+    review.undo(by="bob")
+    return review
+
+
+def names(review: Review) -> dict[str, list[int]]:
+    return {record.name: review.state.members(c).tolist() for c, record in review.state.categories.items()}
+
+
+def test_onto_the_same_answer_everything_fits(run: Run, tmp_path: Path) -> None:
+    before = reviewed(run)
+    other = write_small(tmp_path / "other")
+    entries, misfits = replay_review(run.path, other, by="ann")
+    assert misfits == []
+    assert [(entry.by, entry.action.kind) for entry in entries] == [
+        ("ann", "rename"),
+        ("ann", "confirm"),
+        ("bob", "reject"),
+        ("bob", "create"),
+    ]
+    after = Review(other)
+    assert names(after) == names(before)
+    assert after.state.images.status.tolist() == before.state.images.status.tolist()
+    assert entries[0].at == before.state.entries[0].at
+
+
+def test_categories_are_found_again_and_the_word_of_a_person_holds(run: Run, tmp_path: Path) -> None:
+    """The other answer numbers novel categories the other way round and has put two images elsewhere."""
+    reviewed(run)
+    other = write_small(tmp_path / "other", ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
+    _, misfits = replay_review(run.path, other, by="ann")
+    after = Review(other)
+    assert names(after) == {
+        "gull": [0, 1],
+        "heron": [2, 3, 4, 5],  # 02.png was rejected from gull, and is not there any more
+        "novel-001": [10, 11],
+        "tern": [6, 7, 8],
+        "skua": [9],
+    }
+    assert [STATUSES[s] for s in after.state.images.status[6:10]] == ["confirmed"] * 3 + ["moved"]
+    assert misfits == []
+
+
+def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-002", "tern", by="ann")
+    verbs.decide(review, "confirm", "heron", None, by="bob")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "tern"))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert [misfit.in_words() for misfit in misfits] == [
+        "rename by ann (action 1): there is no category for novel-002 any more"
+    ]
+    verbs.decide(review, "confirm", "tern", None, by="bob")
+    smaller = write_small(tmp_path / "smaller", ids=(0, 0, 0, 1, 1))
+    _, misfits = replay_review(run.path, smaller, by="ann")
+    assert [misfit.reason for misfit in misfits][1:] == [
+        "1 of its images are not in this run",
+        "there is no category for novel-002 any more",
+    ]
+
+
+def test_a_run_made_anew_in_its_folder_takes_its_own_review_over(run: Run) -> None:
+    reviewed(run)
+    old = (run.path / "review.jsonl").read_bytes()
+    assert Run.create(run.path, force=True).has("review.jsonl")
+    again = write_small(run.path, ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2))
+    with pytest.raises(OtherAnswer):
+        Review(again)
+    replay_review(again.path, again, by="ann")
+    assert names(Review(again))["tern"] == [6, 7, 8]
+    assert (run.path / "review-1.jsonl").read_bytes() == old
+
+
+def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
+    reviewed(run)
+    other = write_small(tmp_path / "other")
+    with pytest.raises(UsageError, match="there is no review to replay"):
+        replay_review(other.path, run, by="ann")
+    verbs.rename(Review(other), "gull", "x")
+    with pytest.raises(UsageError, match="has a review of its own"):
+        replay_review(run.path, other, by="ann")

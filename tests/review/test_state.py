@@ -1,0 +1,205 @@
+"""The state is the log replayed: what each action does, what it refuses, and that every one can be undone."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.errors import UsageError
+from shoal.review import verbs
+from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Group
+from shoal.review.review import Review
+from shoal.review.state import Conflict, State
+from shoal.runs import Run
+from small_runs import write_small
+
+
+def look(state: State) -> dict[str, object]:
+    """Everything that a person could see."""
+    return {
+        "categories": {category: record.name for category, record in state.categories.items()},
+        "in": state.images.category.tolist(),
+        "status": [STATUSES[status] for status in state.images.status],
+        "rejected": {row: found for row, found in state.rejected.items() if found},
+        "decided": state.images.decided.tolist(),
+    }
+
+
+def decided(kind: str, category: int, *rows: int) -> Action:
+    return Action(kind=kind, groups=(Group(category=category, rows=np.array(rows, dtype=np.int64)),))
+
+
+def test_confirm_takes_what_nobody_has_decided(review: Review) -> None:
+    verbs.decide(review, "flag", None, ["04.png"])
+    verbs.decide(review, "confirm", "heron", None)
+    assert look(review.state)["status"][3:6] == ["confirmed", "flagged", "confirmed"]
+    with pytest.raises(UsageError, match="no image left to confirm"):
+        verbs.decide(review, "confirm", "heron", None)
+
+
+def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old_one(review: Review) -> None:
+    verbs.decide(review, "reject", None, ["06.png", "00.png"])
+    assert review.state.images.category[[6, 0]].tolist() == [NO_CATEGORY] * 2
+    assert review.state.rejected == {0: {0}, 6: {2}}
+    with pytest.raises(UsageError, match="has no category"):
+        verbs.decide(review, "confirm", None, ["06.png"])
+    verbs.move(review, ["06.png"], "novel-001")
+    assert review.state.rejected[6] == set()
+    assert review.state.sizes() == {-1: 1, 0: 2, 1: 3, 2: 3, 3: 3}
+
+
+def test_moving_to_a_name_that_is_new_makes_a_category(review: Review) -> None:
+    verbs.move(review, ["06.png", "09.png"], "tern")
+    assert review.state.find("tern") == 4
+    assert review.state.members(4).tolist() == [6, 9]
+    verbs.move(review, ["07.png"], "tern")
+    assert review.state.sizes()[4] == 3
+
+
+def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:
+    verbs.rename(review, "novel-001", "tern")
+    assert review.state.categories[2].name == "tern"
+    assert review.state.categories[2].is_named
+    assert review.state.categories[2].is_novel
+    with pytest.raises(UsageError, match="gull: another category has this name"):
+        verbs.rename(review, "tern", "gull")
+    with pytest.raises(UsageError, match="no category 'novel-001'"):
+        verbs.rename(review, "novel-001", "x")
+
+
+@pytest.mark.parametrize("name", ["", "   ", "a\nb", "a\u202eb", "x" * 201, 3])
+def test_names_that_nobody_could_read_are_refused(review: Review, name: object) -> None:
+    with pytest.raises(UsageError, match="printable characters"):
+        verbs.rename(review, 2, name)  # type: ignore[arg-type]
+
+
+def test_merged_categories_end_and_keep_what_was_decided(review: Review) -> None:
+    verbs.decide(review, "confirm", None, ["09.png"])
+    verbs.merge(review, ["novel-001", "novel-002", "heron"], into="heron")
+    assert review.state.members(1).tolist() == [3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert look(review.state)["status"][9] == "confirmed"
+    assert set(review.state.categories) == {0, 1}
+    with pytest.raises(Conflict, match="novel-001: was merged into heron"):
+        review.act(lambda _: decided("confirm", 2, 6))
+    with pytest.raises(UsageError, match="other categories than the one"):
+        verbs.merge(review, ["gull"], into="gull")
+
+
+def test_split_parts_a_category_where_the_tree_does(review: Review) -> None:
+    verbs.merge(review, ["novel-001", "novel-002"])
+    verbs.split(review, "novel-001", 2)
+    parts = {record.name: review.state.members(c).tolist() for c, record in review.state.categories.items()}
+    assert parts == {"gull": [0, 1, 2], "heron": [3, 4, 5], "novel-001": [6, 7, 8], "novel-001 (2)": [9, 10, 11]}
+    verbs.split(review, "gull", {"young gull": ["02.png"]})
+    assert review.state.members(0).tolist() == [0, 1]
+
+
+def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> None:
+    verbs.rename(review, "novel-001", "tern", by="ann")
+    verbs.rename(review, "novel-002", "skua", by="bob")
+    review.undo(by="ann")
+    assert [r.name for r in review.state.categories.values()] == ["gull", "heron", "novel-001", "skua"]
+    with pytest.raises(UsageError, match="ann has nothing to undo"):
+        review.undo(by="ann")
+    with pytest.raises(UsageError, match="bob has nothing to redo"):
+        review.redo(by="bob")
+    review.redo(by="ann")
+    assert review.state.categories[2].name == "tern"
+    verbs.decide(review, "confirm", "gull", None, by="ann")
+    review.undo(by="ann")
+    review.undo(by="ann")
+    verbs.decide(review, "confirm", "heron", None, by="ann")
+    with pytest.raises(UsageError, match="nothing to redo"):
+        review.redo(by="ann")
+
+
+def test_what_somebody_else_has_built_on_is_not_undone(review: Review) -> None:
+    verbs.move(review, ["06.png"], "tern", by="ann")
+    verbs.move(review, ["09.png"], "tern", by="bob")
+    with pytest.raises(Conflict, match=r"undo of create by ann \(action 1\): assign by bob \(action 2\) rests on it"):
+        review.undo(by="ann")
+    review.undo(by="bob")
+    review.undo(by="ann")
+    assert review.state.find("tern") is None
+    verbs.move(review, ["06.png"], "gull", by="bob")
+    with pytest.raises(Conflict, match="redo of create by ann"):
+        review.redo(by="ann")
+
+
+def test_undoing_a_merge_refuses_a_name_that_was_given_again(review: Review) -> None:
+    verbs.merge(review, ["heron", "novel-001"], by="ann")
+    verbs.rename(review, "novel-002", "novel-001", by="bob")
+    with pytest.raises(UsageError, match="novel-001: another category has this name"):
+        review.undo(by="ann")
+
+
+def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_there(review: Review) -> None:
+    verbs.decide(review, "reject", None, ["06.png"], by="bob")
+    with pytest.raises(Conflict, match=r"06\.png: is not in novel-001 any more"):
+        review.act(lambda _: decided("confirm", 2, 6, 7), by="ann", base=0)
+    review.act(lambda _: decided("confirm", 2, 7), by="ann", base=0)
+    group = Group(category=0, rows=np.array([7]))
+    with pytest.raises(Conflict, match=r"assign: confirm by ann \(action 2\) has changed this meanwhile"):
+        review.act(lambda _: Action(kind="assign", category=0, groups=(group,)), by="bob", base=1)
+    verbs.rename(review, "heron", "egret", by="ann")
+    with pytest.raises(Conflict, match="rename by ann"):
+        review.act(lambda _: Action(kind="rename", category=1, name="bittern"), by="bob", base=2)
+    review.act(lambda _: Action(kind="rename", category=1, name="bittern"), by="bob", base=3)
+
+
+WHAT = st.tuples(
+    st.sampled_from(["confirm", "reject", "flag", "assign", "create", "rename", "merge", "split", "undo", "redo"]),
+    st.sampled_from(["ann", "bob"]),
+    st.lists(st.integers(0, 11), min_size=1, max_size=4, unique=True),
+    st.integers(0, 8),
+    st.integers(0, 8),
+)
+
+
+def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
+    """Do something that may or may not be possible."""
+    kind, by, rows, a, b = what
+    paths = [f"{row:02d}.png" for row in rows]
+    try:
+        if kind in ("confirm", "reject", "flag"):
+            verbs.decide(review, kind, None, paths, by=by)
+        elif kind == "assign":
+            verbs.move(review, paths, a, by=by)
+        elif kind == "create":
+            verbs.move(review, paths, f"new {a}", by=by)
+        elif kind == "rename":
+            verbs.rename(review, a, f"name {b}", by=by)
+        elif kind == "merge":
+            verbs.merge(review, [a, b], by=by)
+        elif kind == "split":
+            verbs.split(review, a, 2, by=by)
+        else:
+            getattr(review, kind)(by=by)
+    except UsageError:
+        pass
+
+
+@given(st.lists(WHAT, max_size=14))
+def test_whatever_was_done_is_replayed_and_undone(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
+    run: Run = write_small(tmp_path_factory.mktemp("any") / "run")
+    review = Review(run)
+    first = look(review.state)
+    for what in steps:
+        before = look(review.state)
+        n_before = review.state.seq
+        attempt(review, what)
+        if review.state.seq == n_before:
+            assert look(review.state) == before  # what was refused has changed nothing
+    assert look(Review(run).state) == look(review.state)
+    stuck = False
+    while not stuck:  # one may have to wait for the other, never both
+        stuck = True
+        for by in ("ann", "bob"):
+            try:
+                review.undo(by=by)
+                stuck = False
+            except UsageError:
+                pass
+    left = [seq for by in ("ann", "bob") if (seq := review.state.last_done(by))]
+    if not left:
+        assert look(review.state) == first

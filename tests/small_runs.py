@@ -1,0 +1,68 @@
+"""A finished run of twelve images in four categories, two known, two novel; no torch, milliseconds."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.cluster.hierarchy import ward
+
+from shoal.runs import Assignment, Category, Run
+
+NAMES = ("gull", "heron", "novel-001", "novel-002")
+
+
+@dataclass(frozen=True)
+class Settings:
+    epochs: int = 0
+
+
+def points(ids: np.ndarray, *, seed: int = 0) -> np.ndarray:
+    """Unit vectors around one axis per category."""
+    spread = np.random.default_rng(seed).normal(size=(len(ids), 8), scale=0.05)
+    x = np.eye(8)[ids] + spread
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def write_small(
+    path: Path, *, ids: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), names: tuple[str, ...] = NAMES
+) -> Run:
+    """Image i is 'i.png' in category ids[i]; the first of each known category came with its label."""
+    n_known = sum(not name.startswith("novel") for name in names)
+    found = np.array(ids)
+    x = points(found)
+    paths = [f"{row:02d}.png" for row in range(len(ids))]
+    rows = [
+        Assignment(
+            path=paths[row],
+            label_given=names[c] if c < n_known and row == ids.index(c) else "",
+            category_id=c,
+            category=names[c],
+            is_novel=c >= n_known,
+            confidence=0.9 - 0.01 * row,
+            outlier_score=0.1 + 0.01 * row,
+            nearest_known=names[0],
+            nearest_known_similarity=0.5,
+            second_category=names[(c + 1) % len(names)],
+        )
+        for row, c in enumerate(ids)
+    ]
+    categories = [
+        Category(
+            category_id=c,
+            category=name,
+            is_novel=c >= n_known,
+            size=ids.count(c),
+            n_labeled=int(c < n_known),
+            confidence=0.8,
+            exemplars=tuple(paths[row] for row, own in enumerate(ids) if own == c)[:5],
+        )
+        for c, name in enumerate(names)
+    ]
+    run = Run.create(path)
+    run.start(Settings(), seed=0, device="cpu", command="shoal discover photos")
+    run.write_assignments(rows)
+    run.write_categories(categories)
+    run.write_array("embeddings", x)
+    run.write_array("tree", ward(x.astype(np.float64)))
+    run.finish(seconds=1.0)
+    return run
