@@ -1,21 +1,31 @@
 """The fuzzer finds what it is made to find."""
 
 import importlib.util
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "fuzz.py"
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
 def fuzz():
-    spec = importlib.util.spec_from_file_location("fuzz", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """The names of the fuzzer's parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        names: dict[str, object] = {}
+        for part in ("fuzz_inputs", "fuzz_runs", "fuzz"):
+            spec = importlib.util.spec_from_file_location(part, FOLDER / f"{part}.py")
+            module = importlib.util.module_from_spec(spec)
+            patch.setitem(sys.modules, part, module)
+            spec.loader.exec_module(module)
+            names |= vars(module)
+        yield SimpleNamespace(**names)
 
 
 def test_the_same_seed_gives_the_same_faults_and_something_always_changes(fuzz) -> None:
@@ -41,3 +51,16 @@ def test_files_that_differ_or_are_missing_are_named(fuzz, tmp_path: Path) -> Non
         (tmp_path / place / "train.log").write_text(text)
     (tmp_path / "whole" / "b.csv").touch()
     assert fuzz.differences(tmp_path / "run", tmp_path / "whole") == ["a.csv", "b.csv"]
+
+
+@pytest.mark.slow
+def test_inputs_and_kills_are_shared_among_processes(tmp_path: Path) -> None:
+    command = [sys.executable, FOLDER / "fuzz.py", "--inputs", "20", "--kills", "4", "--jobs", "2"]
+    env = os.environ | {"PYTHONPATH": str(FOLDER.parent / "src")}
+    record = tmp_path / "record.md"
+    done = subprocess.run([*command, "--record", record], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    found = {line.split("|")[1].strip(): line for line in record.read_text().splitlines() if line.startswith("| ")}
+    assert {"images", "tables", "configs", "embeddings", "run folders", "kills", "full disks"} < set(found)
+    assert "lost" not in record.read_text()
+    assert int(found["kills"].split(" killed")[0].rpartition(" ")[2]) >= 4

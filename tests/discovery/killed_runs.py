@@ -18,7 +18,7 @@ from shoal.discovery import answers
 from shoal.discovery import images as discovery
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
-from shoal.runs import Run
+from shoal.runs import Run, lock
 from shoal.training import checkpoint
 
 
@@ -51,6 +51,13 @@ def die_in_tables(of_first):
     return Reporter()
 
 
+def die_holding():
+    """Die when everything is done but the lock on the run folder is still held."""
+    release = lock._release
+    lock._release = lambda file, held: release(file, held) if file.parent.name == "frozen" else die()
+    return Reporter()
+
+
 def die_at(module, name):
     """Die where a function would be called."""
     setattr(module, name, die)
@@ -71,6 +78,7 @@ MOMENTS = {
     "epoch 2": lambda: die_in("training", 4),
     "after training": lambda: die_at(discovery, "_write"),
     "writing tables": lambda: die_in_tables(of_first=False),
+    "holding the lock": die_holding,
     "finished": lambda: die_at(Run, "drop_checkpoints"),
 }
 

@@ -14,7 +14,15 @@ from shoal.runs import Run
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 PROGRAM = Path(__file__).with_name("killed_runs.py")
-USUAL = ("decoding", "frozen embedding", "first report", "epoch 1", "between epochs", "after training")
+USUAL = (
+    "decoding",
+    "frozen embedding",
+    "first report",
+    "epoch 1",
+    "between epochs",
+    "after training",
+    "holding the lock",
+)
 RARE = ("at the start", "thumbnails", "first tables", "before training", "epoch 2", "writing tables", "finished")
 TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 """Files that hold times."""

@@ -32,7 +32,7 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.methods.catalog import DEFAULT_METHOD
 from shoal.methods.method import Representation
-from shoal.runs import Run, check_not_held, locked
+from shoal.runs import LOCK, Run, check_not_held, locked
 
 MAX_WAIT_S = 7 * 24 * 3600.0
 """How long processes wait for each other: the others do while the main one decodes, embeds and clusters."""
@@ -122,7 +122,7 @@ def _leave(job: _Job, run: Run) -> Run:
         told_by_main(False, job.place)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
     unreported = job.then is not None and not run.has("report.html")
-    if run.has_checkpoints or unreported:
+    if run.has_checkpoints or unreported or run.has(LOCK):
         with locked(run.path):
             run.drop_checkpoints()
             if job.then is not None and unreported:

@@ -1,7 +1,7 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
 
 from shoal.runs.folder import ANSWERS, PARTS
-from shoal.runs.lock import check_not_held, locked, locked_file
+from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.reading import damaged, read_arrays, reading
 from shoal.runs.rows import (
     DECIMALS,
@@ -20,6 +20,7 @@ from shoal.runs.view import RunView
 __all__ = [
     "ANSWERS",
     "DECIMALS",
+    "LOCK",
     "PARTS",
     "UNSURE_BELOW",
     "Assignment",
