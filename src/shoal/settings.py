@@ -19,6 +19,11 @@ Settings = TypeVar("Settings")
 
 def load_settings(cls: type[Settings], file: Path | str) -> Settings:
     """Read a YAML file into `cls`; a run's own config.yaml is accepted as it is."""
+    return from_dict(cls, read_yaml(file), where=str(Path(file)))
+
+
+def read_yaml(file: Path | str) -> Any:
+    """What a YAML file holds; nothing is an empty mapping."""
     path = Path(file)
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -28,7 +33,7 @@ def load_settings(cls: type[Settings], file: Path | str) -> Settings:
         raise UsageError(f"{path}: cannot be read as UTF-8 text ({error})") from error
     except yaml.YAMLError as error:
         raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from error
-    return from_dict(cls, {} if found is None else found, where=str(path))
+    return {} if found is None else found
 
 
 def dump_settings(settings: Any) -> str:

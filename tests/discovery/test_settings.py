@@ -9,6 +9,7 @@ from shoal.clustering.inference import PAPER, InferenceSettings
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, load_recipe
+from shoal.methods.changes import read_changes
 from shoal.settings import dump_settings
 
 
@@ -198,3 +199,26 @@ def test_a_range_of_n_clusters_is_one_of_the_estimate_and_replaces_the_number_of
     assert choose_settings(config=config, n_clusters="40", stability=0).n_clusters == 40
     with pytest.raises(UsageError, match="found 50-30, expected the smaller number first"):
         choose_settings(n_clusters=(50, 30))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("written", ["30-50", "[30, 50]", "'30 - 50'"])
+def test_a_range_of_n_clusters_means_the_same_in_a_file_with_set_and_as_a_flag(
+    method: str, written: str, tmp_path: Path
+) -> None:
+    as_flag = choose_settings(method=method, n_clusters="30-50")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"n_clusters: {written}\nmethod: {method}\n")
+    assert choose_settings(config=config) == as_flag
+    assert choose_settings(method=method, changes=read_changes([f"n_clusters={written}"])) == as_flag
+    config.write_text(f"n_clusters: {written}\n")
+    assert choose_settings(config=config, method=method) == as_flag  # kept under another method
+
+
+def test_a_range_in_a_file_that_cannot_be_read_names_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("n_clusters: 50-30\n")
+    with pytest.raises(UsageError, match=r"config\.yaml: n_clusters: found 50-30, expected the smaller"):
+        choose_settings(config=config)
+    with pytest.raises(UsageError, match="--set: n_clusters: found 'many'"):
+        choose_settings(changes={"n_clusters": "many"})

@@ -15,7 +15,7 @@ from shoal.methods.changes import change_settings, has_setting, refuse_change
 from shoal.methods.cms import CmsSettings
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
-from shoal.settings import from_dict, load_settings, to_dict
+from shoal.settings import from_dict, read_yaml, to_dict
 
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
@@ -119,22 +119,24 @@ def choose_settings(
 ) -> DiscoverySettings:
     """Settings from a recipe by name, or from a YAML file such as another run's config.yaml, then single values.
 
-    A method that is not the config's takes only the encoder and its input size from it. `given` are fields of
-    `DiscoverySettings`; None leaves a value as it is. `n_clusters` may be a range, (30, 50) or '30-50', that the
-    estimate keeps to: it becomes `min_clusters` and `max_clusters` of the method's `inference`. `protocol` is a name in
-    `PROTOCOLS`; the paper and the released code hide no category from training, so that their protocols do not either.
-    `answer` is 'better', which hides some to compare, or 'trained', which hides none and lets the trained answer stand.
-    `changes` are any settings by dotted name, as in {"training.lr": 0.1}; they come last.
+    A method that is not the config's takes only the encoder, its input size and the range of K from it. `given` are
+    fields of `DiscoverySettings`; None leaves a value as it is. `n_clusters`, also in a file and in `changes`, may be a
+    range, (30, 50) or '30-50', that the estimate keeps to: it becomes `min_clusters` and `max_clusters` of the method's
+    `inference`. `protocol` is a name in `PROTOCOLS`; the paper and the released code hide no category from training, so
+    that their protocols do not either. `answer` is 'better', which hides some to compare, or 'trained', which hides
+    none and lets the trained answer stand. `changes` are any settings by dotted name, as in {"training.lr": 0.1}; they
+    come last.
     """
     if recipe is not None and config is not None:
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
-    base = load_settings(DiscoverySettings, config) if config is not None else DiscoverySettings()
+    base = _from_plain(read_yaml(config), where=str(config)) if config is not None else DiscoverySettings()
     chosen = base.method if method is None else method
     settings = getattr(base, base.method)
     if recipe is not None or chosen != base.method:
-        # A config keeps its encoder under another method, whose own settings it cannot hold.
-        of_config = {} if config is None else {"encoder": settings.encoder, "input_size": settings.input_size}
-        settings = _change(load_recipe(recipe or "default", chosen), chosen, **of_config)
+        before, settings = settings, load_recipe(recipe or "default", chosen)
+        if config is not None:  # of its own method's settings another method takes these
+            settings = _change(settings, chosen, encoder=before.encoder, input_size=before.input_size)
+            settings = _in_range(settings, (before.inference.min_clusters, before.inference.max_clusters))
     settings = _change(settings, chosen, encoder=encoder, epochs=epochs, input_size=input_size)
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
@@ -148,9 +150,9 @@ def choose_settings(
         if name not in names:
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     number, numbers = read_n_clusters(given.get("n_clusters"))
-    if numbers is not None:  # the estimate keeps to a range
+    if numbers is not None:
         base = replace(base, n_clusters=None)
-        blocks[chosen] = replace(settings, inference=settings.inference.with_range(numbers))
+        blocks[chosen] = _in_range(settings, numbers)
     values = {name: value for name, value in {**given, "n_clusters": number}.items() if value is not None}
     _check_estimate(base, values, config)
     result = _with_changes(replace(base, method=chosen, **blocks, **values), changes or {})
@@ -167,7 +169,27 @@ def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> Di
             raise UsageError(refuse_change(name, settings.method, "--set", beside=own))
     changed = change_settings(getattr(settings, settings.method), settings.method, of_method, where="--set")
     plain = {**to_dict(settings), **{name: value for name, value in changes.items() if name in own}}
-    return from_dict(DiscoverySettings, {**plain, settings.method: to_dict(changed)}, where="--set")
+    return _from_plain({**plain, settings.method: to_dict(changed)}, where="--set")
+
+
+def _from_plain(found: Any, *, where: str) -> DiscoverySettings:
+    """Settings from a mapping in which `n_clusters` may be a range, too: '30-50' or [30, 50]."""
+    given = found.get("n_clusters") if isinstance(found, Mapping) else None
+    if not isinstance(given, str | list | tuple):
+        return from_dict(DiscoverySettings, found, where=where)
+    try:
+        number, numbers = read_n_clusters(given)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from error
+    settings = from_dict(DiscoverySettings, {**found, "n_clusters": number}, where=where)
+    if numbers is None:
+        return settings
+    return replace(settings, **{settings.method: _in_range(getattr(settings, settings.method), numbers)})
+
+
+def _in_range(settings: Any, ends: tuple[int | None, int | None]) -> Any:
+    """The settings of a method, with an estimate that keeps to a range."""
+    return replace(settings, inference=replace(settings.inference, min_clusters=ends[0], max_clusters=ends[1]))
 
 
 def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Path | str | None) -> None:
