@@ -2,6 +2,8 @@
 
 import os
 import random
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,18 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002  (third-party code draws from numpy's global state)
     torch.manual_seed(seed)
+
+
+def seconds_of(
+    work: Callable[[], object], device: torch.device, clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """The time of the second of two calls: the first one may compile and allocate."""
+    for _ in range(2):
+        began = clock()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    return clock() - began
 
 
 def free_memory(device: torch.device) -> int:

@@ -11,9 +11,11 @@ from shoal.clustering.estimators import MeanShiftClustering
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
+from shoal.discovery import embed as embedding
 from shoal.discovery.assign import Assigner
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.images import discover_images
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 from shoal.encoders.head import HeadSettings
 from shoal.errors import DataError, UsageError
@@ -42,10 +44,16 @@ def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, k
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["trained", "frozen"])
-def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train: bool) -> None:
+def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train: bool, monkeypatch) -> None:
     """All but the share beyond the threshold: of 60 images at most the one that lies farthest out."""
     run = discovered(photos, tmp_path / "run", train=train)
-    rows, skipped = Assigner(run, device="cpu").assign_images(read_collection(photos.folder, False))
+    monkeypatch.setattr(embedding, "LONG_S", 0.0)
+    monkeypatch.setattr(embedding, "FEW", 1)
+    monkeypatch.setattr(module, "IMAGES_AT_ONCE", 25)
+    heard: list[str] = []
+    assigner = Assigner(run, device="cpu", reporter=Reporter(heard.append))
+    rows, skipped = assigner.assign_images(read_collection(photos.folder, False))
+    assert heard == ["embedding 60 images takes a few seconds on this machine"]
     assert skipped == ()
     changed = [new for new, old in zip(rows, run.assignments, strict=True) if new.category_id != old.category_id]
     assert len(changed) <= 1

@@ -1,14 +1,20 @@
 """Embeddings as files that `shoal cluster` and others read back."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from shoal.data.readers import read_collection, read_embeddings
-from shoal.discovery.embed import check_target, embed_collection, write_embeddings
+from shoal.discovery import embed as module
+from shoal.discovery.embed import announce_embedding, check_target, embed_collection, write_embeddings
+from shoal.discovery.progress import Outlook, Progress
+from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, MissingError, UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -52,6 +58,41 @@ def test_images_in_which_the_encoder_sees_nothing_are_named_with_what_helps(tmp_
     with pytest.raises(DataError, match=said):
         embed_collection(collection, input_size=32, pixel_size=40, device="cpu")
     assert embed_collection(collection, input_size=64, pixel_size=40, device="cpu").x.any(axis=1).all()
+
+
+def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long() -> None:
+    now, heard = [0.0], []
+
+    def embed_some(some: np.ndarray) -> torch.Tensor:
+        now[0] += 0.05 * len(some) + (5 if now[0] == 0 else 0)  # the first call loads and compiles
+        return torch.zeros(len(some), 4)
+
+    def announce(n_images: int) -> Outlook:
+        pixels, now[0] = np.zeros((n_images, 8, 8, 3), dtype=np.uint8), 0.0
+        return announce_embedding(embed_some, pixels, torch.device("cpu"), Reporter(heard.append), lambda: now[0])
+
+    assert announce(4000) == Outlook("images", pytest.approx(0.05))
+    assert heard == ["embedding 4,000 images takes about 3 minutes on this machine"]
+    assert now[0] < 5 + 0.05 * 4000 / 50  # a few images, not many
+    assert announce(150).unit_s == pytest.approx(0.05)  # seven seconds are not long
+    assert (announce(20), now[0]) == (Outlook("images"), 0)  # so few are embedded before they are timed
+    assert len(heard) == 1
+
+
+def test_it_is_said_before_the_first_image_is_embedded(photos, tiny_encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONG_S", 0.0)
+    monkeypatch.setattr(module, "FEW", 1)
+    heard: list[str] = []
+
+    @contextmanager
+    def show(what: str, outlook: Outlook) -> Iterator[Progress]:
+        heard.append(what)
+        yield lambda done, total: None
+
+    collection = read_collection(photos.folder, photos.labels)
+    reporter = Reporter(heard.append, show)
+    embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu", reporter=reporter)
+    assert heard[-2:] == ["embedding 60 images takes a few seconds on this machine", "embedding images"]
 
 
 def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from photo_runs import run_on, stop
+from shoal.discovery import embed as embedding
 from shoal.discovery import images as module
 from shoal.discovery.reporter import Reporter
 from shoal.encoders import engines, vision
@@ -34,6 +35,8 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
+    monkeypatch.setattr(embedding, "LONG_S", 0.0)
+    monkeypatch.setattr(embedding, "FEW", 1)
 
     def look(*_args: object) -> None:
         first = Run.open(tmp_path / "run" / "frozen")
@@ -48,6 +51,9 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
         run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
     with pytest.raises(KeyboardInterrupt):  # and is there again, without being made again, when it is resumed
         run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append), resume=True)
+    assert [line for line in heard if line.startswith("embedding")] == [
+        "embedding 60 images takes a few seconds on this machine"
+    ]
 
 
 def test_an_image_replaced_by_another_of_the_same_size_in_bytes_is_not_resumed_with(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.cli.console import Json, detail, result, say
+from shoal.cli.console import Json, detail, reporter, result, say
 from shoal.cli.options import AllowMissing, Device
 from shoal.report.words import count
 
@@ -47,6 +47,7 @@ def assign(
     the command is given again.
     """
     from shoal.discovery.assign import Assigner
+    from shoal.discovery.reporter import SILENT
     from shoal.errors import UsageError
     from shoal.files import check_writable, write_text
     from shoal.runs import Assignment, Run, locked_file, to_csv
@@ -57,7 +58,9 @@ def assign(
         check_writable(out)
     if every is not None and not watch:
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
-    assigner = Assigner(Run.open(run), outlier_share=outlier_share, device=device)
+    assigner = Assigner(
+        Run.open(run), outlier_share=outlier_share, device=device, reporter=SILENT if watch else reporter()
+    )
     if watch:
         with nullcontext() if out is None else locked_file(out):  # two watches would lose each other's rows
             _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)

@@ -28,7 +28,10 @@ from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.device import choose_device
+from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
+from shoal.discovery.progress import Outlook
+from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed
@@ -44,8 +47,8 @@ from shoal.training.tokens import cache_tokens
 OUTLIER_SHARE = 0.01
 """Share of the run's own images that lie beyond the threshold."""
 
-IMAGES_AT_ONCE = 1024
-"""Images whose tokens are held at a time."""
+IMAGES_AT_ONCE = 256
+"""Images that are embedded at a time: their tokens are held."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -71,9 +74,7 @@ class Networks:
 
     def _embed_trained(self, pixels: ImageRows) -> Tensor:
         """(M, E) from tokens in half precision, in which training kept them."""
-        starts = range(0, len(pixels), IMAGES_AT_ONCE)
-        tokens = (cache_tokens(pixels[start : start + IMAGES_AT_ONCE], self.encoder) for start in starts)
-        embeddings = torch.cat([part.embed(self.encoder, self.head) for part in tokens])
+        embeddings = cache_tokens(pixels, self.encoder).embed(self.encoder, self.head)
         return F.normalize(compact(embeddings, self.basis), dim=1)
 
 
@@ -86,11 +87,16 @@ class Assigner:
     """
 
     def __init__(
-        self, run: RunView, *, outlier_share: float = OUTLIER_SHARE, device: str | torch.device | None = None
+        self,
+        run: RunView,
+        *,
+        outlier_share: float = OUTLIER_SHARE,
+        device: str | torch.device | None = None,
+        reporter: Reporter = SILENT,
     ) -> None:
         if not 0 <= outlier_share < 1:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
-        self.run, self.device = run, choose_device(device)
+        self.run, self.device, self.reporter = run, choose_device(device), reporter
         categories, rows = run.categories, run.assignments
         _check_ids(run, categories, rows)
         self.classes = [category.category for category in categories]
@@ -145,8 +151,15 @@ class Assigner:
     def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""
         networks = self.networks  # first, because a run without them cannot take images
-        pixels = load_pixels(collection, self.settings.pixel_size)
-        return self.assign_embeddings(pixels.names, networks.embed(pixels).cpu().numpy()), pixels.skipped
+        with self.reporter.progress("decoding images", Outlook("images")) as progress:
+            pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
+        outlook, n_images = announce_embedding(networks.embed, pixels, self.device, self.reporter), len(pixels)
+        parts: list[Tensor] = []
+        with self.reporter.progress(EMBEDDING, outlook) as progress:
+            for start in range(0, n_images, IMAGES_AT_ONCE):
+                parts.append(networks.embed(pixels[start : start + IMAGES_AT_ONCE]).cpu())
+                progress(min(start + IMAGES_AT_ONCE, n_images), n_images)
+        return self.assign_embeddings(pixels.names, torch.cat(parts).numpy()), pixels.skipped
 
     def assign_embeddings(self, names: Sequence[str], x: ArrayLike) -> list[Assignment]:
         """Put embeddings (M, D), made as the run's were, into categories; a row per name."""

@@ -3,6 +3,7 @@
 N images, D columns.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +11,33 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats
 from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
-from shoal.device import choose_device
+from shoal.device import choose_device, seconds_of
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.progress import Outlook
+from shoal.discovery.progress import Outlook, about
 from shoal.discovery.readable import tell_found
 from shoal.discovery.reporter import Reporter
+from shoal.distributed import world_size
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import check_directions, embed
+from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch
+from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, check_writable
+
+EMBEDDING = "embedding images"
+
+N_TIMED = {"cpu": 16, "cuda": 128}
+"""Images that are timed by kind of device: on a CPU time grows with them, a GPU is given a whole batch."""
+
+FEW = 8
+"""Times as many images as are timed there must be, so that timing costs a quarter of the work at most."""
+
+LONG_S = 10.0
+"""Seconds from which on it is said beforehand what embedding will take."""
 
 PIXEL_SIZE = 256
 """Side at which decoded images are kept, the same as in `shoal discover`."""
@@ -61,10 +76,34 @@ def embed_collection(
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if collection.root is not None:
         bound_cache(collection.root, pixel_size)
-    with reporter.progress("embedding images", Outlook("images")) as progress:
-        x = embed(pixels, network, progress=progress)
+    x = embed_aloud(pixels, network, reporter)
     check_directions(x, pixels.names, network.input_format.size)
     return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=pixels.skipped)
+
+
+def embed_aloud(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Tensor:
+    """Embed images with a bar, after saying what that will take."""
+    outlook = announce_embedding(lambda some: embed_batch(some, encoder), pixels, encoder.device, reporter)
+    with reporter.progress(EMBEDDING, outlook) as progress:
+        return embed(pixels, encoder, progress=progress)
+
+
+def announce_embedding(
+    embed_some: Callable[[ImageRows], Tensor],
+    pixels: ImageRows,
+    device: torch.device,
+    reporter: Reporter,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Outlook:
+    """Time a few images, say what all of them will take on this machine where that is long, and what a bar expects."""
+    n_timed = N_TIMED["cuda" if device.type == "cuda" else "cpu"]
+    if len(pixels) < FEW * n_timed:
+        return Outlook("images")
+    image_s = seconds_of(lambda: embed_some(pixels[:n_timed]), device, clock) / n_timed
+    seconds = image_s * len(pixels) / world_size()
+    if seconds >= LONG_S:
+        reporter.say(f"embedding {len(pixels):,} images takes {about(seconds)} on this machine")
+    return Outlook("images", image_s)
 
 
 def check_target(file: Path, *, force: bool) -> None:

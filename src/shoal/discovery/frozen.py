@@ -9,7 +9,7 @@ import torch
 
 from shoal.checksums import digest_rows
 from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
-from shoal.discovery.progress import Outlook
+from shoal.discovery.embed import embed_aloud
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -56,8 +56,7 @@ def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporte
             raise damaged(run.path / "frozen.npy", what)
         frozen = torch.from_numpy(kept).to(encoder.device)
     else:
-        with reporter.progress("embedding images", Outlook("images")) as progress:
-            frozen = embed(images.pixels, encoder, progress=progress)
+        frozen = embed_aloud(images.pixels, encoder, reporter)
         check_directions(frozen, images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", frozen.cpu().numpy())
     if not run.has("thumbnails.zip"):

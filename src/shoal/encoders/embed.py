@@ -68,7 +68,7 @@ def embed(
     for start in range(rows.start, rows.stop, batch_size):
         stop = min(start + batch_size, rows.stop)
         with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-            parts.append(_embed_batch(to_device(pixels[start:stop], encoder.device), encoder, head))
+            parts.append(embed_batch(pixels[start:stop], encoder, head))
         if progress is not None:
             progress(stop - rows.start, rows.stop - rows.start)
     return gather_rows(torch.cat(parts))
@@ -151,9 +151,10 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 
 
-def _embed_batch(pixels: Tensor, encoder: Encoder, head: nn.Module | None) -> Tensor:
+def embed_batch(pixels: ImageRows, encoder: Encoder, head: nn.Module | None = None) -> Tensor:
+    """Embed one batch of images in this process alone."""
     with torch.inference_mode(), autocast(encoder.device):
-        features = encoder.tail(encoder.run_trunk(center_images(pixels, encoder)))
+        features = encoder.tail(encoder.run_trunk(center_images(to_device(pixels, encoder.device), encoder)))
         embeddings = features if head is None else head(features)
         return F.normalize(embeddings.float(), dim=1)
 

@@ -1,13 +1,12 @@
 """What a training will take on this machine: a few images through the networks, and the time of it."""
 
 import copy
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from shoal.device import seconds_of
 from shoal.distributed import world_size
 from shoal.encoders.embed import autocast, to_device
 from shoal.encoders.head import Head, HeadSettings
@@ -93,14 +92,4 @@ def _time_networks(
             loss = projection(tail(tokens)).square().sum()
         loss.backward()
 
-    return _seconds(look, encoder.device) / len(pixels), _seconds(step, encoder.device) / len(pixels)
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    """The time of the second of two calls."""
-    for _ in range(2):
-        began = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+    return seconds_of(look, encoder.device) / len(pixels), seconds_of(step, encoder.device) / len(pixels)
