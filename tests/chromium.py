@@ -23,6 +23,8 @@ FLAGS = (
 )
 WAIT_SECONDS = 300
 KEY_CODES = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEY_CODES |= {"PageUp": 33, "PageDown": 34, "End": 35, "Home": 36, "z": 90, "y": 89, "a": 65}
+CTRL, SHIFT = 2, 8
 
 
 RENUMBER = """
@@ -36,7 +38,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Browser:
-    """A running Chromium; `open` gives pages, one at a time."""
+    """A running Chromium; `open` gives pages."""
 
     def __init__(self, process: subprocess.Popen[bytes], reading: int, writing: int) -> None:
         self.process, self.reading, self.writing = process, reading, writing
@@ -68,19 +70,19 @@ class Browser:
         return message
 
     @contextmanager
-    def open(self, file: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator["Page"]:
-        """Load a file from disk and wait until it has loaded."""
+    def open(self, place: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator["Page"]:
+        """Load a file from disk, or an address, and wait until it has loaded."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
-        self.events.clear()
+        address = place if isinstance(place, str) else place.resolve().as_uri()
+        page = Page(self, session, "file:" if isinstance(place, Path) else address[: address.index("/", 8)])
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
         page.call(
             "Emulation.setEmulatedMedia", features=[_feature("prefers-color-scheme", "dark" if dark else "light")]
         )
-        page.call("Page.navigate", url=file.resolve().as_uri())
+        page.call("Page.navigate", url=address)
         page.wait("document.readyState === 'complete'")
         yield page
         self.call("Target.closeTarget", targetId=target)
@@ -89,8 +91,8 @@ class Browser:
 class Page:
     """One open page."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
-        self.browser, self.session = browser, session
+    def __init__(self, browser: Browser, session: str, origin: str) -> None:
+        self.browser, self.session, self.origin = browser, session, origin
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         return self.browser.call(method, self.session, **params)
@@ -133,11 +135,17 @@ class Page:
         )
         return box[0], box[1]
 
-    def key(self, key: str) -> None:
+    def key(self, key: str, modifiers: int = 0) -> None:
         code = {"windowsVirtualKeyCode": KEY_CODES[key]} if key in KEY_CODES else {}
-        text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 else {}
-        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **code, **text)
-        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, **code)
+        text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 and not modifiers & CTRL else {}
+        more = {"key": key, "code": key, "modifiers": modifiers, **code}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **more, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **more)
+        self.settle()
+
+    def type(self, text: str) -> None:
+        """Write into whatever has the focus."""
+        self.call("Input.insertText", text=text)
         self.settle()
 
     def screenshot(self, file: Path, *, whole: bool = False) -> None:
@@ -148,10 +156,11 @@ class Page:
     def complaints(self) -> list[str]:
         """What went wrong since the page was opened: exceptions, console errors and warnings, requests that left it."""
         self.settle()
-        return [text for event in self.browser.events if (text := _complaint(event))]
+        own = [event for event in self.browser.events if event.get("sessionId") == self.session]
+        return [text for event in own if (text := _complaint(event, self.origin))]
 
 
-def _complaint(event: dict[str, Any]) -> str | None:
+def _complaint(event: dict[str, Any], origin: str) -> str | None:
     method, params = event.get("method"), event.get("params", {})
     if method == "Runtime.exceptionThrown":
         return f"exception: {params['exceptionDetails']}"
@@ -160,9 +169,10 @@ def _complaint(event: dict[str, Any]) -> str | None:
     if method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
         return f"log: {params['entry']['text']}"
     if method == "Network.requestWillBeSent":
-        is_page = params["type"] == "Document" and params["request"]["url"].startswith("file:")
-        if not is_page and not params["request"]["url"].startswith("data:"):
-            return f"request: {params['request']['url']}"
+        url = params["request"]["url"]
+        is_own = url.startswith(origin) and (params["type"] == "Document" or origin.startswith("http:"))
+        if not is_own and not url.startswith(("data:", "blob:")):
+            return f"request: {url}"
     return None
 
 

@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from PIL import Image
+
+from chromium import Browser, launched
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -137,3 +139,9 @@ def one_thread() -> object:
 def chromium() -> str:
     assert CHROMIUM
     return CHROMIUM
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    with launched(chromium) as found:
+        yield found

@@ -35,7 +35,8 @@ MAY_IMPORT = {
     "review": {"errors", "arrays", "files", "text", "runs"},
     "report": BELOW_REPORT | {"review"},
     "discovery": GROUND | PEERS | {"training", "methods", "review", "report"},
-    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report"},
+    "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding"},
+    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
     "__main__": {"cli"},
 }
 
@@ -89,7 +90,16 @@ def test_a_test_file_mirrors_every_room() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["shoal", "shoal.runs", "shoal.review.verbs", "shoal.arrays", "shoal.settings", "shoal.cli.main"]
+    "module",
+    [
+        "shoal",
+        "shoal.runs",
+        "shoal.review.verbs",
+        "shoal.server.app",
+        "shoal.arrays",
+        "shoal.settings",
+        "shoal.cli.main",
+    ],
 )
 def test_light_modules_load_no_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'matplotlib' in sys.modules)"

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def open_in_browser(page: Path) -> bool:
-    """Open a page in a browser; False where there is none, such as on a machine without a screen."""
+def open_in_browser(page: Path | str) -> bool:
+    """Open a file or an address in a browser; False where there is none, such as on a machine without a screen."""
     has_screen = os.name == "nt" or sys.platform == "darwin"
     if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
         return False  # a browser of text would take over the terminal
     with _silenced():
         try:
-            return webbrowser.open(page.resolve().as_uri())
+            return webbrowser.open(page if isinstance(page, str) else page.resolve().as_uri())
         except webbrowser.Error:
             return False
 

@@ -20,6 +20,7 @@ from shoal.cli import (
     export,
     report,
     reproduce,
+    review,
 )
 from shoal.cli.console import complain, voice
 from shoal.cli.encoders import encoders
@@ -85,6 +86,7 @@ app = typer.Typer(
     shoal discover photos/ --labels labels.csv        the categories of a folder of images
     shoal cluster features.npz --labels labels.csv    categories of ready embeddings
     shoal report runs/photos                          see what a run found
+    shoal review runs/photos                          confirm, name, merge and split what it found, in a browser
     shoal evaluate runs/photos --truth truth.csv      a run against the truth
     shoal assign runs/photos new/                     new images onto a run's categories
     shoal embed photos/ --out features.npz            embeddings of images, for `shoal cluster` or other programs
@@ -100,6 +102,7 @@ app.command("demo", short_help="The whole path on handwritten digits, offline.")
 app.command("discover", short_help="The categories of a folder of images.")(discover.discover)
 app.command("cluster", short_help="The categories of ready embeddings.")(cluster.cluster)
 app.command("report", short_help="See what a run found.")(report.report)
+app.command("review", short_help="Confirm, name, merge and split what a run found.")(review.review)
 app.command("evaluate", short_help="A run against the truth.")(evaluate.evaluate)
 app.command("assign", short_help="New images onto a run's categories.")(assign.assign)
 app.command("embed", short_help="Embeddings of images.")(embed.embed)

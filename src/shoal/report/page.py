@@ -182,4 +182,5 @@ def _static() -> dict[str, str]:
     folder = files("shoal.report") / "templates"
     script = "\n".join(('"use strict";', *((folder / name).read_text("utf-8") for name in SCRIPTS)))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    return {"style": (folder / "report.css").read_text("utf-8"), "script": script, "script_hash": f"sha256-{digest}"}
+    style = "".join((folder / name).read_text("utf-8") for name in ("theme.css", "report.css"))
+    return {"style": style, "script": script, "script_hash": f"sha256-{digest}"}

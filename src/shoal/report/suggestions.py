@@ -1,11 +1,12 @@
 """What a curator may want to change: categories that look like one, and given labels that look wrong."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 
-from shoal.arrays import Floats
+from shoal.arrays import Floats, Ints
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Category
 
@@ -48,15 +49,28 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
     vectors = run.rows_of("embeddings")
     if vectors is None:
         raise NotInRun("Suggested merges are left out: the run holds no embeddings to compare categories by.")
-    categories = [c for c in run.categories if len(run.members.get(c.category_id, ())) >= MIN_IMAGES]
-    means = {c.category_id: vectors[run.members[c.category_id]].mean(axis=0, dtype=np.float64) for c in categories}
+    by_id = {category.category_id: category for category in run.categories}
+    members = {number: run.members[number] for number in by_id if number in run.members}
+    novel = {number for number, category in by_id.items() if category.is_novel}
+    return [
+        Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
+        for a, b, gap in close_pairs(vectors, members, novel)[:most]
+    ]
+
+
+def close_pairs(vectors: Floats, members: Mapping[int, Ints], novel: Collection[int]) -> list[tuple[int, int, float]]:
+    """Pairs of categories that look like one cut in two, the first of them novel, with their separation; closest first.
+
+    `vectors` (N, D); `members` are the rows of each category, too few to compare included.
+    """
+    large = {category: rows for category, rows in members.items() if len(rows) >= MIN_IMAGES}
+    means = {category: vectors[rows].mean(axis=0, dtype=np.float64) for category, rows in large.items()}
     found = []
-    for novel, other in _near_pairs(categories, means):
-        a, b = (run.members[category.category_id] for category in (novel, other))
-        gap = separation(np.asarray(vectors[a], np.float64), np.asarray(vectors[b], np.float64))
+    for a, b in _near_pairs(means, novel):
+        gap = separation(np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64))
         if gap < ONE_GROUP:
-            found.append(Merge(novel, other, gap, _second_choice(run, novel, other)))
-    return sorted(found, key=lambda merge: merge.separation)[:most]
+            found.append((a, b, gap))
+    return sorted(found, key=lambda pair: pair[2])
 
 
 def separation(a: Floats, b: Floats) -> float:
@@ -85,17 +99,17 @@ def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
     return sorted(found, key=lambda label: (-np.nan_to_num(label.confidence), label.row))
 
 
-def _near_pairs(categories: list[Category], means: dict[int, Floats]) -> list[tuple[Category, Category]]:
+def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tuple[int, int]]:
     """Each novel category with its three nearest others by their means, each pair once."""
-    if len(categories) < 2:
+    if len(means) < 2:
         return []
-    centers = np.stack([means[category.category_id] for category in categories])  # (K, D)
+    categories, centers = [*means], np.stack([*means.values()])  # (K, D)
     squares = (centers**2).sum(axis=1)
     distances = squares[:, None] + squares - 2 * centers @ centers.T  # (K, K), squared
     np.fill_diagonal(distances, np.inf)
-    pairs: dict[frozenset[int], tuple[Category, Category]] = {}
+    pairs: dict[frozenset[int], tuple[int, int]] = {}
     for at, category in enumerate(categories):
-        if category.is_novel:
+        if category in novel:
             for other in np.argsort(distances[at], kind="stable")[: min(3, len(categories) - 1)].tolist():
                 pairs.setdefault(frozenset((at, other)), (category, categories[other]))
     return list(pairs.values())

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were"}
+PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were", "fits": "fit"}
 
 
 def count(n: int, noun: str) -> str:

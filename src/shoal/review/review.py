@@ -35,14 +35,22 @@ class Review:
         self.answer = Answer.read(run)
         self.state = State(self.answer)
         self.log = Log(run.path)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._is_open = False
         self.refresh()
 
     def refresh(self) -> bool:
         """Take in what others have added; says whether there was anything."""
-        with self._lock:
+        with self.lock:
             return self._read_on(mends=False)
+
+    def mend(self) -> bool:
+        """Drop half a line that a killed process has left at the end of the log; says whether there was one."""
+        if not self.log or not self.log.has_more:
+            return False
+        with self.lock, self.log.held():
+            self._read_on(mends=True)
+        return bool(self.log.dropped)
 
     def act(
         self,
@@ -60,7 +68,7 @@ class Review:
             at: when; now if not given.
         """
         who = checked_who(by)
-        with self._lock, self.log.held():
+        with self.lock, self.log.held():
             if _stamp(self.run) != self._table:
                 raise UsageError(f"{self.run.path}: the run was written anew meanwhile; open its review again")
             if not self.log:

@@ -5,6 +5,8 @@ frame is taken; EXIF orientation is applied.
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,23 @@ class Unreadable(Exception):
 
 def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS) -> bytes:
     """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason."""
+    with _opened(path, size, max_pixels) as image:
+        return square(image, size).tobytes()
+
+
+def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode one image file as upright RGB, the longer side at most `longest`, or raise `Unreadable`."""
+    with _opened(path, longest, max_pixels) as image:
+        image.load()
+        turn = _turn(image)
+        small = _eight_bit(image)
+        small.thumbnail((longest, longest), Image.Resampling.BICUBIC)
+        return _upright(small, turn)
+
+
+@contextmanager
+def _opened(path: str, size: int, max_pixels: int) -> Iterator[Image.Image]:
+    """An image file at about twice the wanted size; whatever goes wrong becomes `Unreadable`."""
     try:
         if os.stat(path).st_size == 0:  # noqa: PTH116
             raise Unreadable("the file is empty")
@@ -50,7 +69,7 @@ def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS) -> bytes:
             # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
             image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
             _check_n_pixels(whole if image.info.get("progressive") else image.size, max_pixels)
-            return square(image, size).tobytes()
+            yield image
     except Unreadable:
         raise
     # A decoder may raise anything on a broken file (OSError, SyntaxError, struct.error, IndexError, …).
@@ -109,11 +128,16 @@ def square(image: Image.Image, size: int) -> Image.Image:
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     small = image.resize((size, size), Image.Resampling.BICUBIC, box=box)
-    if small.mode == "RGBA":
-        small = Image.alpha_composite(Image.new("RGBA", small.size, WHITE), small)
+    return _upright(small, turn)
+
+
+def _upright(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
+    """Turned as its EXIF says, on white where it is transparent, as RGB."""
+    if image.mode == "RGBA":
+        image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
     if turn is not None:
-        small = small.transpose(turn)
-    return small.convert("RGB")
+        image = image.transpose(turn)
+    return image.convert("RGB")
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:

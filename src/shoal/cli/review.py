@@ -1,0 +1,106 @@
+"""`shoal review`: the page on which a person finishes what a run began."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shoal.cli.browser import open_in_browser
+from shoal.cli.console import Json, result, say
+from shoal.report.words import count, plural
+
+if TYPE_CHECKING:
+    from shoal.review.review import Review
+    from shoal.runs import Run
+
+MAX_LISTED = 20
+"""How much of what no longer fits is said; --json has it all."""
+
+
+def review(
+    run: Annotated[Path, typer.Argument(help="A finished run.")],
+    port: Annotated[
+        int | None, typer.Option(help="Port to serve on.", show_default="8765, or another one that is free")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Address to serve on; others can reach any but the default.")] = "127.0.0.1",
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    replay: Annotated[
+        Path | None, typer.Option(help="Another run of the same images, whose review is done again on this one first.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review runs/birds`.
+
+    Everything done there is added to review.jsonl in the run folder at once; Ctrl-C ends the server. `shoal export`,
+    `report`, `assign` and `evaluate` then use what was decided.
+    """
+    from shoal.runs import Run, check_not_held
+    from shoal.server.guard import Access
+    from shoal.server.serving import bind, serve
+
+    check_not_held(run)
+    opened = Run.open(run)
+    found, misfits = _open(opened, replay, read_only=read_only)
+    listening = bind(host, port)
+    access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
+
+    def started() -> None:
+        facts = {"url": access.url, "run": str(run), "read_only": read_only, "does_not_fit": misfits}
+        result(access.url, facts, as_json=json)
+        if not access.is_loopback:
+            say("note: whoever has this address can change the review; over ssh, `ssh -L` needs no --host")
+        if open_ and not open_in_browser(access.url):
+            say("note: no browser was found here; open the address in one")
+        say("Ctrl-C ends it; everything done is kept as it is done")
+
+    serve(found, access, listening, started)
+    _tell(found, run)
+
+
+def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review", list[str]]:
+    """The review of a run; one of another answer, of this folder or another, is done again on it first."""
+    from shoal.errors import UsageError
+    from shoal.review.replay import replay_review
+    from shoal.review.review import OtherAnswer, Review, checked_who
+
+    misfits: list[str] = []
+    if replay is not None and read_only:
+        raise UsageError("--replay writes a review, --read-only does not; leave out one of them")
+    try:
+        if replay is None:
+            found = Review(run)
+            if not read_only and found.mend():
+                say("note: half a line at the end of review.jsonl, which was never answered, was dropped")
+            return found, misfits
+    except OtherAnswer:
+        if read_only:
+            raise
+    entries, lost = replay_review(replay or run.path, run, by=checked_who(None))
+    misfits = [misfit.in_words() for misfit in lost]
+    fits = (
+        "everything fits"
+        if not misfits
+        else f"{count(len(misfits), 'action')} no longer {plural(len(misfits), 'fits')}"
+    )
+    say(f"the review of another answer was done again on this one: {count(len(entries), 'action')}; {fits}")
+    for words in misfits[:MAX_LISTED]:
+        say(f"  {words}")
+    if len(misfits) > MAX_LISTED:
+        say(f"  … and {len(misfits) - MAX_LISTED:,} more")
+    return Review(run), misfits
+
+
+def _tell(review: "Review", run: Path) -> None:
+    """What there is now, and what to do with it."""
+    from collections import Counter
+
+    from shoal.review.actions import PREDICTED, STATUSES
+
+    review.refresh()
+    found = Counter(review.state.images.status.tolist())
+    said = [f"{found[status]:,} {STATUSES[status]}" for status in sorted(found) if status != PREDICTED]
+    images = count(len(review.answer), "image")
+    say(f"of {images} {', '.join(said) or 'none was decided on'}")
+    say(f"next: shoal export {shlex.quote(str(run))} --to imagefolder --out sorted/")

@@ -1,0 +1,266 @@
+"""The review of a run for a browser: one page, what it shows, and the one way to change anything."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from shoal.errors import ShoalError, UsageError
+from shoal.review.actions import STATUSES
+from shoal.review.review import Review, checked_who
+from shoal.review.state import Conflict
+from shoal.runs import UNSURE_BELOW
+from shoal.server import columns
+from shoal.server.guard import Access, App, Guard
+from shoal.server.pictures import MAX_SIDE, SHARP_SIDE, Originals, Thumbnails, packed
+from shoal.server.requests import action_of, number, row_numbers
+from shoal.server.search import Search
+from shoal.text import shown
+
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+WAIT_S = 20.0
+"""Seconds that a question for changes is held open."""
+
+LOOK_S = 0.2
+"""Seconds between two looks at the log, to which another process may have added."""
+
+FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
+NEVER = {"cache-control": "no-store"}
+
+
+def make_app(desk: "Desk") -> App:
+    """The application, behind its guard."""
+    routes = [
+        Route("/", desk.page),
+        Route("/static/{name}", desk.static),
+        Route("/thumbnails", desk.pictures),
+        Route("/image/{row:int}", desk.original),
+        Route("/api/run", desk.answering(desk.about)),
+        Route("/api/columns", desk.state),
+        Route("/api/images", desk.answering(desk.images)),
+        Route("/api/similar", desk.answering(desk.similar)),
+        Route("/api/candidates", desk.answering(desk.candidates)),
+        Route("/api/merges", desk.answering(desk.merges)),
+        Route("/api/parts", desk.answering(desk.parts)),
+        Route("/api/paths", desk.answering(desk.paths)),
+        Route("/api/map", desk.map),
+        Route("/api/changes", desk.changes),
+        Route("/api/act", desk.act, methods=["POST"]),
+    ]
+    return Guard(Starlette(routes=routes), desk.access)
+
+
+class Desk:
+    """Answers what the page asks."""
+
+    def __init__(self, review: Review, access: Access) -> None:
+        self.review, self.access = review, access
+        self.thumbnails = Thumbnails(review.run)
+        self.originals = Originals(review.run, review.answer.paths)
+        self.search = Search(review)
+
+    def answering(self, find: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
+        """An answer as JSON, found in a thread; what a user can cause is a sentence."""
+
+        async def answer(request: Request) -> Response:
+            return await _guarded(lambda: _json(find(request)))
+
+        return answer
+
+    async def page(self, _request: Request) -> Response:
+        """The page itself, which holds nothing of the run."""
+        return Response(_static("index.html"), media_type="text/html", headers=NEVER)
+
+    async def static(self, request: Request) -> Response:
+        """A part of the page."""
+        name = request.path_params["name"]
+        if name not in _names():
+            return Response("not here", 404)
+        media = TYPES[f".{name.rpartition('.')[2]}"]
+        return Response(_static(name), media_type=media, headers={"cache-control": "no-cache"})
+
+    def about(self, request: Request) -> dict[str, Any]:
+        """What the page has to know before it draws anything."""
+        with self.review.lock:
+            self.review.refresh()
+            run = self.review.run
+            changed = columns.changes(self.review, self.review.state.seq, self._who(request))
+            entries = self.review.state.entries[-columns.MAX_ENTRIES :]
+            return {
+                "title": shown(run.path.resolve().name),
+                "n_images": len(self.review.answer),
+                "statuses": STATUSES,
+                "sure": columns.SURE,
+                "unsure_below": UNSURE_BELOW,
+                "who": self._who(request),
+                "csrf": self.access.csrf,
+                "read_only": self.access.is_read_only,
+                "has": {
+                    "thumbnails": self.thumbnails.is_there,
+                    "originals": self.originals.is_there,
+                    "embeddings": run.has("embeddings.npy"),
+                },
+                "categories": columns.categories(self.review),
+                "seq": self.review.state.seq,
+                "undo": changed["undo"],
+                "redo": changed["redo"],
+                "entries": [columns.entry_words(self.review.state, entry) for entry in entries],
+            }
+
+    async def state(self, _request: Request) -> Response:
+        """Every image's category and status; its first number is the action it is of."""
+
+        def find() -> Response:
+            with self.review.lock:
+                head = self.review.state.seq.to_bytes(4, "little")
+                return Response(
+                    head + columns.columns(self.review), media_type="application/octet-stream", headers=NEVER
+                )
+
+        return await _guarded(find)
+
+    def images(self, request: Request) -> Any:
+        """Some images in words."""
+        return columns.images(self.review, self._rows(request))
+
+    async def pictures(self, request: Request) -> Response:
+        """Some thumbnails in one answer; `sharp` draws them anew from the originals."""
+
+        def find() -> Response:
+            rows = self._rows(request)
+            found = self._sharp(rows) if "sharp" in request.query_params else self.thumbnails.get(rows)
+            return Response(packed(found), media_type="application/octet-stream", headers=FOREVER)
+
+        return await _guarded(find)
+
+    def _sharp(self, rows: list[int]) -> list[bytes]:
+        found = []
+        for row in rows:
+            try:
+                found.append(self.originals.get(row, SHARP_SIDE))
+            except ShoalError:
+                found.append(b"")
+        return found
+
+    async def original(self, request: Request) -> Response:
+        """The image of a row as it is in the collection."""
+        row = request.path_params["row"]
+        if not 0 <= row < len(self.review.answer):
+            return Response("no such image", 404)
+        return await _guarded(
+            lambda: Response(self.originals.get(row, MAX_SIDE), media_type="image/jpeg", headers=FOREVER)
+        )
+
+    def similar(self, request: Request) -> Any:
+        """Images like one."""
+        row = row_numbers(request.query_params.get("row", ""), len(self.review.answer))
+        if len(row) != 1:
+            raise UsageError("row: expected one")
+        return self.search.similar(row[0])
+
+    def candidates(self, request: Request) -> Any:
+        """Images that a category may grow by."""
+        return self.search.candidates(self._category(request))
+
+    def merges(self, _request: Request) -> Any:
+        """Pairs of categories that look like one."""
+        return self.search.merges()
+
+    def parts(self, request: Request) -> Any:
+        """A category in parts."""
+        return self.search.parts(self._category(request), number(request.query_params.get("parts")))
+
+    def paths(self, request: Request) -> Any:
+        """Images by a part of their path."""
+        text = request.query_params.get("text", "")
+        return self.search.paths(text) if text else []
+
+    async def map(self, _request: Request) -> Response:
+        """Where a sample of the images lies."""
+        return await _guarded(lambda: Response(self.search.map, media_type="application/octet-stream", headers=NEVER))
+
+    async def changes(self, request: Request) -> Response:
+        """What others have done since an action; waits a while for something to tell."""
+        try:
+            since = number(request.query_params.get("since"))
+        except UsageError as error:
+            return _json({"error": str(error)}, 400)
+        until = asyncio.get_running_loop().time() + WAIT_S
+        while self.review.state.seq <= since and asyncio.get_running_loop().time() < until:
+            if self.review.log.has_more:
+                await run_in_threadpool(self.review.refresh)
+            else:
+                await asyncio.sleep(LOOK_S)
+        return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request))))
+
+    async def act(self, request: Request) -> Response:
+        """Do something: what, by whom, and which action they had seen last."""
+        try:
+            asked = json.loads(await request.body())
+            base, by = asked.get("base"), checked_who(asked.get("by"))
+            if type(base) is not int or not isinstance(asked, dict):
+                raise TypeError("base")
+        except (ValueError, TypeError, AttributeError, RecursionError, ClientDisconnect) as error:
+            return _json({"error": f"The request cannot be read ({error})."}, 400)
+
+        def do() -> Response:
+            try:
+                self._do(asked, by, base)
+            except Conflict as error:
+                return _json({"error": str(error), **columns.changes(self.review, base, by)}, 409)
+            except ShoalError as error:
+                return _json({"error": str(error)}, 400)
+            return _json(columns.changes(self.review, base, by))
+
+        return await _guarded(do)
+
+    def _do(self, asked: dict[str, Any], by: str, base: int) -> None:
+        if asked.get("action") in ("undo", "redo") and "of" not in asked:
+            (self.review.undo if asked["action"] == "undo" else self.review.redo)(by=by, base=base)
+        else:
+            self.review.act(lambda state: action_of(state, asked), by=by, base=base)
+
+    def _who(self, request: Request) -> str:
+        return checked_who(request.query_params.get("by") or None)
+
+    def _rows(self, request: Request) -> list[int]:
+        return row_numbers(request.query_params.get("rows", ""), len(self.review.answer))
+
+    def _category(self, request: Request) -> int:
+        found = number(request.query_params.get("category"))
+        if found not in self.review.state.categories:
+            raise UsageError(f"category {found}: there is none")
+        return found
+
+
+async def _guarded(find: Callable[[], Response]) -> Response:
+    try:
+        return await run_in_threadpool(find)
+    except ShoalError as error:
+        return _json({"error": str(error)}, 400)
+
+
+def _json(found: Any, status: int = 200) -> Response:
+    return Response(columns.dumped(found), status, media_type="application/json", headers=NEVER)
+
+
+@cache
+def _names() -> frozenset[str]:
+    """The files of the page."""
+    names = {file.name for file in (files("shoal.server") / "page").iterdir()} | {"theme.css"}
+    return frozenset(name for name in names if f".{name.rpartition('.')[2]}" in TYPES)
+
+
+@cache
+def _static(name: str) -> bytes:
+    folder = files("shoal.report") / "templates" if name == "theme.css" else files("shoal.server") / "page"
+    return (folder / name).read_bytes()

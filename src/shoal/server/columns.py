@@ -1,0 +1,151 @@
+"""What the page is told: the whole state in one binary answer, changes since then, and single images in words.
+
+N images. All numbers are little-endian.
+"""
+
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.review.actions import NO_CATEGORY, STATUSES, Entry
+from shoal.review.changes import Record
+from shoal.review.review import Review
+from shoal.review.state import State
+from shoal.text import shown
+
+MAX_ENTRIES = 200
+"""Actions of the past that the page lists."""
+
+FIELDS = (("order", "<u4"), ("category", "<i4"), ("given", "<i4"), ("status", "u1"), ("confidence", "u1"))
+"""The columns in the order of the binary answer, whole columns one after the other."""
+
+SURE = 250
+"""Confidence 1 as the page gets it."""
+
+
+def columns(review: Review) -> bytes:
+    """Order (rows, most typical first), category, given label (a category), status and confidence of all images."""
+    with review.lock:
+        state, answer = review.state, review.answer
+        known = {c.category: c.category_id for c in answer.categories}
+        given = np.array([known.get(name, NO_CATEGORY) if name else NO_CATEGORY for name in _given(review)])
+        confidence = np.rint(np.nan_to_num(answer.columns["confidence"]).clip(0, 1) * SURE)
+        found = {"order": answer.typical_order, "category": state.images.category, "given": given}
+        found |= {"status": state.images.status, "confidence": confidence}
+        return b"".join(found[name].astype(kind).tobytes() for name, kind in FIELDS)
+
+
+def _given(review: Review) -> list[str]:
+    names: list[str] = review.answer.columns["label_given"]
+    return names
+
+
+def category(state: State, number: int, record: Record) -> dict[str, Any]:
+    """A category for the page; its size it counts itself."""
+    return {
+        "id": number,
+        "name": shown(record.name),
+        "novel": record.is_novel,
+        "named": record.is_named,
+        "into": record.merged_into,
+    }
+
+
+def categories(review: Review) -> list[dict[str, Any]]:
+    """Every category that ever was, with what the run says of it."""
+    found = {c.category_id: c for c in review.answer.categories}
+    rows = []
+    for number, record in review.state.records.items():
+        row = category(review.state, number, record)
+        if number in found and found[number].nearest_known:
+            row["nearest"] = shown(found[number].nearest_known)
+            row["similarity"] = _round(found[number].nearest_known_similarity)
+        rows.append(row)
+    return rows
+
+
+def changes(review: Review, since: int, by: str) -> dict[str, Any]:
+    """What has changed since an action: images, categories, the actions themselves, and what `by` can undo."""
+    with review.lock:
+        state = review.state
+        rows: Ints = np.flatnonzero(state.images.version > since)
+        touched = [number for number, version in state.versions.items() if version > since]
+        return {
+            "seq": state.seq,
+            "rows": rows.tolist(),
+            "category": state.images.category[rows].tolist(),
+            "status": state.images.status[rows].tolist(),
+            "categories": [category(state, n, state.records[n]) for n in touched if n in state.records],
+            "gone": [number for number in touched if number not in state.records],
+            "entries": [entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]],
+            "undo": _what(state, state.last_done(by)),
+            "redo": _what(state, state.last_undone(by)),
+        }
+
+
+def _what(state: State, seq: int | None) -> str:
+    return "" if seq is None else entry_words(state, state.entry(seq))["words"]
+
+
+def entry_words(state: State, entry: Entry) -> dict[str, Any]:
+    """An action for a person to read."""
+    action = entry.action
+    n = len(action.rows)
+    images = f"{n:,} image{'' if n == 1 else 's'}"
+    name = _name(state, action.category)
+    words = {
+        **dict.fromkeys(("confirm", "reject", "flag"), f"{action.kind} {images}"),
+        "assign": f"move {images} to {name}",
+        "create": f"new category {shown(action.name)} with {images}",
+        "rename": f"rename to {shown(action.name)}",
+        "merge": f"merge {', '.join(_name(state, c) for c in action.categories[:3])} into {name}",
+        "split": f"split {name} into {len(action.groups) + 1}",
+        **dict.fromkeys(("undo", "redo"), f"{action.kind} action {action.of}"),
+    }[action.kind]
+    return {"seq": entry.seq, "by": entry.by, "at": entry.at, "action": action.kind, "words": words}
+
+
+def _name(state: State, number: int) -> str:
+    record = state.records.get(number)
+    return shown(record.name) if record else f"category {number}"
+
+
+def images(review: Review, rows: list[int]) -> list[dict[str, Any]]:
+    """What is known of some images; names as text that shows everything."""
+    with review.lock:
+        return [_image(review, row) for row in rows]
+
+
+def _image(review: Review, row: int) -> dict[str, Any]:
+    state, column = review.state, review.answer.columns
+    decided = int(state.images.decided[row])
+    entry = state.entry(decided) if decided else None
+    path = review.answer.paths[row]
+    return {
+        "row": row,
+        "path": shown(path),
+        "name": shown(PurePosixPath(path).name),
+        "given": shown(column["label_given"][row]),
+        "found": shown(column["category"][row]),
+        "confidence": _round(column["confidence"][row]),
+        "outlier": _round(column["outlier_score"][row]),
+        "nearest": shown(column["nearest_known"][row]),
+        "similarity": _round(column["nearest_known_similarity"][row]),
+        "second": shown(column["second_category"][row]),
+        "status": STATUSES[int(state.images.status[row])],
+        "by": entry.by if entry else "",
+        "at": entry.at if entry else "",
+        "rejected": [_name(state, c) for c in sorted(state.rejected.get(row, ()))],
+    }
+
+
+def _round(value: Any) -> float | None:
+    return round(float(value), 3) if np.isfinite(value) else None
+
+
+def dumped(found: Any) -> bytes:
+    """JSON without spaces; names with half a character, which a file system may have, are written as codes."""
+    return json.dumps(found, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,174 @@
+"""Who may ask for what: every request passes here before anything of a run is touched.
+
+A page on another site must not reach a run through the browser of whoever reviews it. So the name in the Host header
+has to be this machine's (DNS rebinding), a change has to come from this page (Origin) with a secret only it was told
+(CSRF), and whoever has not opened the printed address, with its token, gets nothing at all.
+"""
+
+import ipaddress
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MAX_BODY = 16 << 20
+"""Bytes of a request: about two million rows."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"x-frame-options", b"DENY"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """What opens the door."""
+
+    host: str
+    """The address that is listened on."""
+    port: int
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    is_read_only: bool = False
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host == "localhost" or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie; browsers share cookies between the ports of a machine."""
+        return f"shoal-{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The address with the token; given once, to whoever started the server."""
+        anywhere = self.host in ("0.0.0.0", "::")
+        name = socket.gethostname() if anywhere else f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{name}:{self.port}/?token={self.token}"
+
+    def knows_host(self, header: str) -> bool:
+        """Whether a Host header names this machine, on whatever port a tunnel has given it.
+
+        An address cannot be another site's name; a name can, so only this machine's own are known.
+        """
+        name = (urlsplit(f"//{header}").hostname or "") if header else ""
+        if self.is_loopback:
+            return name in ("localhost", "127.0.0.1", "::1", self.host)
+        own = {"localhost", self.host.casefold(), socket.gethostname().casefold(), socket.getfqdn().casefold()}
+        return _is_address(name) or name in own
+
+
+class Guard:
+    """Lets through what may pass, and adds to every answer what a browser may do with it."""
+
+    def __init__(self, app: App, access: Access) -> None:
+        self.app, self.access = app, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+        async def send_guarded(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *HEADERS]
+            await send(message)
+
+        status, reason = self._refusal(scope, headers)
+        if status:
+            await _answer(send_guarded, status, reason)
+        elif self._brings_token(scope):
+            cookie = f"{self.access.cookie}={self.access.token}; Path=/; HttpOnly; SameSite=Strict"
+            more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
+            await _answer(send_guarded, 303, "", more)
+        else:
+            await self.app(scope, _bounded(receive), send_guarded)
+
+    def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str]:
+        """Why a request is not answered: a status and a reason; (0, "") where it is."""
+        try:
+            is_known = self.access.knows_host(headers.get("host", ""))
+        except ValueError:
+            is_known = False
+        if not is_known:
+            return 421, "This is not the name of this machine."
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
+            return 403, "Another site has no business here."
+        if not self._brings_token(scope) and not secrets.compare_digest(_cookie(headers, self.access), self._secret):
+            return 403, "Open the address that `shoal review` printed when it was started: it has the token."
+        if scope["method"] in ("GET", "HEAD"):
+            return 0, ""
+        if headers.get("origin") != f"http://{headers['host']}":
+            return 403, "A change has to come from this page."
+        if not secrets.compare_digest(headers.get("x-shoal-csrf", "").encode(), self.access.csrf.encode()):
+            return 403, "The page is of an earlier server; load it again."
+        if self.access.is_read_only:
+            return 403, "This review is open for reading only."
+        if not headers.get("content-length", "").isdigit() or int(headers["content-length"]) > MAX_BODY:
+            return 413, f"A request may have up to {MAX_BODY:,} bytes."
+        return 0, ""
+
+    @property
+    def _secret(self) -> bytes:
+        return self.access.token.encode()
+
+    def _brings_token(self, scope: Scope) -> bool:
+        """Whether this is the printed address."""
+        if scope["path"] != "/" or scope["method"] != "GET":
+            return False
+        found = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        return secrets.compare_digest(found.encode(), self._secret)
+
+
+def _cookie(headers: dict[str, str], access: Access) -> bytes:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(access.cookie)
+    except CookieError:
+        return b""
+    return found.value.encode() if found is not None else b""
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Receive no more than a request may have, whatever its header says."""
+    left = MAX_BODY
+
+    async def receive_bounded() -> MutableMapping[str, Any]:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        return message if left >= 0 else {"type": "http.disconnect"}
+
+    return receive_bounded
+
+
+async def _answer(send: Send, status: int, text: str, more: list[tuple[bytes, bytes]] | None = None) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), *(more or [])]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text.encode()})
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

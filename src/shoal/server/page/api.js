@@ -1,0 +1,48 @@
+// Talking to the server. Actions go one after the other, so that each is chosen on what the one before has left.
+const session = { csrf: "", by: "" };
+
+export class Refused extends Error {
+  constructor(message, answer) {
+    super(message);
+    this.answer = answer;
+  }
+}
+
+async function ask(path, options = {}) {
+  const answer = await fetch(path, { credentials: "same-origin", ...options });
+  if (answer.ok) return answer;
+  const text = await answer.text();
+  let found = null;
+  try {
+    found = JSON.parse(text);
+  } catch {
+    // not JSON: the guard speaks in plain text
+  }
+  throw new Refused(found?.error ?? text ?? `the server answered ${answer.status}`, found ?? { status: answer.status });
+}
+
+const query = (values) => new URLSearchParams(values).toString();
+
+export const getJson = async (path, values = {}, options = {}) => (await ask(`${path}?${query(values)}`, options)).json();
+export const getBytes = async (path, values = {}, options = {}) =>
+  (await ask(`${path}?${query(values)}`, options)).arrayBuffer();
+
+export function introduce({ csrf, by }) {
+  if (csrf !== undefined) session.csrf = csrf;
+  if (by !== undefined) session.by = by;
+}
+
+export const me = () => session.by;
+
+let last = Promise.resolve();
+export function inTurn(work) {
+  const next = last.then(work, work);
+  last = next.catch(() => {});
+  return next;
+}
+
+export async function post(action, base) {
+  const body = JSON.stringify({ ...action, by: session.by, base });
+  const headers = { "content-type": "application/json", "x-shoal-csrf": session.csrf };
+  return (await ask("/api/act", { method: "POST", headers, body })).json();
+}

@@ -1,0 +1,104 @@
+// Small questions: a name, a target, two categories side by side, the keys, the past.
+import { $, ask, bdi, button, images, kindOf, make, number, strip } from "/static/dom.js";
+import * as data from "/static/store.js";
+
+export function fillNames() {
+  const names = data.living().map((category) => category.name).sort((a, b) => a.localeCompare(b));
+  $("names").replaceChildren(...names.map((name) => make("option", { value: name })));
+}
+
+// A name of a category, with completion; `hint` says what comes of it.
+export function askName(title, { value = "", verb, hint, quick = [] }) {
+  fillNames();
+  return ask(title, (form, done) => {
+    const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", autofocus: true, required: true });
+    input.setAttribute("list", "names");
+    input.setAttribute("autofocus", "");
+    const told = make("p", { className: "muted", aria: { live: "polite" } });
+    const tell = () => (told.textContent = hint(input.value.trim()));
+    input.addEventListener("input", tell);
+    form.addEventListener("submit", () => input.value.trim() && done(input.value.trim()));
+    const label = make("label", { className: "wide" }, "Name ", input);
+    const tools = make("div", { className: "tools" }, make("button", { type: "submit", className: "main", textContent: verb }));
+    const chips = make("div", { className: "tools" }, ...quick.map((name) => button(name, "", () => done(name), { className: "chip" })));
+    form.append(label, told, tools, chips);
+    tell();
+    setTimeout(() => input.select());
+  });
+}
+
+export function askMerge(id, otherId = null) {
+  fillNames();
+  return ask("Merge two categories", (form, done) => {
+    const input = make("input", { type: "text", autocomplete: "off", value: otherId === null ? "" : data.nameOf(otherId), required: true });
+    input.setAttribute("list", "names");
+    input.setAttribute("autofocus", "");
+    const pair = make("div", { className: "pair" });
+    const told = make("p", { className: "muted", aria: { live: "polite" } });
+    const stays = make("select", { ariaLabel: "Which name stays" });
+    const draw = () => {
+      const other = data.named(input.value.trim());
+      const isFit = other && other.id !== id;
+      pair.replaceChildren(sideOf(id), ...(isFit ? [sideOf(other.id)] : []));
+      stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => make("option", { value: String(own), textContent: data.nameOf(own) })));
+      told.textContent = isFit ? `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.` : "Choose the other category by its name.";
+    };
+    input.addEventListener("input", draw);
+    form.addEventListener("submit", () => {
+      const other = data.named(input.value.trim());
+      if (!other || other.id === id) return;
+      const into = Number(stays.value);
+      done({ into, categories: [into === id ? other.id : id] });
+    });
+    form.append(make("label", { className: "wide" }, "Merge with ", input), pair, told,
+      make("div", { className: "tools" }, make("label", {}, "Name that stays ", stays), make("button", { type: "submit", className: "main", textContent: "Merge" })));
+    draw();
+  }, { wide: true });
+}
+
+export function sideOf(id) {
+  const category = data.store.categories.get(id);
+  return make("section", { className: "side-of" },
+    make("h3", {}, bdi(category.name), " ", make("span", { className: `kind ${kindOf(category)}`, textContent: kindOf(category) })),
+    make("p", { className: "muted", textContent: `${images(data.sizeOf(id))}, confidence ${data.sureOf(id).toFixed(2)}` }),
+    strip(data.typicalOf(id, 18)));
+}
+
+const KEYS = [
+  ["c", "confirm the selected images; with none selected, everything undecided here, and go to the next category"],
+  ["x", "reject the selected images, or the one in focus: it does not belong here"],
+  ["f", "flag them: looked at, unsure"],
+  ["m", "move them to another category; a new name makes a new one"],
+  ["n", "new category of them"],
+  ["2", "move the image in focus to its second choice"],
+  ["r", "rename the category"],
+  ["j", "join it with another (merge)"],
+  ["s", "split it"],
+  ["g", "grow it: find more of its images"],
+  ["l", "look for images like the one in focus"],
+  ["u, Ctrl+Z", "undo your last action"],
+  ["U, Ctrl+Y", "redo it"],
+  ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift select"],
+  ["Space", "select the image in focus, or not"],
+  ["a, Ctrl+A", "select all; Esc selects none"],
+  ["Enter", "enlarge"],
+  ["] and [", "next and previous category"],
+  ["o", "most or least typical first"],
+  ["/", "find a category"],
+  ["?", "this list"],
+];
+
+export const showKeys = () => ask("Keys", (form) => {
+  const list = make("dl", { className: "keys" });
+  for (const [keys, words] of KEYS) {
+    list.append(make("dt", {}, ...keys.split(", ").flatMap((key, at) => [at ? " " : "", make("kbd", { textContent: key })])), make("dd", { textContent: words }));
+  }
+  form.append(list, make("p", { className: "muted", textContent: "Click selects an image, Shift+click up to it, dragging draws a box. Double-click enlarges." }));
+}, { wide: true });
+
+export const showHistory = () => ask("What was done", (form) => {
+  const entries = [...data.store.entries].reverse();
+  const list = make("ol", { className: "history" }, ...entries.map((entry) =>
+    make("li", {}, make("span", { className: "muted", textContent: `${number(entry.seq)} · ${entry.at.slice(0, 16).replace("T", " ")} · ` }), bdi(entry.by), ": ", bdi(entry.words))));
+  form.append(entries.length ? list : make("p", { textContent: "Nothing yet." }));
+});

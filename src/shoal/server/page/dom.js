@@ -1,0 +1,72 @@
+// Elements. Text goes in as text, never as markup.
+import { showThumbnail } from "/static/thumbs.js";
+import { nameOf } from "/static/store.js";
+
+export const $ = (id) => document.getElementById(id);
+
+export function make(tag, settings = {}, ...children) {
+  const { on = {}, aria = {}, data = {}, ...own } = settings;
+  const element = Object.assign(document.createElement(tag), own);
+  for (const [name, value] of Object.entries(aria)) element.setAttribute(name === "role" ? name : `aria-${name}`, value);
+  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
+  Object.assign(element.dataset, data);
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+export const bdi = (text) => make("bdi", { textContent: text });
+export const number = (n) => n.toLocaleString("en");
+export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : noun.endsWith("y") ? "" : "s"}`;
+export const images = (n) => `${number(n)} image${n === 1 ? "" : "s"}`;
+export const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
+
+export function button(words, key, listener, settings = {}) {
+  return make("button", { type: "button", on: { click: listener }, ...settings }, words, key ? make("kbd", { textContent: key }) : null);
+}
+
+export function thumb(row, settings = {}) {
+  const image = make("img", { alt: "", decoding: "async" });
+  showThumbnail(row, image);
+  return make("span", { className: "thumb", data: { row }, ...settings }, image);
+}
+
+export const strip = (rows) => make("div", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
+
+export const kindOf = (category) => (category.novel ? "novel" : "known");
+export const named = (id) => bdi(nameOf(id));
+
+let quiet = 0;
+export function say(words, isError = false) {
+  const place = $("said");
+  place.textContent = words;
+  place.className = isError ? "shown error" : "shown";
+  clearTimeout(quiet);
+  quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
+}
+
+// A dialog with a form; resolves when it is closed, to what `done` was given, or null.
+export function ask(title, build, { wide = false } = {}) {
+  return new Promise((resolve) => {
+    const dialog = $("dialog");
+    if (dialog.open) dialog.close();
+    let answer = null;
+    const done = (value) => {
+      answer = value;
+      dialog.close();
+    };
+    const heading = make("h2", { id: "dialog-title", textContent: title });
+    const close = make("button", { type: "button", className: "quiet", textContent: "Close", on: { click: () => done(null) } });
+    const form = make("form", { method: "dialog", on: { submit: (event) => event.preventDefault() } });
+    dialog.replaceChildren(make("div", { className: "dialog-top" }, heading, close), form);
+    dialog.className = wide ? "wide" : "";
+    dialog.setAttribute("aria-labelledby", "dialog-title");
+    dialog.onclose = () => {
+      dialog.replaceChildren();
+      resolve(answer);
+      $("grid").focus({ preventScroll: true });
+    };
+    build(form, done);
+    dialog.showModal();
+    (form.querySelector("[autofocus]") ?? form.querySelector("input, button"))?.focus();
+  });
+}

@@ -1,0 +1,279 @@
+// The grid: only tiles on the screen exist. Focus and selection are by place and row, so a million images cost nothing.
+import { isLarge, sharpen, showThumbnail } from "/static/thumbs.js";
+
+const GAP = 6, AROUND = 3, IDLE_MS = 180, MAX_HEIGHT = 30e6, DRAG = 5;
+
+export class Grid {
+  constructor(element, space, box, hooks) {
+    Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0, size: 112, side: 112 });
+    Object.assign(this, { selected: new Set(), tiles: new Map(), pool: [], columns: 1, canBeSharp: false, drawn: 0 });
+    element.addEventListener("scroll", () => this.plan(), { passive: true });
+    new ResizeObserver(() => this.layout()).observe(element);
+    element.addEventListener("pointerdown", (event) => this.press(event));
+    element.addEventListener("dblclick", (event) => this.at(event) >= 0 && hooks.open(this.rows[this.at(event)]));
+  }
+
+  // Pixels from one tile to the next: tiles are stretched until a line of them is full.
+  get step() {
+    return this.side + GAP;
+  }
+
+  get focused() {
+    return this.rows.length ? this.rows[this.focus] : -1;
+  }
+
+  // Show other rows; the same view keeps its place and whatever of the selection is still there.
+  show(rows, { isSame = false } = {}) {
+    const kept = isSame ? this.selected : new Set();
+    this.rows = rows;
+    const here = kept.size ? new Set(rows) : null;
+    this.selected = new Set([...kept].filter((row) => here.has(row)));
+    this.focus = isSame ? Math.min(this.focus, Math.max(0, rows.length - 1)) : 0;
+    this.anchor = this.focus;
+    if (!isSame) this.element.scrollTop = 0;
+    this.drop();
+    this.layout();
+    this.hooks.focus(this.focused);
+    this.hooks.select(this.selected.size);
+  }
+
+  drop() {
+    for (const tile of this.tiles.values()) this.release(tile);
+    this.tiles.clear();
+  }
+
+  resize(size) {
+    const place = this.focus;
+    this.size = size;
+    this.drop();
+    this.layout();
+    this.reveal(place);
+  }
+
+  layout() {
+    const width = this.element.clientWidth - 2 * GAP;
+    const columns = Math.max(1, Math.floor((width + GAP) / (this.size + GAP)));
+    const side = Math.max(16, Math.floor((width + GAP) / columns) - GAP);
+    if (columns !== this.columns || side !== this.side) this.drop();
+    Object.assign(this, { columns, side });
+    const lines = Math.ceil(this.rows.length / columns);
+    this.space.style.height = `${Math.min(MAX_HEIGHT, lines * this.step + GAP)}px`;
+    this.draw();
+  }
+
+  plan() {
+    if (this.planned) return;
+    this.planned = true;
+    requestAnimationFrame(() => {
+      this.planned = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const { scrollTop, clientHeight } = this.element;
+    const first = Math.max(0, Math.floor(scrollTop / this.step) - AROUND) * this.columns;
+    const last = Math.min(this.rows.length, (Math.ceil((scrollTop + clientHeight) / this.step) + AROUND) * this.columns);
+    for (const [place, tile] of this.tiles) {
+      if (place < first || place >= last) {
+        this.release(tile);
+        this.tiles.delete(place);
+      }
+    }
+    for (let place = first; place < last; place++) {
+      if (!this.tiles.has(place)) this.tiles.set(place, this.fill(place));
+    }
+    this.mark();
+    clearTimeout(this.idle);
+    this.idle = setTimeout(() => this.rest(), IDLE_MS);
+  }
+
+  // When nobody scrolls: sharper pictures, and words for whoever does not see them.
+  rest() {
+    const { scrollTop, clientHeight } = this.element;
+    const seen = [...this.tiles.values()].filter((tile) => {
+      const top = Math.floor(tile.place / this.columns) * this.step;
+      return top + this.side >= scrollTop && top <= scrollTop + clientHeight;
+    });
+    if (this.canBeSharp && isLarge(this.side)) {
+      for (const tile of seen.reverse()) {
+        const row = tile.row;
+        sharpen(row, tile.image, () => tile.row === row);
+      }
+    }
+    this.hooks.rest(seen.map((tile) => tile.row), (row, words) => {
+      for (const tile of this.tiles.values()) {
+        if (tile.row === row) {
+          tile.element.setAttribute("aria-label", words);
+          tile.element.title = words;
+        }
+      }
+    });
+  }
+
+  release(tile) {
+    tile.row = -1;
+    tile.place = -1;
+    tile.image.removeAttribute("src");
+    tile.element.hidden = true;
+    this.pool.push(tile);
+  }
+
+  make() {
+    const element = document.createElement("div");
+    element.className = "tile";
+    element.setAttribute("role", "option");
+    const image = document.createElement("img");
+    image.alt = "";
+    image.decoding = "async";
+    image.draggable = false;
+    const mark = document.createElement("span");
+    mark.className = "mark";
+    mark.setAttribute("aria-hidden", "true");
+    element.append(image, mark);
+    this.space.append(element);
+    return { element, image, mark, row: -1, place: -1 };
+  }
+
+  fill(place) {
+    const tile = this.pool.pop() ?? this.make();
+    const row = this.rows[place];
+    Object.assign(tile, { row, place });
+    const { element, image } = tile;
+    const x = GAP + (place % this.columns) * this.step, y = GAP + Math.floor(place / this.columns) * this.step;
+    element.style.transform = `translate(${x}px, ${y}px)`;
+    element.style.width = element.style.height = `${this.side}px`;
+    element.id = `tile-${row}`;
+    element.dataset.row = row;
+    element.setAttribute("aria-posinset", place + 1);
+    element.setAttribute("aria-setsize", this.rows.length);
+    element.setAttribute("aria-label", `image ${place + 1}`);
+    element.title = "";
+    element.hidden = false;
+    this.drawn++;
+    showThumbnail(row, image, { size: this.side, canBeSharp: this.canBeSharp, isWanted: () => tile.row === row });
+    return tile;
+  }
+
+  mark() {
+    for (const tile of this.tiles.values()) {
+      const isSelected = this.selected.has(tile.row);
+      tile.element.setAttribute("aria-selected", isSelected);
+      tile.element.classList.toggle("focus", tile.place === this.focus);
+      const status = this.hooks.status(tile.row);
+      if (tile.element.dataset.status !== status.word) {
+        tile.element.dataset.status = status.word;
+        tile.mark.textContent = status.mark;
+      }
+      tile.element.classList.toggle("off", status.isOff);
+    }
+    const tile = this.tiles.get(this.focus);
+    if (tile) this.element.setAttribute("aria-activedescendant", tile.element.id);
+    else this.element.removeAttribute("aria-activedescendant");
+  }
+
+  reveal(place) {
+    const top = Math.floor(place / this.columns) * this.step;
+    const { scrollTop, clientHeight } = this.element;
+    if (top < scrollTop) this.element.scrollTop = top;
+    else if (top + this.step + GAP > scrollTop + clientHeight) this.element.scrollTop = top + this.step + GAP - clientHeight;
+    this.draw();
+  }
+
+  go(place, { extend = false } = {}) {
+    if (!this.rows.length) return;
+    this.focus = Math.max(0, Math.min(this.rows.length - 1, place));
+    if (extend) this.range(this.anchor, this.focus);
+    else this.anchor = this.focus;
+    this.reveal(this.focus);
+    this.hooks.focus(this.focused);
+  }
+
+  move(key, options) {
+    const page = Math.max(1, Math.floor(this.element.clientHeight / this.step)) * this.columns;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page, PageDown: page };
+    const ends = { Home: 0, End: this.rows.length - 1 };
+    if (key in steps) this.go(this.focus + steps[key], options);
+    else this.go(ends[key], options);
+  }
+
+  select(rows, { adds = false } = {}) {
+    if (!adds) this.selected.clear();
+    for (const row of rows) this.selected.add(row);
+    this.mark();
+    this.hooks.select(this.selected.size);
+  }
+
+  range(from, to) {
+    const [low, high] = from < to ? [from, to] : [to, from];
+    this.select(this.rows.subarray(low, high + 1));
+  }
+
+  toggle(row) {
+    if (!this.selected.delete(row)) this.selected.add(row);
+    this.mark();
+    this.hooks.select(this.selected.size);
+  }
+
+  // Where the pointer is: the place of a tile, or -1.
+  at(event) {
+    const tile = event.target.closest?.(".tile");
+    return tile ? Number(tile.getAttribute("aria-posinset")) - 1 : -1;
+  }
+
+  press(event) {
+    if (event.button !== 0 || event.pointerType === "touch" && this.at(event) < 0) return;
+    const start = this.inside(event), place = this.at(event), adds = event.ctrlKey || event.metaKey;
+    const before = new Set(adds || event.shiftKey ? this.selected : []);
+    let isBox = false;
+    const moved = (now) => {
+      const end = this.inside(now);
+      if (event.pointerType === "touch") return;
+      isBox ||= Math.hypot(end.x - start.x, end.y - start.y) > DRAG;
+      if (isBox) this.drag(start, end, before, now);
+    };
+    const ended = (now) => {
+      window.removeEventListener("pointermove", moved);
+      window.removeEventListener("pointerup", ended);
+      window.removeEventListener("pointercancel", ended);
+      this.box.hidden = true;
+      if (now.type === "pointercancel" || isBox || place < 0) return;
+      if (event.shiftKey) {
+        this.focus = place;
+        this.range(this.anchor, place);
+      } else {
+        this.focus = this.anchor = place;
+        this.toggle(this.rows[place]);
+      }
+      this.mark();
+      this.hooks.focus(this.focused);
+    };
+    window.addEventListener("pointermove", moved);
+    window.addEventListener("pointerup", ended);
+    window.addEventListener("pointercancel", ended);
+  }
+
+  inside(event) {
+    const { left, top } = this.element.getBoundingClientRect();
+    return { x: event.clientX - left, y: event.clientY - top + this.element.scrollTop };
+  }
+
+  drag(start, end, before, event) {
+    const [left, right] = [Math.min(start.x, end.x), Math.max(start.x, end.x)];
+    const [top, bottom] = [Math.min(start.y, end.y), Math.max(start.y, end.y)];
+    Object.assign(this.box.style, { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` });
+    this.box.hidden = false;
+    const line = (value) => Math.floor((value - GAP) / this.step);
+    const rows = [...before];
+    for (let y = Math.max(0, line(top)); y <= line(bottom); y++) {
+      for (let x = Math.max(0, line(left)); x <= Math.min(this.columns - 1, line(right)); x++) {
+        const place = y * this.columns + x;
+        if (place < this.rows.length) rows.push(this.rows[place]);
+      }
+    }
+    this.select(rows);
+    const { top: edge, bottom: end_ } = this.element.getBoundingClientRect();
+    if (event.clientY > end_ - 24) this.element.scrollTop += 18;
+    if (event.clientY < edge + 24) this.element.scrollTop -= 18;
+  }
+}

@@ -1,0 +1,277 @@
+// The page put together: the view and its address, the verbs, and what each key does.
+import { getJson, introduce, me } from "/static/api.js";
+import { describe, drawDetails, inWords } from "/static/details.js";
+import { askName, showHistory, showKeys } from "/static/dialogs.js";
+import { $, button, images, kindOf, make, number, say, strip } from "/static/dom.js";
+import { Grid } from "/static/grid.js";
+import { drawMap } from "/static/map.js";
+import { drawMerges } from "/static/panel.js";
+import { drawCategories, drawSide, nextOpen } from "/static/side.js";
+import * as data from "/static/store.js";
+import { makeVerbs } from "/static/verbs.js";
+
+const { store } = data;
+const view = { kind: "all", id: -1, order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
+const MARKS = ["", "✓", "✕", "→", "?"];
+const PANELS = ["merges", "map"];
+
+const grid = new Grid($("grid"), $("space"), $("box"), {
+  focus: (row) => focusOn(row),
+  select: (n) => drawSelected(n),
+  open: (row) => verbs.open(row),
+  status: (row) => ({ word: store.run.statuses[store.status[row]], mark: MARKS[store.status[row]], isOff: data.isSuspected(row) }),
+  rest: async (rows, tell) => {
+    for (const image of await describe(rows).catch(() => [])) tell(image.row, inWords(image));
+  },
+});
+
+// The view is the address: what is looked at can be kept and sent.
+function address() {
+  const words = { view: view.kind };
+  if (view.kind === "category") words.id = view.id;
+  if (view.kind === "similar") words.row = view.row;
+  if (view.order !== "least") words.order = view.order;
+  if (view.status !== "") words.status = store.run.statuses[view.status];
+  if (view.low > 0) words.low = view.low;
+  if (view.high < 1) words.high = view.high;
+  if (view.path) words.path = view.path;
+  return `#${new URLSearchParams(words)}`;
+}
+
+function fromAddress() {
+  const words = new URLSearchParams(location.hash.slice(1));
+  const share = (name, otherwise) => Math.min(1, Math.max(0, Number(words.get(name) ?? otherwise) || 0));
+  Object.assign(view, { order: words.get("order") === "most" ? "most" : "least", path: words.get("path") ?? "" });
+  Object.assign(view, { low: share("low", 0), high: words.has("high") ? share("high", 1) : 1 });
+  const status = store.run.statuses.indexOf(words.get("status") ?? "-");
+  view.status = status < 0 ? "" : status;
+  const kind = words.get("view");
+  const id = Number(words.get("id") ?? -1);
+  if (kind === "category" && data.living().some((category) => category.id === id)) return go({ kind, id }, true);
+  if (kind === "similar" && Number(words.get("row")) < store.n) return verbs.similar(Number(words.get("row")));
+  if (["all", "unsure", "none", "labels", ...PANELS].includes(kind)) return go({ kind }, true);
+  const first = nextOpen(-1) ?? data.living()[0]?.id;
+  return first === undefined ? go({ kind: "all" }, true) : go({ kind: "category", id: first }, true);
+}
+
+async function go(change, isFromAddress = false) {
+  Object.assign(view, { rows: null, found: null, id: -1, row: -1 }, change);
+  if (view.path) view.found = await getJson("/api/paths", { text: view.path }).catch(() => []);
+  if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
+  document.body.classList.remove("menu");
+  $("menu").setAttribute("aria-expanded", "false");
+  drawSide(view, go);
+  draw();
+}
+
+function draw({ isSame = false } = {}) {
+  drawHead();
+  const isPanel = PANELS.includes(view.kind);
+  $("grid").hidden = $("filters").hidden = isPanel;
+  $("panel").hidden = !isPanel;
+  if (isPanel) {
+    grid.show(new Uint32Array(0));
+    if (view.kind === "merges") drawMerges((merge) => does({ action: "merge", ...merge }));
+    else drawMap(view.focus ?? null, (rows) => go({ kind: "lasso", rows }));
+    return;
+  }
+  let rows = data.rowsOf(view);
+  if (view.found && (view.kind !== "all")) {
+    const found = new Set(view.found);
+    rows = data.rowsOf({ ...view, found: null }).filter((row) => found.has(row));
+  }
+  grid.canBeSharp = store.run.has.originals;
+  grid.show(rows, { isSame });
+  const decided = rows.reduce((n, row) => n + (store.status[row] !== data.PREDICTED), 0);
+  $("count").textContent = `${images(rows.length)}, ${number(decided)} decided`;
+  $("order").textContent = view.order === "least" ? "Least typical first" : "Most typical first";
+  $("order").disabled = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
+  $("status").value = view.status === "" ? "" : String(view.status);
+  for (const name of ["low", "high", "path"]) if (document.activeElement !== $(name)) $(name).value = view[name];
+}
+
+const TITLES = { all: "All images", unsure: "Unsure", none: "Without category", labels: "Suspected labels", merges: "Suggested merges", map: "Map", similar: "Similar images", lasso: "From the map" };
+const ABOUT = {
+  unsure: "Flagged by somebody, or more likely wrong than right; the least confident first.",
+  none: "Rejected images and those that came without a category: move them (m), or find similar ones (l).",
+  labels: "Images whose given label is not the category they are in, the surest first. Confirm (c) says the label is wrong.",
+  similar: "The most alike first, the image itself at the front.",
+};
+
+function drawHead() {
+  const category = view.kind === "category" ? store.categories.get(view.id) : null;
+  $("name").textContent = category ? category.name : TITLES[view.kind];
+  document.title = `${category ? category.name : TITLES[view.kind]} · ${store.run.title} · Shoal review`;
+  $("kind").hidden = !category;
+  $("nearest").hidden = true;
+  $("facts").textContent = ABOUT[view.kind] ?? "";
+  if (category) {
+    $("kind").textContent = kindOf(category);
+    $("kind").className = `kind ${kindOf(category)}`;
+    $("facts").textContent = `${images(data.sizeOf(category.id))}, ${number(data.openOf(category.id))} undecided, confidence ${data.sureOf(category.id).toFixed(2)}`;
+    const near = category.novel && category.nearest && data.named(category.nearest);
+    if (near && near.id !== category.id) {
+      $("nearest").hidden = false;
+      $("nearest").replaceChildren(make("span", {}, "Is it really new? Nearest known: ", make("bdi", { textContent: near.name }), ` (${category.similarity?.toFixed(2) ?? "–"})`), strip(data.typicalOf(near.id, 8)));
+    }
+  }
+  drawVerbs(category);
+  drawTop();
+}
+
+function drawVerbs(category) {
+  const list = [];
+  if (!store.run.read_only && !PANELS.includes(view.kind)) list.push(button("Confirm all ", "c", () => verbs.confirm(), { className: "main" }));
+  if (!store.run.read_only && category) {
+    list.push(button("Rename ", "r", verbs.rename), button("Merge ", "j", () => verbs.merge()), button("Split ", "s", verbs.split));
+    if (store.run.has.embeddings) list.push(button("Grow ", "g", verbs.grow));
+  }
+  if (category && store.run.has.embeddings) list.push(button("On the map", "", () => go({ kind: "map", focus: category.id })));
+  $("verbs").replaceChildren(...list);
+}
+
+function drawSelected(n) {
+  const bar = $("selected");
+  bar.hidden = !n;
+  if (!n) return;
+  const list = [make("strong", { textContent: `${number(n)} selected` })];
+  if (!store.run.read_only) {
+    list.push(button("Confirm ", "c", verbs.confirm), button("Reject ", "x", verbs.reject), button("Flag ", "f", verbs.flag), button("Move ", "m", verbs.move), button("New category ", "n", verbs.create));
+  }
+  list.push(button("Select none ", "Esc", verbs.none));
+  bar.replaceChildren(...list);
+}
+
+function drawTop() {
+  const share = store.n ? (100 * (store.n - store.counts[data.PREDICTED])) / store.n : 0;
+  $("bar").setAttribute("aria-valuenow", share.toFixed(0));
+  $("bar").firstChild.style.width = `${share}%`;
+  $("done-words").textContent = `${number(store.n - store.counts[data.PREDICTED])} of ${images(store.n)} decided`;
+  $("undo").disabled = !store.undo || store.run.read_only;
+  $("redo").disabled = !store.redo || store.run.read_only;
+  $("undo").title = store.undo && `Undo: ${store.undo}`;
+  $("redo").title = store.redo && `Redo: ${store.redo}`;
+  document.body.dataset.seq = store.seq;
+}
+
+let focusTimer = 0;
+function focusOn(row) {
+  $("details").dataset.wanted = row;
+  clearTimeout(focusTimer);
+  focusTimer = setTimeout(() => drawDetails(row, verbs).catch(() => {}), 60);
+}
+
+const { does, verbs } = makeVerbs({ grid, view, go });
+
+const KEYS = {
+  c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
+  j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: verbs.second, u: verbs.undo, U: verbs.redo,
+  a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1), "?": showKeys,
+  "/": () => $("find").focus(), Escape: verbs.none,
+  " ": () => grid.focused >= 0 && grid.toggle(grid.focused),
+  Enter: () => grid.focused >= 0 && verbs.open(grid.focused),
+};
+const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
+
+function press(event) {
+  const target = event.target;
+  if ($("dialog").open || event.altKey) return;
+  if (target.matches("input, select, textarea")) {
+    if (event.key === "Escape") $("grid").focus();
+    return;
+  }
+  const isOnControl = target.matches("button, a, canvas");
+  const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? verbs.redo : verbs.undo, Z: verbs.redo, y: verbs.redo, a: verbs.all }[event.key] : null;
+  if (event.ctrlKey || event.metaKey) {
+    if (!command) return;
+    event.preventDefault();
+    return later(command);
+  }
+  if (isOnControl && ["Enter", " ", ...MOVES].includes(event.key)) return;
+  const { key, shiftKey } = event;
+  const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : Object.hasOwn(KEYS, key) ? KEYS[key] : null;
+  if (!does) return;
+  event.preventDefault();
+  later(does);
+}
+
+// Keys count in their order, each on what the one before has left, however fast they come.
+let turn = Promise.resolve();
+function later(does) {
+  turn = turn.then(does).catch((error) => say(error.message, true));
+}
+
+function wire() {
+  document.addEventListener("keydown", press);
+  window.addEventListener("popstate", fromAddress);
+  $("undo").onclick = verbs.undo;
+  $("redo").onclick = verbs.redo;
+  $("help").onclick = showKeys;
+  $("history").onclick = showHistory;
+  $("order").onclick = verbs.order;
+  $("menu").onclick = () => $("menu").setAttribute("aria-expanded", document.body.classList.toggle("menu"));
+  $("find").oninput = () => drawCategories(view, go);
+  $("sort").onchange = () => drawCategories(view, go);
+  $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
+  $("status").onchange = () => go({ ...view, status: $("status").value === "" ? "" : Number($("status").value) });
+  for (const name of ["low", "high"]) $(name).onchange = () => go({ ...view, [name]: Math.min(1, Math.max(0, Number($(name).value) || 0)) });
+  $("path").onchange = () => go({ ...view, path: $("path").value.trim() });
+  $("size").oninput = () => resized(Number($("size").value));
+  const size = Number(localStorage.getItem("shoal-size")) || Math.round(Math.min(176, Math.max(96, innerWidth / 12)) / 4) * 4;
+  $("size").value = size;
+  resized(size);
+  $("who").onclick = async () => {
+    const name = await askName("Who is reviewing?", { value: me(), verb: "That is me", hint: () => "Written beside everything you do." });
+    if (!name) return;
+    localStorage.setItem("shoal-who", name.slice(0, 80));
+    introduce({ by: name.slice(0, 80) });
+    $("who").textContent = name.slice(0, 80);
+  };
+  $("who").textContent = me();
+  $("who").hidden = store.run.read_only;
+  const themed = (theme) => {
+    document.documentElement.dataset.theme = theme;
+    $("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  };
+  themed(localStorage.getItem("shoal-theme") ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"));
+  $("theme").onclick = () => {
+    themed(document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    localStorage.setItem("shoal-theme", document.documentElement.dataset.theme);
+    if (view.kind === "map") draw();
+  };
+}
+
+function resized(size) {
+  localStorage.setItem("shoal-size", size);
+  grid.resize(size);
+}
+
+async function start() {
+  const began = performance.now();
+  await data.load(localStorage.getItem("shoal-who") ?? "");
+  $("title").textContent = store.run.title;
+  wire();
+  data.onChange(({ others }) => {
+    if (view.kind === "category" && store.categories.get(view.id)?.into != null) view.id = store.categories.get(view.id).into;
+    if (view.kind === "category" && !store.categories.has(view.id)) return go({ kind: "all" });
+    drawSide(view, go);
+    if (!PANELS.includes(view.kind)) draw({ isSame: true });
+    else if (view.kind === "merges") draw();
+    drawTop();
+    if (others.length) say(`${others.at(-1).by}: ${others.at(-1).words}`);
+  });
+  await fromAddress();
+  $("grid").focus({ preventScroll: true });
+  document.body.dataset.ready = (performance.now() - began).toFixed(0);
+  data.listen((problem) => {
+    $("banner").hidden = !problem;
+    if (problem) $("banner").textContent = problem;
+  });
+}
+
+start().catch((error) => {
+  $("banner").hidden = false;
+  $("banner").textContent = error.message;
+});
+
+window.shoal = { store, view, grid }; // for whoever looks into the page with developer tools

@@ -1,0 +1,159 @@
+// The map: a sample of the images as points. Dragging draws a lasso, whose images are shown in the grid.
+import { getBytes } from "/static/api.js";
+import { $, bdi, make, number, say } from "/static/dom.js";
+import { showThumbnail } from "/static/thumbs.js";
+import * as data from "/static/store.js";
+
+let points = null;
+const view = { scale: 1, x: 0, y: 0 };
+
+async function loadPoints() {
+  if (points) return points;
+  const bytes = await getBytes("/api/map");
+  const n = new DataView(bytes).getUint32(0, true);
+  const rows = new Uint32Array(bytes, 4, n), at = 4 + 4 * n;
+  points = { n, rows, x: new Uint16Array(bytes, at, n), y: new Uint16Array(bytes, at + 2 * n, n) };
+  return points;
+}
+
+export async function drawMap(chosen, showRows) {
+  const place = $("panel");
+  place.replaceChildren(make("p", { className: "muted", textContent: "Drawing the map …" }));
+  try {
+    await loadPoints();
+  } catch (error) {
+    place.replaceChildren(make("p", { className: "muted", textContent: error.message }));
+    return;
+  }
+  const canvas = make("canvas", { tabIndex: 0, ariaLabel: `Map of ${points.n} images; draw around some to see them in the grid`, role: "img" });
+  const tip = make("div", { id: "tip", hidden: true }, make("img", { alt: "" }), bdi(""));
+  const what = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";
+  const search = make("select", { ariaLabel: "Category to point out" }, make("option", { value: "", textContent: "point out a category" }),
+    ...data.living().sort((a, b) => a.name.localeCompare(b.name)).map((category) => make("option", { value: String(category.id), textContent: category.name })));
+  if (chosen !== null) search.value = String(chosen);
+  search.addEventListener("change", () => draw(canvas, wanted()));
+  const wanted = () => (search.value === "" ? null : Number(search.value));
+  place.replaceChildren(make("div", { className: "tools" }, search, make("span", { className: "muted", textContent: `${what}Draw around images to see them; the wheel zooms, Shift+drag moves.` })), canvas, tip);
+  const redraw = () => draw(canvas, wanted());
+  new ResizeObserver(redraw).observe(canvas);
+  useMouse(canvas, tip, redraw, showRows);
+}
+
+function placed(canvas, at) {
+  const side = Math.min(canvas.clientWidth, canvas.clientHeight) - 24;
+  const left = (canvas.clientWidth - side) / 2, top = (canvas.clientHeight - side) / 2;
+  return [
+    (left + (points.x[at] / 65535) * side) * view.scale + view.x,
+    (top + (points.y[at] / 65535) * side) * view.scale + view.y,
+  ];
+}
+
+function draw(canvas, chosen, lasso = []) {
+  const ratio = devicePixelRatio;
+  canvas.width = canvas.clientWidth * ratio;
+  canvas.height = canvas.clientHeight * ratio;
+  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const probe = make("span");
+  document.body.append(probe);
+  const color = (name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  };
+  const colors = { known: color("known"), novel: color("novel"), muted: color("muted"), ink: color("ink") };
+  probe.remove();
+  pen.scale(ratio, ratio);
+  const radius = points.n > 5000 ? 1.6 : 2.6;
+  for (const isFront of [false, true]) {
+    for (let at = 0; at < points.n; at++) {
+      const id = data.store.category[points.rows[at]];
+      const isChosen = chosen === null || id === chosen;
+      if (isChosen !== isFront) continue;
+      const [x, y] = placed(canvas, at);
+      pen.globalAlpha = isChosen ? 0.75 : 0.18;
+      pen.fillStyle = id < 0 ? colors.muted : data.store.categories.get(id)?.novel ? colors.novel : colors.known;
+      pen.beginPath();
+      pen.arc(x, y, chosen !== null && isChosen ? radius + 1 : radius, 0, 7);
+      pen.fill();
+    }
+  }
+  if (lasso.length > 1) {
+    pen.globalAlpha = 1;
+    pen.strokeStyle = colors.ink;
+    pen.lineWidth = 1.5;
+    pen.setLineDash([5, 4]);
+    pen.beginPath();
+    lasso.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+    pen.closePath();
+    pen.stroke();
+  }
+  return style;
+}
+
+function isInside([x, y], lasso) {
+  let inside = false;
+  for (let i = 0, j = lasso.length - 1; i < lasso.length; j = i++) {
+    const [ax, ay] = lasso[i], [bx, by] = lasso[j];
+    if (ay > y !== by > y && x < ((bx - ax) * (y - ay)) / (by - ay) + ax) inside = !inside;
+  }
+  return inside;
+}
+
+function nearest(canvas, x, y) {
+  let best = -1, distance = 64;
+  for (let at = 0; at < points.n; at++) {
+    const [px, py] = placed(canvas, at);
+    const found = (px - x) ** 2 + (py - y) ** 2;
+    if (found < distance) [best, distance] = [at, found];
+  }
+  return best;
+}
+
+function useMouse(canvas, tip, redraw, showRows) {
+  let lasso = null, moving = null;
+  const chosen = () => { const value = $("panel").querySelector("select").value; return value === "" ? null : Number(value); };
+  canvas.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const factor = Math.exp(-event.deltaY / 400), scale = Math.min(40, Math.max(0.5, view.scale * factor));
+    view.x = event.offsetX - ((event.offsetX - view.x) * scale) / view.scale;
+    view.y = event.offsetY - ((event.offsetY - view.y) * scale) / view.scale;
+    view.scale = scale;
+    redraw();
+  }, { passive: false });
+  canvas.addEventListener("pointerdown", (event) => {
+    canvas.setPointerCapture(event.pointerId);
+    tip.hidden = true;
+    if (event.shiftKey) moving = [event.offsetX - view.x, event.offsetY - view.y];
+    else lasso = [[event.offsetX, event.offsetY]];
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (moving) {
+      [view.x, view.y] = [event.offsetX - moving[0], event.offsetY - moving[1]];
+      redraw();
+    } else if (lasso) {
+      lasso.push([event.offsetX, event.offsetY]);
+      draw(canvas, chosen(), lasso);
+    } else {
+      const at = nearest(canvas, event.offsetX, event.offsetY);
+      tip.hidden = at < 0;
+      if (at >= 0) {
+        const row = points.rows[at];
+        showThumbnail(row, tip.querySelector("img"));
+        tip.querySelector("bdi").textContent = data.nameOf(data.store.category[row]);
+        tip.style.left = `${Math.min(canvas.clientWidth - 190, event.offsetX + 16)}px`;
+        tip.style.top = `${canvas.offsetTop + event.offsetY + 12}px`;
+      }
+    }
+  });
+  canvas.addEventListener("pointerup", () => {
+    const drawn = lasso;
+    lasso = moving = null;
+    if (!drawn || drawn.length < 3) return redraw();
+    const rows = [];
+    for (let at = 0; at < points.n; at++) if (isInside(placed(canvas, at), drawn)) rows.push(points.rows[at]);
+    if (rows.length) showRows(rows);
+    else {
+      say("No image lies inside of that.");
+      redraw();
+    }
+  });
+}

@@ -1,0 +1,98 @@
+// The left side: views over all images, then the categories with their most typical images.
+import { $, bdi, kindOf, make, number, thumb } from "/static/dom.js";
+import * as data from "/static/store.js";
+
+const STRIP = 4, AT_ONCE = 100;
+
+function viewsOf() {
+  const { store } = data;
+  let unsure = 0, suspected = 0;
+  for (let row = 0; row < store.n; row++) {
+    if (data.isUnsure(row)) unsure++;
+    if (store.given[row] >= 0 && data.isSuspected(row)) suspected++;
+  }
+  return [
+    ["all", "All images", store.n],
+    ["unsure", "Unsure", unsure],
+    ["none", "Without category", data.sizeOf(data.NONE)],
+    ["labels", "Suspected labels", suspected],
+    ...(store.run.has.embeddings ? [["merges", "Suggested merges", null], ["map", "Map", null]] : []),
+  ];
+}
+
+const SORTS = {
+  open: (a, b) => data.openOf(b.id) - data.openOf(a.id) || data.sizeOf(b.id) - data.sizeOf(a.id),
+  size: (a, b) => data.sizeOf(b.id) - data.sizeOf(a.id),
+  unsure: (a, b) => data.sureOf(a.id) - data.sureOf(b.id),
+  name: () => 0,
+};
+
+export function sorted() {
+  const wanted = $("find").value.trim().toLocaleLowerCase();
+  const by = SORTS[$("sort").value] ?? SORTS.open;
+  return data.living()
+    .filter((category) => category.name.toLocaleLowerCase().includes(wanted))
+    .sort((a, b) => by(a, b) || a.name.localeCompare(b.name, undefined, { numeric: true }));
+}
+
+export function drawSide(view, go) {
+  $("views").replaceChildren(...viewsOf().map(([kind, words, n]) => {
+    const found = make("button", { type: "button", className: "view", data: { view: kind }, on: { click: () => go({ kind }) } }, words);
+    if (n !== null) found.append(make("span", { className: "n", textContent: number(n) }));
+    if (view.kind === kind) found.setAttribute("aria-current", "true");
+    return make("li", {}, found);
+  }));
+  drawCategories(view, go);
+}
+
+let shown = AT_ONCE;
+export function drawCategories(view, go) {
+  const found = sorted();
+  const at = found.findIndex((category) => view.kind === "category" && category.id === view.id);
+  const visible = found.slice(0, Math.max(shown, at + 1));
+  data.typicalOfMany(visible.map((category) => category.id), STRIP);
+  const list = $("categories"), top = list.scrollTop;
+  list.replaceChildren(...visible.map((category) => item(category, view, go)));
+  if (found.length > visible.length) {
+    const more = () => {
+      shown += 5 * AT_ONCE;
+      drawCategories(view, go);
+    };
+    list.append(make("li", {}, make("button", { type: "button", className: "quiet", textContent: `Show ${number(found.length - visible.length)} more`, on: { click: more } })));
+  }
+  if (!found.length) list.append(make("li", { className: "muted", textContent: "No category has this name." }));
+  list.scrollTop = top;
+  list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+}
+
+function item(category, view, go) {
+  const size = data.sizeOf(category.id), open = data.openOf(category.id);
+  const share = size ? 1 - open / size : 1;
+  const bar = make("span", { className: "mini" }, make("span"));
+  bar.firstChild.style.width = `${100 * share}%`;
+  const line = make("span", { className: "line" }, make("span", { className: `dot ${kindOf(category)}`, title: kindOf(category) }), bdi(category.name));
+  const words = make("span", { className: "line muted" }, `${number(size)} · ${data.sureOf(category.id).toFixed(2)}`, bar, open ? `${number(open)} left` : size ? "done" : "empty");
+  const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...data.typicalOf(category.id, STRIP).map((row) => thumb(row)));
+  const found = make("button", { type: "button", className: "category", data: { id: category.id }, on: { click: () => go({ kind: "category", id: category.id }) } }, line, strip, words);
+  found.setAttribute("aria-label", `${category.name}, ${kindOf(category)}, ${size} images, ${open} undecided`);
+  if (view.kind === "category" && view.id === category.id) found.setAttribute("aria-current", "true");
+  return make("li", {}, found);
+}
+
+// The category to look at after this one: the next with something undecided, in the order of the list.
+export function nextOpen(id, step = 1) {
+  const found = sorted();
+  const at = found.findIndex((category) => category.id === id);
+  for (let i = 1; i <= found.length; i++) {
+    const candidate = found[(at + step * i + 2 * found.length) % found.length];
+    if (candidate && candidate.id !== id && data.openOf(candidate.id)) return candidate.id;
+  }
+  return null;
+}
+
+export function neighbor(id, step) {
+  const found = sorted();
+  if (!found.length) return null;
+  const at = found.findIndex((category) => category.id === id);
+  return found[at < 0 ? 0 : (at + step + found.length) % found.length].id;
+}

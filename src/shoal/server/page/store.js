@@ -1,0 +1,167 @@
+// What the page knows of the run: columns of all images, the categories, and which images a view shows.
+import { getBytes, getJson, inTurn, introduce, me, post, Refused } from "/static/api.js";
+
+export const PREDICTED = 0, CONFIRMED = 1, REJECTED = 2, MOVED = 3, FLAGGED = 4;
+export const NONE = -1;
+
+export const store = {
+  run: null, seq: 0, n: 0,
+  order: null, category: null, given: null, status: null, confidence: null,
+  categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
+  counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
+};
+
+const listeners = [];
+export const onChange = (listener) => listeners.push(listener);
+const tell = (what) => listeners.forEach((listener) => listener(what));
+
+export async function load(by) {
+  introduce({ by });
+  const run = await getJson("/api/run", by ? { by } : {});
+  introduce({ csrf: run.csrf, by: by || run.who });
+  const bytes = await getBytes("/api/columns");
+  const n = run.n_images;
+  const at = (column) => 4 + 4 * n * column;
+  Object.assign(store, {
+    run, n, seq: run.seq, undo: run.undo, redo: run.redo, entries: run.entries,
+    order: new Uint32Array(bytes, at(0), n),
+    category: new Int32Array(bytes, at(1), n),
+    given: new Int32Array(bytes, at(2), n),
+    status: new Uint8Array(bytes, at(3), n),
+    confidence: new Uint8Array(bytes, at(3) + n, n),
+    categories: new Map(run.categories.map((category) => [category.id, category])),
+  });
+  count();
+}
+
+function count() {
+  const most = Math.max(0, ...store.categories.keys()) + 2;
+  const [sizes, open, sure] = [new Int32Array(most), new Int32Array(most), new Float64Array(most)];
+  const counts = [0, 0, 0, 0, 0];
+  const { n, category, status, confidence } = store;
+  for (let row = 0; row < n; row++) {
+    const place = category[row] + 1;
+    sizes[place]++;
+    if (status[row] === PREDICTED) open[place]++;
+    sure[place] += confidence[row];
+    counts[status[row]]++;
+  }
+  Object.assign(store, { sizes, open, sure, counts, typical: new Map() });
+}
+
+export const sizeOf = (id) => store.sizes[id + 1] ?? 0;
+export const openOf = (id) => store.open[id + 1] ?? 0;
+export const sureOf = (id) => (sizeOf(id) ? store.sure[id + 1] / sizeOf(id) / store.run.sure : 0);
+export const confidenceOf = (row) => store.confidence[row] / store.run.sure;
+export const nameOf = (id) => store.categories.get(id)?.name ?? "no category";
+export const living = () => [...store.categories.values()].filter((category) => category.into === null);
+export const named = (name) => living().find((category) => category.name === name);
+
+// The label an image came with, as a category of today.
+export function givenOf(row) {
+  let id = store.given[row];
+  while (id >= 0 && store.categories.get(id)?.into != null) id = store.categories.get(id).into;
+  return id;
+}
+
+export const isSuspected = (row) =>
+  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== store.category[row];
+export const isUnsure = (row) =>
+  store.status[row] === FLAGGED || (store.status[row] === PREDICTED && confidenceOf(row) < store.run.unsure_below);
+
+// The most typical images of a category.
+export function typicalOf(id, most = 12) {
+  const known = store.typical.get(id);
+  if (known && known.most >= most) return known.rows.slice(0, most);
+  const rows = [];
+  for (let place = 0; place < store.n && rows.length < most; place++) {
+    if (store.category[store.order[place]] === id) rows.push(store.order[place]);
+  }
+  store.typical.set(id, { most, rows });
+  return rows;
+}
+
+export function typicalOfMany(ids, most) {
+  const wanted = new Map(ids.filter((id) => !store.typical.has(id)).map((id) => [id, []]));
+  let left = wanted.size;
+  for (let place = 0; place < store.n && left; place++) {
+    const rows = wanted.get(store.category[store.order[place]]);
+    if (rows && rows.length < most && rows.push(store.order[place]) === most) left--;
+  }
+  for (const [id, rows] of wanted) store.typical.set(id, { most, rows });
+}
+
+// Rows of a view, in the order it wants.
+export function rowsOf(view) {
+  const { n, order, category, status, confidence } = store;
+  const low = view.low * store.run.sure, high = view.high * store.run.sure;
+  const fits = (row) =>
+    (view.status === "" || status[row] === view.status) && confidence[row] >= low && confidence[row] <= high;
+  const given = view.rows ?? view.found;
+  if (given) return Uint32Array.from(given.filter(fits));
+  const tests = {
+    category: (row) => category[row] === view.id,
+    all: () => true,
+    unsure: isUnsure,
+    none: (row) => category[row] === NONE,
+    labels: isSuspected,
+  };
+  const shows = tests[view.kind] ?? (() => false);
+  const rows = new Uint32Array(n);
+  let length = 0;
+  for (let place = 0; place < n; place++) {
+    const row = view.order === "least" ? order[n - 1 - place] : order[place];
+    if (shows(row) && fits(row)) rows[length++] = row;
+  }
+  const found = rows.slice(0, length);
+  if (view.kind === "unsure") found.sort((a, b) => confidence[a] - confidence[b] || a - b);
+  if (view.kind === "labels") found.sort((a, b) => confidence[b] - confidence[a] || a - b);
+  return found;
+}
+
+function take(changes) {
+  if (!changes || changes.seq === undefined || changes.seq < store.seq) return;
+  const isNews = changes.seq > store.seq;
+  changes.rows.forEach((row, at) => {
+    store.category[row] = changes.category[at];
+    store.status[row] = changes.status[at];
+  });
+  for (const category of changes.categories) {
+    store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
+  }
+  for (const id of changes.gone) store.categories.delete(id);
+  const entries = changes.entries.filter((entry) => entry.seq > store.seq);
+  store.entries = [...store.entries, ...entries].slice(-200);
+  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo });
+  if (!isNews) return;
+  count();
+  tell({ rows: changes.rows, entries, others: entries.filter((entry) => entry.by !== me()) });
+}
+
+// Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in.
+export function act(action) {
+  return inTurn(async () => {
+    try {
+      take(await post(typeof action === "function" ? action() : action, store.seq));
+      return true;
+    } catch (error) {
+      if (error instanceof Refused) take(error.answer);
+      throw error;
+    }
+  });
+}
+
+// Hear of what others do, for ever; `hears` is told whether the server answers.
+export async function listen(hears) {
+  for (let wait = 500; ; ) {
+    try {
+      take(await getJson("/api/changes", { since: store.seq, by: me() }));
+      hears("");
+      wait = 500;
+    } catch (error) {
+      hears(error instanceof Refused ? error.message : "The server does not answer. Everything it has answered is kept; start `shoal review` again.");
+      await new Promise((done) => setTimeout(done, wait));
+      wait = Math.min(5000, wait * 1.5);
+    }
+  }
+}

@@ -1,0 +1,141 @@
+// What a person can do: each verb asks what it has to, sends one action, and says what came of it.
+import { getJson } from "/static/api.js";
+import { describe, enlarge } from "/static/details.js";
+import { askMerge, askName } from "/static/dialogs.js";
+import { $, ask, button, images, make, say } from "/static/dom.js";
+import { askGrow } from "/static/grow.js";
+import { neighbor, nextOpen } from "/static/side.js";
+import { askSplit } from "/static/split.js";
+import * as data from "/static/store.js";
+
+const { store } = data;
+const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
+const sure = (question) => ask(question, (form, done) => form.append(make("div", { className: "tools" }, button("Yes", "", () => done(true), { className: "main" }), button("No", "", () => done(false)))));
+
+export function makeVerbs({ grid, view, go }) {
+  let recent = [];
+
+  // Do something and say what came of it.
+  async function does(action, words) {
+    if (store.run.read_only) return say("This review is open for reading only.", true);
+    const began = performance.now();
+    try {
+      await data.act(action);
+      document.body.dataset.took = (performance.now() - began).toFixed(1);
+      grid.select([]);
+      if (words) say(words);
+      return true;
+    } catch (error) {
+      say(error.message, true);
+      return false;
+    }
+  }
+
+  const chosen = () => (grid.selected.size ? [...grid.selected] : grid.focused >= 0 ? [grid.focused] : []);
+
+  const verbs = {
+    open: (row) => enlarge(row, (by) => {
+      grid.go(grid.focus + by);
+      return grid.focused;
+    }),
+    async confirm() {
+      const some = [...grid.selected];
+      const rows = some.length ? some : [...grid.rows].filter((row) => store.status[row] === data.PREDICTED && store.category[row] >= 0);
+      const id = view.id;
+      if (!rows.length) {
+        if (view.kind === "category") verbs.next();
+        return;
+      }
+      if (!some.length && view.kind !== "category" && rows.length > 1 && !(await sure(`Confirm all ${images(rows.length)} shown here?`))) return;
+      const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
+      if (isDone && view.kind === "category" && view.id === id && !data.openOf(id)) verbs.next();
+    },
+    async reject() {
+      const rows = chosen().filter((row) => store.category[row] >= 0);
+      if (rows.length) await does({ action: "reject", rows }, withWords("rejected", rows));
+    },
+    async flag() {
+      const rows = chosen();
+      if (!rows.length) return;
+      const isOne = !grid.selected.size;
+      if ((await does({ action: "flag", rows }, withWords("flagged", rows))) && isOne && view.kind === "category") grid.go(grid.focus + 1);
+    },
+    async move() {
+      const rows = chosen();
+      if (!rows.length) return;
+      const seconds = await describe(rows.slice(0, 200)).then((found) => found.map((image) => image.second));
+      const quick = [...new Set([...seconds, ...recent])].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
+      const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
+      const name = await askName(`Move ${images(rows.length)}`, { verb: "Move", hint, quick });
+      if (name) await verbs.put(rows, name);
+    },
+    async create() {
+      const rows = grid.selected.size ? [...grid.selected] : chosen();
+      const hint = (name) => (data.named(name) ? `${name} is there already: they will be moved there.` : "");
+      const name = await askName(`New category of ${images(rows.length)}`, { verb: "Create", hint });
+      if (name) await verbs.put(rows, name);
+    },
+    async put(rows, name) {
+      const there = data.named(name);
+      const action = there ? { action: "assign", rows, category: there.id } : { action: "create", rows, name };
+      if (await does(action, `${images(rows.length)} moved to ${name}`)) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
+    },
+    async second() {
+      const row = grid.focused;
+      if (row < 0) return;
+      const [image] = await describe([row]);
+      if (image && data.named(image.second)) await verbs.put([row], image.second);
+    },
+    async rename() {
+      if (view.kind !== "category") return;
+      const id = view.id, own = data.nameOf(id);
+      const hint = (name) => (name !== own && data.named(name) ? `${name} is there already: the two would be merged.` : "");
+      const name = await askName(`Rename ${own}`, { value: own, verb: "Rename", hint });
+      if (!name || name === own) return;
+      if (data.named(name)) return verbs.merge(data.named(name).id);
+      await does({ action: "rename", category: id, name }, `${own} is now ${name}`);
+    },
+    async merge(other = null) {
+      if (view.kind !== "category") return;
+      const merge = await askMerge(view.id, other);
+      if (merge && (await does({ action: "merge", ...merge }, `merged into ${data.nameOf(merge.into)}`))) go({ kind: "category", id: merge.into });
+    },
+    async split() {
+      if (view.kind !== "category") return;
+      if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
+      const id = view.id, parts = await askSplit(id);
+      if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`);
+    },
+    async grow() {
+      if (view.kind !== "category") return;
+      const id = view.id, rows = await askGrow(id);
+      if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`);
+    },
+    async similar(row = grid.focused) {
+      if (row < 0 || !store.run.has.embeddings) return;
+      try {
+        await go({ kind: "similar", row, rows: (await getJson("/api/similar", { row })).rows });
+      } catch (error) {
+        say(error.message, true);
+      }
+    },
+    undo: () => does({ action: "undo" }, `undone: ${store.undo}`),
+    redo: () => does({ action: "redo" }, `redone: ${store.redo}`),
+    next() {
+      const id = nextOpen(view.id);
+      if (id === null) say("Every category is decided.");
+      else go({ kind: "category", id });
+    },
+    step(by) {
+      const id = neighbor(view.id, by);
+      if (id !== null) go({ kind: "category", id });
+    },
+    all: () => grid.select(grid.rows),
+    none: () => grid.select([]),
+    order() {
+      if (!$("order").disabled) go({ ...view, rows: null, order: view.order === "least" ? "most" : "least" });
+    },
+  };
+
+  return { does, verbs };
+}

@@ -1,0 +1,92 @@
+"""What the page asks for, checked: numbers that are rows, actions that are well formed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import UsageError
+from shoal.review.actions import KINDS, NO_CATEGORY, Action, Group, checked_name
+from shoal.review.state import State
+from shoal.review.verbs import grouped
+
+MAX_ROWS = 256
+"""Images that are asked for at once."""
+
+MAX_PARTS = 100
+
+
+def row_numbers(text: str, n_images: int) -> list[int]:
+    """Rows out of a query, '3,5,8'."""
+    found = [number(part) for part in text.split(",")] if text else []
+    if len(found) > MAX_ROWS or not all(0 <= row < n_images for row in found):
+        raise UsageError(f"rows: expected up to {MAX_ROWS} numbers from 0 to {n_images - 1}")
+    return found
+
+
+def number(text: str | None) -> int:
+    """A whole number out of a query."""
+    if text is None or not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 12:
+        raise UsageError(f"found {str(text)[:20]!r}, expected a whole number")
+    return int(text)
+
+
+def action_of(state: State, asked: Mapping[str, Any]) -> Action:
+    """The action that the page asks for, on the state as it is; images are rows."""
+    kind = asked.get("action")
+    if kind not in KINDS:
+        raise UsageError(f"action: found {str(kind)[:40]!r}, expected one of {', '.join(KINDS)}")
+    try:
+        return _action(state, kind, asked)
+    except (KeyError, TypeError, IndexError) as error:
+        raise UsageError(f"{kind}: a field is missing or of another kind ({error})") from error
+
+
+def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
+    if kind in ("confirm", "reject", "flag"):
+        rows = _rows(state, asked["rows"], at_least=1)
+        if kind != "flag" and (state.images.category[rows] == NO_CATEGORY).any():
+            raise UsageError(f"{kind}: an image has no category; move it to one")
+        return Action(kind=kind, groups=grouped(state, rows))
+    if kind in ("assign", "create"):
+        category = state.next_id if kind == "create" else _whole(asked["category"])
+        group = Group(category=category, rows=_rows(state, asked["rows"], at_least=int(kind == "assign")))
+        name = checked_name(asked["name"]) if kind == "create" else ""
+        return Action(kind=kind, category=category, name=name, groups=(group,))
+    if kind == "rename":
+        return Action(kind=kind, category=_whole(asked["category"]), name=checked_name(asked["name"]))
+    if kind == "merge":
+        others = tuple(_whole(category) for category in _listed(asked["categories"], MAX_PARTS))
+        return Action(kind=kind, categories=others, category=_whole(asked["into"]))
+    if kind == "split":
+        parts = [
+            Group(
+                category=state.next_id + at,
+                rows=_rows(state, part["rows"], at_least=1),
+                name=checked_name(part["name"]),
+            )
+            for at, part in enumerate(_listed(asked["parts"], MAX_PARTS))
+        ]
+        return Action(kind=kind, category=_whole(asked["category"]), groups=tuple(parts))
+    return Action(kind=kind, of=_whole(asked["of"]))
+
+
+def _rows(state: State, found: Any, *, at_least: int) -> Ints:
+    n_images = len(state.answer)
+    listed = _listed(found, n_images)
+    if len(listed) < at_least or not all(type(row) is int and 0 <= row < n_images for row in listed):
+        raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}, {at_least} or more")
+    return np.array(listed, dtype=np.int64)
+
+
+def _listed(found: Any, most: int) -> list[Any]:
+    if not isinstance(found, list) or len(found) > most:
+        raise UsageError(f"expected a list of at most {most:,}")
+    return found
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{str(value)[:20]!r} is not a whole number")
+    return value

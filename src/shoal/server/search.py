@@ -1,0 +1,185 @@
+"""What the page looks up: similar images, candidates to grow a category by, merges, parts, paths, the map.
+
+Everything is read off the embeddings of the run, (N, D); a run without them says so.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Floats, Ints
+from shoal.errors import DataError, UsageError
+from shoal.report.map import PCA_IMAGES, kept_layouts, principal_components
+from shoal.report.snapshot import Snapshot, stratified
+from shoal.report.suggestions import close_pairs
+from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, PREDICTED, REJECTED
+from shoal.review.parts import cut, linkage_of
+from shoal.review.review import Review
+from shoal.runs import Run
+from shoal.text import shown
+
+MAX_FOUND = 2_000
+"""Images that a search gives back."""
+
+MAX_CANDIDATES = 20_000
+"""Images that a category can grow by at once."""
+
+MAX_COMPARED = 400
+"""Images of a category that are compared with those of another."""
+
+MAX_PARTS = 20
+MAX_MERGES = 50
+ROWS_AT_ONCE = 1 << 16
+MIN_DECIDED = 3
+"""Images that somebody decided on, from which on the others of a category do not count as its center."""
+
+
+class Search:
+    """Looks things up in one run."""
+
+    def __init__(self, review: Review) -> None:
+        self.review = review
+
+    @cached_property
+    def vectors(self) -> Floats:
+        """(N, D) the embeddings, mapped into memory."""
+        run = self.review.run
+        if not run.has("embeddings.npy"):
+            raise DataError("The run holds no embeddings to compare images by.")
+        found = run.array("embeddings")
+        if found.ndim != 2 or len(found) != len(self.review.answer) or found.dtype.kind != "f":
+            raise DataError("The embeddings of the run are not of its images.")
+        return found
+
+    @cached_property
+    def _lengths(self) -> Floats:
+        """(N,) of the embeddings; never 0."""
+        return np.maximum(self._over_rows(lambda block: np.linalg.norm(block, axis=1)), 1e-12)
+
+    def _over_rows(self, compute: Callable[[Floats], Floats]) -> Floats:
+        starts = range(0, len(self.vectors), ROWS_AT_ONCE)
+        return np.concatenate([compute(self.vectors[start : start + ROWS_AT_ONCE]) for start in starts])
+
+    def likeness(self, center: Floats) -> Floats:
+        """(N,) the cosine of every image with a direction."""
+        direction = (center / max(float(np.linalg.norm(center)), 1e-12)).astype(self.vectors.dtype)
+        return self._over_rows(lambda block: block @ direction) / self._lengths
+
+    def similar(self, row: int) -> dict[str, Any]:
+        """The images most like one, itself first."""
+        found = self.likeness(np.asarray(self.vectors[row], np.float64))
+        found[row] = np.inf
+        rows = _highest(found, np.arange(len(found)), MAX_FOUND)
+        found[row] = 1.0
+        return {"rows": rows.tolist(), "likeness": np.round(found[rows], 3).tolist()}
+
+    def candidates(self, category: int) -> dict[str, Any]:
+        """Images that nobody has decided on, of other categories or none, the most like this category first."""
+        with self.review.lock:
+            state = self.review.state
+            members = state.members(category)
+            status = state.images.status.copy()
+            is_open = (state.images.category != category) & np.isin(status, (PREDICTED, FLAGGED, REJECTED))
+            given = self.review.answer.columns["label_given"]
+            refused = [row for row, found in state.rejected.items() if category in found]
+        is_open[refused] = False
+        decided = members[np.isin(status[members], (CONFIRMED, MOVED))]
+        own = decided if len(decided) >= MIN_DECIDED else members
+        if not len(own):
+            raise UsageError("The category has no image to grow from.")
+        found = self.likeness(self._mean(own))
+        open_rows = np.flatnonzero(is_open)
+        open_rows = open_rows[[not given[row] for row in open_rows]] if len(open_rows) else open_rows
+        rows = _highest(found, open_rows, MAX_CANDIDATES)
+        return {"rows": rows.tolist(), "likeness": np.round(found[rows], 3).tolist(), "n_own": len(own)}
+
+    def _mean(self, rows: Ints) -> Floats:
+        some = rows if len(rows) <= ROWS_AT_ONCE else rows[:: len(rows) // ROWS_AT_ONCE + 1]
+        units = np.asarray(self.vectors[some], np.float64) / self._lengths[some][:, None]
+        mean: Floats = units.mean(axis=0)
+        return mean
+
+    def merges(self) -> list[dict[str, Any]]:
+        """Pairs of categories that look like one, with the evidence: separation, and each other's second choice."""
+        with self.review.lock:
+            state = self.review.state
+            records, ids = state.categories, state.images.category.copy()
+        order = np.argsort(ids, kind="stable")
+        starts = np.searchsorted(ids[order], [*records])
+        ends = np.searchsorted(ids[order], [*records], side="right")
+        members = {
+            number: _some(order[start:end], MAX_COMPARED)
+            for number, start, end in zip(records, starts.tolist(), ends.tolist(), strict=True)
+        }
+        novel = {number for number, record in records.items() if record.is_novel}
+        second = self.review.answer.columns["second_category"]
+        found = []
+        for a, b, gap in close_pairs(self.vectors, members, novel)[:MAX_MERGES]:
+            names = {number: self._first_name(number) for number in (a, b)}
+            hits = [second[row] == names[y] for x, y in ((a, b), (b, a)) for row in members[x].tolist()]
+            found.append({"a": a, "b": b, "separation": round(gap, 2), "second": round(float(np.mean(hits)), 3)})
+        return found
+
+    def _first_name(self, number: int) -> str:
+        """What the run called a category."""
+        return next((c.category for c in self.review.answer.categories if c.category_id == number), "")
+
+    def parts(self, category: int, n_parts: int) -> dict[str, Any]:
+        """The images of a category as the tree parts them, each part with the most typical first."""
+        with self.review.lock:
+            state = self.review.state
+            rows, seq = state.members(category), state.seq
+        most = min(MAX_PARTS, len(rows))
+        if not 2 <= n_parts <= most:
+            raise UsageError(f"A category of {len(rows):,} images can be split into 2 to {most} parts.")
+        parts = cut(self._linkage(category, seq, rows), rows, n_parts)
+        place = self._place
+        return {"parts": [part[np.argsort(place[part])].tolist() for part in parts], "most": most}
+
+    def _linkage(self, category: int, seq: int, rows: Ints) -> Any:
+        key = (category, seq)
+        kept = getattr(self, "_kept", None)
+        if kept is None or kept[0] != key:
+            self._kept = kept = (key, linkage_of(self.review.run, self.review.state, rows))
+        return kept[1]
+
+    @cached_property
+    def _place(self) -> Ints:
+        """(N,) the place of each image in the typical order."""
+        order = self.review.answer.typical_order
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return place
+
+    def paths(self, text: str) -> list[int]:
+        """Images whose path holds a text, whatever its case."""
+        wanted = text.casefold()
+        found = (row for row, path in enumerate(self.review.answer.paths) if wanted in shown(path).casefold())
+        return [row for row, _ in zip(found, range(MAX_FOUND), strict=False)]
+
+    @cached_property
+    def map(self) -> bytes:
+        """Where a sample of the images lies: how many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535)."""
+        snapshot = Snapshot(Run(self.review.run.path))
+        kept = kept_layouts(snapshot)
+        rows = kept[-1].rows if kept else stratified(self.review.answer.category_ids, PCA_IMAGES)
+        points: Floats = kept[-1].points if kept else principal_components(self.vectors[rows], 2)
+        low, high = points.min(axis=0), points.max(axis=0)
+        placed = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
+        placed[:, 1] = 65535 - placed[:, 1]  # a page counts downward
+        columns = (np.array([len(rows)], "<u4"), rows.astype("<u4"), placed[:, 0].copy(), placed[:, 1].copy())
+        return b"".join(column.tobytes() for column in columns)
+
+
+def _highest(values: Floats, rows: Ints, most: int) -> Ints:
+    """Of some rows those with the highest values, highest first, ties by row."""
+    if len(rows) > most:
+        rows = rows[np.argpartition(-values[rows], most - 1)[:most]]
+        rows = np.sort(rows)
+    return rows[np.argsort(-values[rows], kind="stable")]
+
+
+def _some(rows: Ints, most: int) -> Ints:
+    return rows if len(rows) <= most else rows[:: -(-len(rows) // most)]

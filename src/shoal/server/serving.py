@@ -1,0 +1,55 @@
+"""Starting and ending the server of a review."""
+
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from shoal.errors import UsageError
+from shoal.review.review import Review
+from shoal.server.app import Desk, make_app
+from shoal.server.guard import Access
+
+PORT = 8765
+"""The port that is taken where it is free."""
+
+BACKLOG = 128
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """A socket to listen on; a port that nobody asked for may be another one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for wanted in (PORT, 0) if port is None else (port,):
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, wanted))
+            found.listen(BACKLOG)
+            return found
+        except OSError as error:
+            found.close()
+            if port is not None or error.errno != errno.EADDRINUSE or wanted == 0:
+                raise UsageError(
+                    f"{host}:{wanted}: cannot be listened on ({error.strerror or error}); give another --port or --host"
+                ) from error
+        except OverflowError as error:
+            found.close()
+            raise UsageError(f"port {wanted}: expected 0 to 65535") from error
+    raise AssertionError("port 0 is bound or refused")
+
+
+def serve(review: Review, access: Access, listening: socket.socket, started: Callable[[], None]) -> None:
+    """Serve a review until Ctrl-C; `started` is called when the first request can come."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            started()
+
+    quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
+    desk = Desk(review, access)
+    config = uvicorn.Config(make_app(desk), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(desk.thumbnails), listening:
+        Server(config).run(sockets=[listening])

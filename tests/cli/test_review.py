@@ -1,0 +1,90 @@
+"""`shoal review` from the command line."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from served import served
+from shoal.cli.main import app
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.runs import Run
+from small_runs import write_small
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_small(tmp_path / "run")
+
+
+def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> None:
+    verbs.decide(Review(run), "confirm", "gull", None)
+    command = [sys.executable, "-m", "shoal", "review", str(run.path), "--no-open", "--port", "0"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert out == ""
+    assert "of 12 images 3 confirmed" in said
+    assert "next: shoal export" in said
+
+
+@pytest.mark.parametrize("line", ["half", '{"seq":1,"acti'])
+def test_half_a_line_is_told(run: Run, line: str) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write(line)
+    with served(run.path) as server:
+        names = [category["name"] for category in server.json("/api/run")["categories"]]
+        assert names[0] == "tern"
+        server.process.send_signal(signal.SIGINT)
+        assert "half a line at the end of review.jsonl" in server.process.communicate(timeout=60)[1]
+    assert (run.path / "review.jsonl").read_text().endswith('"name":"tern"}\n')
+
+
+def test_the_review_of_another_run_is_replayed_and_what_does_not_fit_is_said(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-001", "tern")
+    verbs.rename(review, "novel-002", "skua")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "novel-001"))
+    with served(other.path, "--replay", str(run.path)) as server:
+        (misfit,) = server.said["does_not_fit"]
+        assert misfit.endswith("(action 2): there is no category for novel-002 any more")
+        assert "tern" in [category["name"] for category in server.json("/api/run")["categories"]]
+
+
+def test_a_run_made_anew_replays_its_own_review(run: Run) -> None:
+    verbs.rename(Review(run), "novel-001", "tern")
+    Run.create(run.path, force=True)
+    write_small(run.path, ids=(0, 0, 0, 1, 1, 0, 3, 3, 3, 2, 2, 2))
+    with served(run.path) as server:
+        names = {category["id"]: category["name"] for category in server.json("/api/run")["categories"]}
+        assert names[3] == "tern"
+
+
+def test_user_errors(run: Run, tmp_path: Path) -> None:
+    def refused(*words: str) -> str:
+        done = CliRunner().invoke(app, ["review", *words, "--no-open"])
+        assert done.exit_code in (2, 3), done.stderr
+        return done.stderr
+
+    assert "no run here" in refused(str(tmp_path))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert "give another --port or --host" in refused(str(run.path), "--port", port)
+    assert "expected 0 to 65535" in refused(str(run.path), "--port", "70000")
+    assert "there is no review to replay" in refused(str(run.path), "--replay", str(tmp_path))
+    assert "cannot be listened on" in refused(str(run.path), "--host", "203.0.113.7")
+    (run.path / "review.jsonl").write_text("{}\n")
+    assert "review.jsonl, line 1" in refused(str(run.path))

@@ -1,0 +1,272 @@
+"""Real runs to look at: the handwritten digits of scikit-learn, clustered with Ward, and smaller ones beside them."""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from scipy.cluster.hierarchy import fcluster, ward
+from sklearn.datasets import load_digits
+
+from shoal.clustering.calibration import calibrate
+from shoal.clustering.categories import other_neighbors
+from shoal.clustering.matching import gcd_accuracy, match, matched_accuracy
+from shoal.runs import Assignment, Category, Run, Skip
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+N_KNOWN = 6
+
+
+@dataclass(frozen=True)
+class Settings:
+    epochs: int = 8
+
+
+def picture(pixels: np.ndarray, kind: str = "WEBP") -> bytes:
+    """An 8 x 8 digit as a 64 px image."""
+    image = Image.fromarray((255 - pixels.reshape(8, 8) * 15.9).astype(np.uint8)).resize(
+        (64, 64), Image.Resampling.BICUBIC
+    )
+    file = io.BytesIO()
+    image.convert("RGB").save(file, kind, quality=80)
+    return file.getvalue()
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
+
+
+def shift(x: np.ndarray, n_shifts: int, k: int = 8, alpha: float = 0.5) -> np.ndarray:
+    """Mean shift, the slow obvious way."""
+    for _ in range(n_shifts):
+        likeness = x @ x.T
+        np.fill_diagonal(likeness, -np.inf)
+        nearest = np.argsort(-likeness, axis=1)[:, :k]
+        x = unit((1 - alpha) * x + alpha * x[nearest].mean(axis=1))
+    return x
+
+
+def describe(
+    paths: list[str], x: np.ndarray, clusters: np.ndarray, given: list[str]
+) -> tuple[list[Assignment], list[Category]]:
+    """Name the clusters by the labels they hold, and say of each image how well it fits."""
+    labeled = np.array([bool(label) for label in given])
+    names: dict[int, str] = {}
+    if labeled.any():
+        found = match(np.array(given)[labeled], clusters[labeled])
+        names = {int(c): str(name) for c, name in zip(found.clusters, found.classes, strict=True)}
+    ids = sorted(set(clusters.tolist()), key=lambda c: (c not in names, c))
+    for at, c in enumerate(c for c in ids if c not in names):
+        names[c] = f"novel-{at + 1:03d}"
+    is_novel = [names[c].startswith("novel-") for c in ids]
+    means = unit(np.stack([x[clusters == c].mean(axis=0) for c in ids]))
+    likeness = x @ means.T
+    shares = np.exp(40 * likeness) / np.exp(40 * likeness).sum(axis=1, keepdims=True)
+    position = np.array([ids.index(c) for c in clusters])
+    order = np.argsort(-likeness, axis=1)
+    known = [at for at in range(len(ids)) if not is_novel[at]]
+    rows = []
+    for row, at in enumerate(position):
+        near = max(known, key=lambda j: likeness[row, j]) if known else None
+        second = next((int(j) for j in order[row] if j != at), None)
+        rows.append(
+            Assignment(
+                path=paths[row],
+                label_given=given[row],
+                category_id=int(at),
+                category=names[ids[at]],
+                is_novel=is_novel[at],
+                confidence=float(shares[row, at]),
+                outlier_score=float(1 - likeness[row, at]),
+                nearest_known=names[ids[near]] if near is not None else "",
+                nearest_known_similarity=float(likeness[row, near]) if near is not None else float("nan"),
+                second_category=names[ids[second]] if second is not None else "",
+            )
+        )
+    categories = []
+    for at, c in enumerate(ids):
+        mine = np.flatnonzero(position == at)
+        others = [j for j in known if j != at]
+        near = max(others, key=lambda j: float(means[at] @ means[j])) if others else None
+        categories.append(
+            Category(
+                category_id=at,
+                category=names[c],
+                is_novel=is_novel[at],
+                size=len(mine),
+                n_labeled=int(labeled[mine].sum()),
+                confidence=float(shares[mine, at].mean()),
+                nearest_known=names[ids[near]] if near is not None else "",
+                nearest_known_similarity=float(means[at] @ means[near]) if near is not None else float("nan"),
+                exemplars=tuple(paths[row] for row in mine[np.argsort(-likeness[mine, at])][:5]),
+            )
+        )
+    return rows, categories
+
+
+def calibration_of(rows: list[Assignment], categories: list[Category], x: np.ndarray) -> dict[str, object]:
+    """What confidence would rest on, from the share of eight neighbors."""
+    ids = {category.category: category.category_id for category in categories}
+    found, given = (np.array([ids.get(name, -1) for name in column]) for column in zip(
+        *((row.category, row.label_given) for row in rows), strict=True))  # fmt: skip
+    near = other_neighbors(torch.from_numpy(x), 8).indices.numpy()
+    share = (found[near] == found[:, None]).mean(axis=1)
+    sizes = {"n_categories": len(categories), "n_known": sum(not category.is_novel for category in categories)}
+    return calibrate(found, given, share, near, x, **sizes).to_dict()
+
+
+def write_digits(path: Path, n_images: int = 1797) -> Run:
+    """A whole run: 10 kinds of digit, 6 of them known from labels on half their images."""
+    pictures, truth = load_digits().images[:n_images], load_digits().target[:n_images]
+    frozen = unit(pictures.reshape(-1, 64))
+    within = np.stack([frozen[truth == c].mean(axis=0) for c in range(10)])[truth]
+    trained = unit(0.85 * frozen + 0.15 * within)  # what training would do: images of a kind move together
+    rng = np.random.default_rng(0)
+    given = [NAMES[c] if c < N_KNOWN and rng.random() < 0.5 else "" for c in truth]
+    for row in np.flatnonzero([label == "three" for label in given])[:5]:
+        given[row] = "five"  # mistakes that a report should find
+    labeled = np.array([bool(label) for label in given])
+    paths = [f"digits/{row // 100:02d}/scan_{row:04d}.png" for row in range(len(truth))]
+    accuracies = []
+    for t in range(5):
+        clusters = fcluster(ward(shift(trained, t)), 10, "maxclust")
+        accuracies.append(matched_accuracy(np.array(given)[labeled], clusters[labeled]))
+    chosen = 1 + int(np.argmax(accuracies[1:]))  # at least one, so that there is something to see
+    shifted = shift(trained, chosen)
+    tree = ward(shifted)
+    numbers = list(range(4, 31))
+    curve = [matched_accuracy(np.array(given)[labeled], fcluster(tree, k, "maxclust")[labeled]) for k in numbers]
+    n_clusters = max(k for k, accuracy in zip(numbers, curve, strict=True) if accuracy >= max(curve) - 0.05)
+    clusters = fcluster(tree, n_clusters, "maxclust")
+    rows, categories = describe(paths, shifted, clusters, given)
+    run = Run.create(path)
+    run.start(Settings(), seed=7, device="cpu (2 threads)", command="shoal discover digits --labels labels.csv",
+              encoder="pixels", root="/data/digits", n_images=len(rows), n_labeled=int(labeled.sum()))  # fmt: skip
+    for name, array in (("frozen", frozen), ("embeddings", trained), ("shifted", shifted), ("tree", tree)):
+        run.write_array(name, array)
+    run.write_assignments(rows)
+    run.write_categories(categories)
+    run.write_json("calibration", calibration_of(rows, categories, shifted))
+    run.write_skipped([Skip(path="digits/broken.png", reason="truncated")])
+    repeats = [n_clusters - 1, n_clusters, n_clusters, n_clusters + 1, n_clusters]
+    run.write_json(
+        "estimate",
+        {
+            "n_clusters": n_clusters,
+            "rule": "the most clusters within 5 points of the best",
+            "is_given": False,
+            "interval": [n_clusters - 2, n_clusters + 3],
+            "curve": {"n_clusters": numbers, "accuracy": curve},
+            "stability": {"n_clusters": repeats},
+        },
+    )
+    run.write_json("shifts", {"accuracies": accuracies, "chosen": chosen, "n_neighbors": 8, "alpha": 0.5})
+    unlabeled = ~labeled
+    found = gcd_accuracy(truth[unlabeled], clusters[unlabeled], truth[unlabeled] < N_KNOWN)
+    run.write_json("accuracy", {"all": found.all, "known": found.known, "novel": found.novel,
+                                "n_images": int(unlabeled.sum()), "n_classes": 10})  # fmt: skip
+    for epoch in range(1, 9):
+        run.append_metrics(
+            {
+                "epoch": epoch,
+                "loss": 4 / epoch + 1,
+                "loss_supervised": 3 / epoch + 0.6,
+                "loss_shifted": 5 / epoch + 1.2,
+                "lr": 0.05 * (1 + np.cos(np.pi * epoch / 8)),
+                "n_clusters": n_clusters + max(6 - epoch, 0),
+                "validation_accuracy": 0.9 - 0.4 / epoch - 0.02 * (epoch > 6),
+                "is_best": epoch <= 6,
+                "seconds": 2.0,
+            }
+        )
+    run.write_thumbnails(picture(image) for image in pictures)
+    run.finish(seconds=125.0)
+    return run
+
+
+def write_plain(path: Path, rows: list[Assignment], categories: list[Category] | None = None) -> Run:
+    """A run with images and nothing else."""
+    run = Run.create(path)
+    run.start(Settings(), seed=0, device="cpu", command="shoal cluster")
+    run.write_assignments(rows)
+    if categories is not None:
+        run.write_categories(categories)
+    run.finish()
+    return run
+
+
+HOSTILE = (
+    "<script>alert(1)</script>.png",
+    "\"><img src=x onerror='alert(2)'>.png",
+    "line\nbreak\tand tab.png",
+    "</script><script>alert(3)</script>.png",
+    "צילום ‮gnp.exe‬ عربى.png",
+    "a\x01control\x7f.png",
+    "${alert(4)} {{ 7*7 }} $\\frac{1}{2}$ & &amp;.png",
+    "日本語 🐟.png",
+)
+
+
+def write_hostile(path: Path) -> Run:
+    """A run whose images, labels and categories have the names of attacks; 6 images of each of 8 categories."""
+    rng = np.random.default_rng(0)
+    rows, vectors = [], []
+    for at, name in enumerate(HOSTILE):
+        for i in range(6):
+            is_novel = at >= 4
+            label = "" if is_novel or i > 2 else HOSTILE[(at + (i == 2)) % 4]
+            rows.append(
+                Assignment(path=f"{i}/{name}", label_given=label, category_id=at, category=name, is_novel=is_novel,
+                           confidence=0.4 + 0.1 * i, outlier_score=0.6 - 0.1 * i, nearest_known=HOSTILE[0],
+                           nearest_known_similarity=0.5, second_category=HOSTILE[(at + 1) % 8])
+            )  # fmt: skip
+            vectors.append(np.eye(8)[at] + 0.3 * rng.normal(size=8))
+    run = write_plain(path, rows)
+    run.write_array("embeddings", unit(np.array(vectors)))
+    run.write_array("shifted", shift(unit(np.array(vectors)), 1, k=3))
+    run.write_array("tree", ward(shift(unit(np.array(vectors)), 1, k=3)))
+    run.write_thumbnails(picture(rng.random(64) * 16, "PNG") for _ in rows)
+    run.finish(encoder=HOSTILE[0], root=HOSTILE[1])
+    return run
+
+
+def write_synthetic(path: Path, n_images: int, n_categories: int, n_dimensions: int = 256) -> Run:
+    """A large run with noise for thumbnails, which compresses worse than any photograph."""
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.integers(0, n_categories, n_images))
+    centers = rng.normal(size=(n_categories, n_dimensions))
+    x = unit(centers[ids] + 1.5 * rng.normal(size=(n_images, n_dimensions)))
+    names = [f"species {c:03d}" if c < n_categories // 2 else f"novel-{c:03d}" for c in range(n_categories)]
+    rows = [
+        Assignment(
+            path=f"camera {row % 17}/2026/DSC_{row:06d}.jpg",
+            label_given=names[c] if c < n_categories // 2 and row % 3 == 0 else "",
+            category_id=int(c),
+            category=names[c],
+            is_novel=bool(c >= n_categories // 2),
+            confidence=float(rng.random()),
+            outlier_score=float(rng.random()),
+            nearest_known=names[0],
+            nearest_known_similarity=float(rng.random()),
+            second_category=names[(c + 1) % n_categories],
+        )
+        for row, c in enumerate(ids)
+    ]
+    run = write_plain(path, rows)
+    run.write_array("frozen", unit(x + 0.05 * rng.normal(size=x.shape)))
+    run.write_array("embeddings", x)
+    run.write_array("shifted", x)
+    noise = [picture_of_noise(rng) for _ in range(200)]
+    run.write_thumbnails(noise[row % 200] for row in range(n_images))
+    return run
+
+
+def picture_of_noise(rng: np.random.Generator) -> bytes:
+    file = io.BytesIO()
+    coarse = Image.fromarray(rng.integers(0, 255, (24, 24, 3), dtype=np.uint8)).resize(
+        (96, 96), Image.Resampling.BICUBIC
+    )
+    coarse.save(file, "WEBP", quality=80)
+    return file.getvalue()

@@ -1,0 +1,101 @@
+"""`shoal review` as a process of its own, and a client that says what a browser says, or what an attacker would."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass
+class Served:
+    """A running review."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+    said: dict[str, Any]
+    csrf: str = field(default="", init=False)
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    @property
+    def token(self) -> str:
+        return parse_qs(urlsplit(self.url).query)["token"][0]
+
+    def ask(
+        self, path: str, method: str = "GET", body: Any = None, headers: dict[str, str | None] | None = None
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """Status, body and headers of an answer; `headers` change those of the page, None leaves one out."""
+        sent: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": f"shoal-{self.port}={self.token}"}
+        if method == "POST":
+            sent |= {"Origin": f"http://127.0.0.1:{self.port}", "X-Shoal-Csrf": self.csrf}
+        sent |= headers or {}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        if method == "POST":
+            sent.setdefault("Content-Length", str(len(data)))
+        for name, value in sent.items():
+            if value is not None:
+                connection.putheader(name, value)
+        connection.endheaders(data)
+        answer = connection.getresponse()
+        found = answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+        connection.close()
+        return found
+
+    def json(self, path: str) -> Any:
+        status, body, _ = self.ask(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def act(self, action: str, base: int | None = None, by: str = "ann", **fields: Any) -> tuple[int, Any]:
+        if not self.csrf:
+            self.csrf = self.json("/api/run")["csrf"]
+        base = self.json("/api/run")["seq"] if base is None else base
+        status, body, _ = self.ask("/api/act", "POST", {"action": action, "by": by, "base": base, **fields})
+        return status, json.loads(body)
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+@contextmanager
+def served(run: Path, *options: str) -> Iterator[Served]:
+    """Review a run until the block ends."""
+    command = [sys.executable, "-m", "shoal", "review", str(run), "--no-open", "--json", "--port", "0", *options]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.communicate()[1]
+        said = json.loads(line)
+        yield Served(process, said["url"], said)
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+
+def until(holds: Any, seconds: float = 60.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.05)

@@ -1,0 +1,237 @@
+"""What the page is told, and that others hear of what is done."""
+
+import io
+import json
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from served import Served, served
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.runs import Run
+from shoal.server.pictures import Originals, Thumbnails
+from small_runs import write_small
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return write_small(tmp_path / "run")
+
+
+@pytest.fixture
+def server(run: Run) -> Iterator[Served]:
+    with served(run.path) as found:
+        yield found
+
+
+def status_of(server: Served) -> list[int]:
+    n = server.json("/api/run")["n_images"]
+    body = server.ask("/api/columns")[1]
+    return list(body[4 + 12 * n : 4 + 13 * n])
+
+
+def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) -> None:
+    status, answer = server.act("confirm", rows=[0, 1, 6])
+    assert status == 200
+    assert (answer["seq"], answer["rows"], answer["status"]) == (1, [0, 1, 6], [1, 1, 1])
+    assert answer["undo"] == "confirm 3 images"
+    server.kill()
+    state = Review(run).state
+    assert state.images.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert (state.entries[0].by, state.entries[0].action.kind) == ("ann", "confirm")
+
+
+def test_every_kind_of_action(server: Served) -> None:
+    for action, fields in (
+        ("reject", {"rows": [2]}),
+        ("flag", {"rows": [2, 3]}),
+        ("assign", {"rows": [2], "category": 1}),
+        ("create", {"rows": [9], "name": "tern"}),
+        ("rename", {"category": 4, "name": "common tern"}),
+        ("merge", {"categories": [4], "into": 3}),
+        ("split", {"category": 3, "parts": [{"rows": [9, 10], "name": "skua"}]}),
+        ("undo", {}),
+        ("redo", {}),
+        ("undo", {"of": 1}),
+    ):
+        status, answer = server.act(action, **fields)
+        if action == "undo" and fields:
+            assert status == 409
+            assert "rests on it" in answer["error"]
+        else:
+            assert status == 200, answer
+    names = {category["name"]: category for category in server.json("/api/run")["categories"]}
+    assert names["common tern"]["into"] == 3
+    assert names["skua"]["novel"]
+    assert [entry["action"] for entry in server.json("/api/run")["entries"]][-2:] == ["undo", "redo"]
+
+
+def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served) -> None:
+    server.act("reject", rows=[6], by="bob")
+    status, answer = server.act("confirm", rows=[6, 7], base=0)
+    assert status == 400  # it has no category now
+    status, answer = server.act("assign", rows=[6, 7], category=0, base=0)
+    assert status == 409
+    assert "reject by bob (action 1) has changed this meanwhile" in answer["error"]
+    assert (answer["rows"], answer["category"]) == ([6], [-1])
+    assert server.act("assign", rows=[6, 7], category=0, base=1)[0] == 200
+
+
+def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
+    heard: list[dict] = []
+    listener = threading.Thread(target=lambda: heard.append(server.json("/api/changes?since=0")))
+    listener.start()
+    verbs.rename(Review(run), "gull", "tern", by="bob")
+    listener.join(30)
+    assert heard[0]["categories"][0]["name"] == "tern"
+    assert heard[0]["entries"][0]["words"] == "rename to tern"
+
+
+def test_two_servers_share_one_log(server: Served, run: Run) -> None:
+    with served(run.path) as other:
+        assert server.act("confirm", rows=[0])[0] == 200
+        assert other.act("confirm", rows=[1], by="bob", base=0)[0] == 200
+        assert other.act("reject", rows=[0], by="bob", base=0)[0] == 409
+        assert server.act("confirm", rows=[2], base=1)[1]["rows"] == [1, 2]
+    assert status_of(server) == [1, 1, 1, *[0] * 9]
+
+
+def test_columns_hold_order_category_label_status_and_confidence(server: Served, run: Run) -> None:
+    body = server.ask("/api/columns")[1]
+    n = 12
+    order, category, given = (np.frombuffer(body, "<i4", n, 4 + 4 * n * at) for at in range(3))
+    assert order.tolist() == list(range(n))  # outlier scores grow with the row
+    assert category.tolist() == [row.category_id for row in run.assignments]
+    assert given.tolist() == [0, -1, -1, 1, *[-1] * 8]
+    assert body[4 + 13 * n] == round(0.9 * 250)
+
+
+def test_similar_images_candidates_and_parts(server: Served) -> None:
+    assert set(server.json("/api/similar?row=6")["rows"][:3]) == {6, 7, 8}
+    assert server.json("/api/similar?row=6")["rows"][0] == 6
+    server.act("reject", rows=[7])
+    server.act("confirm", rows=[6, 8])
+    found = server.json("/api/candidates?category=2")["rows"]
+    assert 7 not in found  # somebody said that it does not belong there
+    assert 0 not in found  # it came with a label
+    server.act("merge", categories=[3], into=2)
+    parts = server.json("/api/parts?category=2&parts=2")["parts"]
+    assert sorted(map(sorted, parts)) == [[6, 8], [9, 10, 11]]
+    assert "2 to 5 parts" in json.loads(server.ask("/api/parts?category=2&parts=9")[1])["error"]
+    assert server.ask("/api/parts?category=77&parts=2")[0] == 400
+
+
+def test_rejected_images_are_candidates_of_other_categories(server: Served) -> None:
+    server.act("reject", rows=[7])
+    assert 7 in server.json("/api/candidates?category=3")["rows"]
+
+
+def test_merges_are_suggested_where_two_look_like_one(tmp_path: Path) -> None:
+    ids = tuple(np.repeat([0, 1, 2, 3], 20).tolist())
+    run = write_small(tmp_path / "near", ids=ids)
+    x = np.array(run.array("embeddings"))
+    x[60:] = x[40:60] + np.random.default_rng(1).normal(size=(20, 8), scale=0.05)
+    run.write_array("embeddings", x.astype(np.float32))
+    with served(run.path) as server:
+        (found,) = server.json("/api/merges")
+        assert {found["a"], found["b"]} == {2, 3}
+        assert found["separation"] < 3.5
+        server.act("merge", categories=[3], into=2)
+        assert server.json("/api/merges") == []
+
+
+def test_paths_and_images_in_words(server: Served) -> None:
+    assert server.json("/api/paths?text=1.PNG") == [1, 11]
+    server.act("reject", rows=[6])
+    image = server.json("/api/images?rows=6")[0]
+    assert (image["path"], image["found"], image["status"], image["by"]) == ("06.png", "novel-001", "rejected", "ann")
+    assert image["rejected"] == ["novel-001"]
+
+
+def test_the_map_holds_a_place_for_every_image(server: Served) -> None:
+    body = server.ask("/api/map")[1]
+    (n,) = struct.unpack("<I", body[:4])
+    assert n == 12
+    assert np.frombuffer(body, "<u4", n, 4).tolist() == list(range(12))
+    x, y = np.frombuffer(body, "<u2", 2 * n, 4 + 4 * n).reshape(2, n).astype(int)
+    assert np.hypot(x[6] - x[7], y[6] - y[7]) < np.hypot(x[6] - x[0], y[6] - y[0])
+
+
+def test_a_run_without_embeddings_can_be_reviewed(run: Run) -> None:
+    run.drop("embeddings.npy", "tree.npy")
+    with served(run.path) as server:
+        assert server.act("confirm", rows=[0])[0] == 200
+        assert json.loads(server.ask("/api/similar?row=0")[1])["error"] == (
+            "The run holds no embeddings to compare images by."
+        )
+        assert server.ask("/api/map")[0] == 400
+
+
+def jpeg(row: int, *, exif: int | None = None) -> bytes:
+    image = Image.new("RGB", (40, 20), (10 * row, 0, 0))
+    tags = Image.Exif()
+    if exif is not None:
+        tags[0x0112] = exif
+    file = io.BytesIO()
+    image.save(file, "JPEG", exif=tags)
+    return file.getvalue()
+
+
+def test_thumbnails_come_many_at_once(run: Run) -> None:
+    pictures = [jpeg(row) for row in range(12)]
+    run.write_thumbnails(pictures)
+    with served(run.path) as server:
+        body = server.ask("/thumbnails?rows=3,11")[1]
+        n, first, second = struct.unpack("<III", body[:12])
+        assert (n, first, second) == (2, len(pictures[3]), len(pictures[11]))
+        assert body[12:] == pictures[3] + pictures[11]
+
+
+@pytest.mark.parametrize("n_images", [3, 70_000])
+def test_an_archive_is_read_like_zipfile_reads_it(tmp_path: Path, n_images: int) -> None:
+    """More than 65,535 entries are counted in another place."""
+    run = Run.create(tmp_path / "run")
+    run.write_thumbnails(b"%d" % row for row in range(n_images))
+    found = Thumbnails(run)
+    rows = [0, 1, n_images - 1]
+    assert found.get(rows) == run.thumbnails(rows)
+    assert found.get([n_images]) == [b""]
+    assert found._archive is None  # the fast way
+    found.close()
+
+
+def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    (root / "00.png").write_bytes(jpeg(0, exif=6))
+    (tmp_path / "secret.png").write_bytes(jpeg(9))
+    (root / "01.png").write_text("not an image")
+    run.note(root=str(root))
+    rows = run.assignments
+    run.write_assignments(
+        [*rows[:2], *(_moved(row, path) for row, path in zip(rows[2:5], OUTSIDE, strict=True)), *rows[5:]]
+    )
+    with served(run.path) as server:
+        status, body, headers = server.ask("/image/0")
+        assert (status, headers["content-type"]) == (200, "image/jpeg")
+        assert Image.open(io.BytesIO(body)).size == (20, 40)
+        assert json.loads(server.ask("/image/1")[1])["error"].startswith("the image not an image in a known format")
+        for row in (2, 3, 4):
+            assert json.loads(server.ask(f"/image/{row}")[1]) == {"error": "the path leads out of the collection"}
+        assert server.ask("/image/5")[0] == 400  # it is not there any more
+    assert Originals(run, []).is_there
+
+
+OUTSIDE = ("../secret.png", "/etc/passwd", "a/../../secret.png")
+
+
+def _moved(row: object, path: str) -> object:
+    from dataclasses import replace
+
+    return replace(row, path=path)  # type: ignore[type-var]

@@ -1,0 +1,177 @@
+"""Who gets nothing: other names, other origins, other sites, no token, too much."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from served import Served, served
+from shoal.server.guard import MAX_BODY, Access
+from small_runs import write_small
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    run = write_small(tmp_path_factory.mktemp("guard") / "run")
+    with served(run.path) as found:
+        found.csrf = found.json("/api/run")["csrf"]
+        yield found
+
+
+PATHS = ("/", "/static/main.js", "/api/run", "/api/columns", "/api/images?rows=0", "/thumbnails?rows=0", "/image/0")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_told_without_the_token(server: Served, path: str) -> None:
+    status, body, _ = server.ask(path, headers={"Cookie": None})
+    assert (status, body) == (
+        403,
+        b"Open the address that `shoal review` printed when it was started: it has the token.",
+    )
+    assert server.ask(path, headers={"Cookie": f"shoal-{server.port}=wrong"})[0] == 403
+    assert server.ask("/?token=wrong", headers={"Cookie": None})[0] == 403
+
+
+def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_get(server: Served) -> None:
+    status, body, headers = server.ask(f"/?token={server.token}", headers={"Cookie": None})
+    assert (status, body, headers["location"]) == (303, b"", "/")
+    assert headers["set-cookie"] == f"shoal-{server.port}={server.token}; Path=/; HttpOnly; SameSite=Strict"
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil", "["]
+)
+def test_another_name_for_this_machine_is_refused(server: Served, host: str) -> None:
+    """An attacker's name that was made to point here has the attacker's page in the same origin."""
+    assert server.ask("/api/run", headers={"Host": host})[0] in (400, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost:9", "127.0.0.1", "[::1]:80"])
+def test_a_tunnel_may_come_from_another_port(server: Served, host: str) -> None:
+    assert server.ask("/api/run", headers={"Host": host})[0] == 200
+
+
+def rename(server: Served, headers: dict[str, str | None]) -> int:
+    body = {"action": "rename", "category": 0, "name": "x", "by": "eve", "base": 99}
+    return server.ask("/api/act", "POST", body, headers)[0]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": None},
+        {"X-Shoal-Csrf": None},
+        {"X-Shoal-Csrf": "guess"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Cookie": None},
+    ],
+)
+def test_a_change_comes_from_this_page_or_not_at_all(server: Served, headers: dict[str, str | None]) -> None:
+    assert rename(server, headers) == 403
+    assert server.json("/api/run")["seq"] == 0
+
+
+def test_an_image_on_another_site_reads_nothing(server: Served) -> None:
+    assert server.ask("/image/0", headers={"Sec-Fetch-Site": "cross-site"})[0] == 403
+
+
+def test_what_a_browser_may_do_with_the_page_is_said_with_every_answer(server: Served) -> None:
+    for path in (*PATHS, "/nothing"):
+        headers = server.ask(path)[2]
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_the_page_has_no_script_or_style_of_its_own(server: Served) -> None:
+    text = server.ask("/")[1].decode()
+    assert text.count("<script") == 1
+    assert '<script type="module" src="/static/main.js"></script>' in text
+    assert "style=" not in text
+    assert " on" + "click" not in text
+
+
+def test_bodies_are_bounded(server: Served) -> None:
+    assert server.ask("/api/act", "POST", b"", {"Content-Length": str(MAX_BODY + 1)})[0] == 413
+    assert server.ask("/api/act", "POST", b"", {"Content-Length": None, "Transfer-Encoding": "chunked"})[0] == 413
+    assert server.ask("/api/images?rows=" + ",".join(["1"] * 300))[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../guard.py",
+        "/static/..%2f..%2fguard.py",
+        "/static/%2e%2e/app.py",
+        "/static/secrets.txt",
+        "/image/-1",
+        "/image/12",
+        "/image/99999999999999999999",
+        "/image/..%2f..%2fetc%2fpasswd",
+        "/../../etc/passwd",
+    ],
+)
+def test_no_other_file_is_served(server: Served, path: str) -> None:
+    assert server.ask(path)[0] in (400, 404)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b"1", b'{"base": 0}', b'{"action": "rename", "base": true}', b"[" * 9999]
+)
+def test_a_request_that_makes_no_sense_is_a_sentence(server: Served, body: bytes) -> None:
+    status, answer, _ = server.ask("/api/act", "POST", body)
+    assert status == 400
+    assert b"error" in answer
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"action": "confirm"},
+        {"action": "confirm", "rows": []},
+        {"action": "confirm", "rows": [12]},
+        {"action": "confirm", "rows": [-1]},
+        {"action": "confirm", "rows": [0.0]},
+        {"action": "confirm", "rows": [True]},
+        {"action": "confirm", "rows": [0, 0]},
+        {"action": "confirm", "rows": "0"},
+        {"action": "assign", "rows": [0], "category": 77},
+        {"action": "create", "rows": [0], "name": "a\u202eb"},
+        {"action": "merge", "categories": [0], "into": 0},
+        {"action": "split", "category": 0, "parts": [{"rows": [5], "name": "x"}]},
+        {"action": "undo"},
+        {"action": "undo", "of": 1},
+        {"action": "start"},
+    ],
+)
+def test_actions_that_make_no_sense_change_nothing(server: Served, fields: dict) -> None:
+    status, answer = server.act(**fields)
+    assert status in (400, 409)
+    assert answer["error"]
+    assert server.json("/api/run")["seq"] == 0
+
+
+def test_reading_only_changes_nothing(tmp_path: Path) -> None:
+    run = write_small(tmp_path / "run")
+    with served(run.path, "--read-only") as server:
+        assert server.json("/api/run")["read_only"]
+        server.csrf = server.json("/api/run")["csrf"]
+        status, body, _ = server.ask("/api/act", "POST", {"action": "rename", "category": 0, "name": "x", "base": 0})
+        assert (status, body) == (403, b"This review is open for reading only.")
+    assert not run.has("review.jsonl")
+
+
+def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> None:
+    access = Access(host="0.0.0.0", port=80)
+    assert not access.is_loopback
+    assert access.url.startswith(f"http://{socket.gethostname()}:80/?token=")
+    assert access.knows_host("192.168.1.7:80")
+    assert access.knows_host(socket.gethostname())
+    assert not access.knows_host("evil.example")
+    assert Access(host="::1", port=80).is_loopback
