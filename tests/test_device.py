@@ -4,24 +4,59 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.device import _left_in_container, autocast_dtype, choose_device, free_memory, seed_everything
+from shoal.device import (
+    _left_in_container,
+    autocast_dtype,
+    choose_device,
+    computing_device,
+    device_in_words,
+    encoder_device,
+    free_memory,
+    seed_everything,
+)
 from shoal.errors import MissingError, UsageError
 
 
 def test_auto_takes_cuda_where_there_is_one() -> None:
-    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    expected = "cuda" if torch.cuda.is_available() else "cpu"  # beside Apple's GPU too: that one runs encoders alone
     assert choose_device().type == choose_device("auto").type == expected
 
 
 def test_a_device_that_is_not_one_is_a_usage_error() -> None:
     for name in ("gpu", "meta", "cuda:x", []):
-        with pytest.raises(UsageError, match="expected cpu, cuda or cuda:N"):
+        with pytest.raises(UsageError, match="expected cpu, cuda, cuda:N or mps"):
             choose_device(name)
 
 
 def test_a_cuda_device_that_is_absent_is_missing() -> None:
     with pytest.raises(MissingError, match=r"sees \d+ CUDA device"):
         choose_device("cuda:99")
+
+
+def test_apples_gpu_is_missing_where_torch_sees_none() -> None:
+    if not torch.backends.mps.is_available():
+        with pytest.raises(MissingError, match=r"'mps', but torch .* sees no GPU of Apple's; use cpu"):
+            encoder_device("mps")
+
+
+def test_apples_gpu_runs_encoders_and_the_cpu_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    for name in (None, "auto", "mps", torch.device("mps")):
+        assert encoder_device(name).type == "mps"
+        assert choose_device(name) == torch.device("cpu")
+    assert encoder_device("cpu") == torch.device("cpu")
+    assert device_in_words(encoder_device()).startswith("mps (Apple's GPU embeds images; training and clustering")
+    monkeypatch.setenv("WORLD_SIZE", "2")  # two processes would share it
+    assert encoder_device() == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert encoder_device() == choose_device() == torch.device("cuda")
+
+
+def test_other_devices_compute_themselves() -> None:
+    for name in ("cpu", "cuda:1"):
+        assert computing_device(torch.device(name)) == torch.device(name)
 
 
 def test_networks_run_in_float32_on_the_cpu_and_bfloat16_on_cuda() -> None:

@@ -11,23 +11,52 @@ import torch
 
 from shoal.errors import MissingError, UsageError
 
+EXPECTED = "expected cpu, cuda, cuda:N or mps"
+
 
 def choose_device(name: str | torch.device | None = None) -> torch.device:
-    """Turn 'cpu', 'cuda', 'cuda:1' or None (CUDA when there is one) into a device that exists."""
+    """Turn 'cpu', 'cuda', 'cuda:1', 'mps' or None (CUDA when there is one) into the device that trains and clusters."""
+    return computing_device(encoder_device(name))
+
+
+def encoder_device(name: str | torch.device | None = None) -> torch.device:
+    """The device that frozen encoders run on: the same, or Apple's GPU where there is one."""
     if name is None or name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if has_mps() else "cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
-        raise UsageError(f"device: found {name!r}, expected cpu, cuda or cuda:N")
+        raise UsageError(f"device: found {name!r}, {EXPECTED}") from error
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise UsageError(f"device: found {name!r}, {EXPECTED}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise MissingError(
             f"device: found {name!r}, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA device(s); "
             "use cpu, or install a CUDA build of torch"
         )
+    if device.type == "mps" and not has_mps():
+        raise MissingError(f"device: found {name!r}, but torch {torch.__version__} sees no GPU of Apple's; use cpu")
     return device
+
+
+def computing_device(device: torch.device) -> torch.device:
+    """Where tensors are worked on whose encoder runs on `device`: the CPU beside Apple's GPU, which has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+def has_mps() -> bool:
+    """Whether torch sees a GPU of Apple's; one in several processes counts for none, as they would share it."""
+    return torch.backends.mps.is_available() and int(os.environ.get("WORLD_SIZE", "1")) == 1
+
+
+def device_in_words(device: torch.device) -> str:
+    """Which device an encoder is given, and why."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    if device.type == "mps":
+        return "mps (Apple's GPU embeds images; training and clustering need float64, which only the CPU has)"
+    why = "torch sees no GPU" if not torch.cuda.is_available() else "a GPU is there"
+    return f"cpu ({torch.get_num_threads()} threads; {why})"
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype:

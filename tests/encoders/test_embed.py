@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
+from shoal.encoders import embed as module
 from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, explain_out_of_memory
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
@@ -107,6 +108,43 @@ def test_anything_but_square_bytes_is_refused(bad):
 def test_a_batch_of_nothing_is_refused(pixels):
     with pytest.raises(UsageError, match="batch_size: found 0"):
         embed(pixels, tiny_encoder(), batch_size=0)
+
+
+def test_a_device_that_nobody_has_tried_is_used_where_its_features_are_the_cpus(monkeypatch, caplog):
+    """The CPU stands for it: there is no other device everywhere."""
+    monkeypatch.setattr(module, "UNTRIED", ("cpu",))
+    encoder = tiny_encoder()
+    assert module.place_encoder(encoder, torch.device("cpu")) is encoder
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("fault", ["wrong", "absent"])
+def test_a_device_that_gives_other_features_or_none_leaves_the_encoder_on_the_cpu(monkeypatch, caplog, fault):
+    encoder, calls = tiny_encoder(), []
+
+    def forward(images):
+        calls.append(images)
+        features = Encoder.forward(encoder, images)
+        if len(calls) > 1 and fault == "absent":
+            raise NotImplementedError("The operator 'aten::x' is not implemented for the MPS device")
+        return features.flip(1) if len(calls) > 1 else features
+
+    monkeypatch.setattr(module, "UNTRIED", ("cpu",))
+    monkeypatch.setattr(encoder, "forward", forward)
+    assert module.place_encoder(encoder, torch.device("cpu")).device == torch.device("cpu")
+    said = {"wrong": "its features differ from the CPU's by", "absent": "'aten::x' is not implemented"}
+    assert said[fault] in caplog.text
+    assert "so the CPU does" in caplog.text
+
+
+@pytest.mark.gpu
+def test_where_another_device_computes_images_are_scaled_and_embeddings_come_back_there(monkeypatch, pixels):
+    """A GPU of NVIDIA's as Apple's is used: the network runs there, the rest on the CPU."""
+    expected = embed(pixels, tiny_encoder())
+    monkeypatch.setattr(module, "computing_device", lambda device: torch.device("cpu"))
+    found = embed(pixels, tiny_encoder().to("cuda"))
+    assert found.device == torch.device("cpu")
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.02)
 
 
 def test_out_of_gpu_memory_names_the_setting_to_lower():

@@ -76,15 +76,12 @@ def torchvision() -> Check:
 
 def hardware() -> list[Check]:
     """Name the device, its free memory, and the space left for caches and runs."""
-    import torch
+    from shoal.device import device_in_words, encoder_device, free_memory
 
-    from shoal.device import choose_device, free_memory
-
-    device = choose_device()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    device = encoder_device()
     disk = shutil.disk_usage(Path.cwd()).free
     return [
-        Check("device", f"{device.type} ({name})"),
+        Check("device", device_in_words(device)),
         Check("free memory", f"{free_memory(device) / GIB:.1f} GiB"),
         Check("free disk", f"{disk / GIB:.1f} GiB here", disk > GIB, "decoded images are cached; free at least 1 GiB"),
     ]

@@ -14,7 +14,7 @@ NClusters = Annotated[
     str | None,
     typer.Option(help="How many categories there are, 40, or a range to estimate it in, 30-50; estimated if absent."),
 ]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the best one there is if absent.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:N or mps; the best one there is if absent.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite a run that is there.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what was found and stop.")]
 Seed = Annotated[int | None, typer.Option(help="Decides every draw; 0 if absent.")]

@@ -27,14 +27,14 @@ from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import IMAGE_SUFFIXES
-from shoal.device import choose_device
+from shoal.device import choose_device, computing_device, encoder_device
 from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, embed
+from shoal.encoders.embed import ImageRows, embed, place_encoder
 from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
@@ -96,7 +96,8 @@ class Assigner:
     ) -> None:
         if not 0 <= outlier_share < 1:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
-        self.run, self.device, self.reporter = run, choose_device(device), reporter
+        self.run, self.reporter = run, reporter
+        self.device, self._encoder_device = choose_device(device), encoder_device(device)
         categories, rows = run.categories, run.assignments
         _check_ids(run, categories, rows)
         self.classes = [category.category for category in categories]
@@ -127,7 +128,7 @@ class Assigner:
     @cached_property
     def networks(self) -> Networks:
         """The run's encoder, with its trained tail and head where it was trained."""
-        return load_networks(self.run, self.settings, self.device)
+        return load_networks(self.run, self.settings, self._encoder_device)
 
     def assign(
         self, source: str | os.PathLike[str], *, allow_missing: bool = False
@@ -233,13 +234,13 @@ def _read_calibration(run: RunView, n_categories: int) -> Calibration | None:
 
 
 def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:
-    """The encoder of a run and, where it was trained, its tail's and head's weights."""
+    """The encoder of a run and, where it was trained, its tail's and head's weights, which run where is computed."""
     chosen = settings.of_method
     if not run.has("model.safetensors"):
         was_kept = not run.has("choice.json") or run.json("choice")["kept"] == "trained"
         if settings.is_trained and was_kept:
             raise DataError(f"{run.path / 'model.safetensors'}: not in this run, which was trained; was it deleted?")
-        return Networks(encoder=load_encoder(chosen.encoder, input_size=chosen.input_size).to(device))
+        return Networks(encoder=place_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
     file = run.path / "model.safetensors"
     build = get_method(settings.method).build
     assert build is not None
@@ -248,12 +249,13 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
     chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
     encoder, head, objective = build(chosen)
     load_modules({"tail": encoder.tail, "head": head}, read_checkpoint(file).tensors, str(file))
-    encoder, head = encoder.to(device).eval(), head.to(device).eval()
+    home = computing_device(device)
+    encoder, head = encoder.to(home).eval(), head.to(home).eval()
     both: dict[str, Any] = {}
     weight = float(how.get("frozen_weight", 0.0))
     if weight > 0:
         frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
-        both = {"frozen": frozen.to(device), "frozen_weight": weight}
+        both = {"frozen": place_encoder(frozen, device), "frozen_weight": weight}
     if objective.discards_head:
         return Networks(encoder=encoder, is_trained=True, **both)
     # Where attention was learned, on full embeddings, the run's are not compact either.

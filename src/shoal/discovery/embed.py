@@ -16,14 +16,14 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats
 from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
-from shoal.device import choose_device, seconds_of
+from shoal.device import encoder_device, seconds_of
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.progress import Outlook, about
 from shoal.discovery.readable import tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.distributed import world_size
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch
+from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch, place_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, check_writable
@@ -71,7 +71,7 @@ def embed_collection(
     """Embed a collection with an encoder as it comes; images that cannot be read are left out and listed."""
     reporter = reporter or Reporter()
     tell_found(collection, pixel_size, reporter)
-    network = load_encoder(encoder, input_size=input_size).to(choose_device(device))
+    network = place_encoder(load_encoder(encoder, input_size=input_size), encoder_device(device))
     with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if collection.root is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from shoal.checksums import digest_rows
+from shoal.device import computing_device
 from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.readable import Readable
@@ -47,14 +48,14 @@ def tie_to_images(run: Run, images: Readable, encoder: Encoder) -> None:
 def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:
     """The embeddings of the encoder as it comes; an interrupted run has them already."""
     is_there = run.has("frozen.npy")
-    told_by_main(not is_there, encoder.device)
+    told_by_main(not is_there, computing_device(encoder.device))
     if is_there:
         kept = np.array(run.array("frozen"))
         is_whole = kept.ndim == 2 and len(kept) == len(images.collection) and kept.dtype == np.float32
         if not is_whole or not np.isfinite(kept).all():
             what = f"found {kept.dtype} of shape {kept.shape}, expected finite float32, a row per image"
             raise damaged(run.path / "frozen.npy", what)
-        frozen = torch.from_numpy(kept).to(encoder.device)
+        frozen = torch.from_numpy(kept).to(computing_device(encoder.device))
     else:
         frozen = embed_aloud(images.pixels, encoder, reporter)
         check_directions(frozen, images.pixels.names, encoder.input_format.size)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from shoal.data.collection import Collection
-from shoal.device import choose_device, seed_everything
+from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
 from shoal.discovery.folder import check_folder, fingerprint, take_folder
 from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
@@ -26,7 +26,7 @@ from shoal.discovery.training import TrainingJob, check_tensorboard
 from shoal.discovery.validation import check_collection
 from shoal.distributed import barrier, is_main, processes, told_by_main
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import embed
+from shoal.encoders.embed import embed, place_encoder
 from shoal.encoders.engines import TORCH, use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
@@ -63,7 +63,7 @@ def discover_images(
     settings, reporter = settings or choose_settings(), reporter or Reporter()
     if tensorboard:
         check_tensorboard(settings)  # said now, not after decoding and embedding
-    place = choose_device(device)
+    place, encoder_place = choose_device(device), encoder_device(device)
     if is_main():
         check_not_held(out)  # said now, not after the encoder is loaded
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
@@ -72,7 +72,7 @@ def discover_images(
     with processes(place, timeout_s=MAX_WAIT_S), use_engine(_engine_of(Run(Path(out))) if resume else None):
         seed_everything(settings.seed)
         if is_main():
-            job = _Job(collection, settings, place, command, reporter, tensorboard, told, then)
+            job = _Job(collection, settings, place, encoder_place, command, reporter, tensorboard, told, then)
             run = _discover(job, Run(Path(out)), **how)
         else:
             run = _help(collection, Run(Path(out)), settings, place, resume)
@@ -87,6 +87,7 @@ class _Job:
     collection: Collection
     settings: DiscoverySettings
     place: torch.device
+    encoder_place: torch.device
     command: str
     reporter: Reporter
     tensorboard: bool
@@ -98,7 +99,8 @@ def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
     settings, chosen = job.settings, job.settings.of_method
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
-    encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size).to(job.place)
+    encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
+    encoder = place_encoder(encoder, job.encoder_place)
     found = fingerprint(job.collection)
     check_folder(run.path, settings, found, resume=resume, force=force)
     if resume and run.is_complete:
@@ -139,7 +141,9 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
     made_from = before.get("made_from")
     if resume and not before:
         reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    run.start(settings, seed=settings.seed, device=str(job.place), command=job.command, **about, made_from=made_from)
+    run.start(
+        settings, seed=settings.seed, device=str(encoder.device), command=job.command, **about, made_from=made_from
+    )
     reporter = reporter.also_to(run.log)
     for line in job.told:
         run.log(line)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.data.collection import Collection
-from shoal.device import choose_device
+from shoal.device import encoder_device
 from shoal.discovery.folder import check_folder, fingerprint
 from shoal.discovery.readable import glance
 from shoal.discovery.settings import DiscoverySettings
@@ -34,7 +34,7 @@ def check_discovery(
     """
     if tensorboard:
         check_tensorboard(settings)
-    place, encoder = choose_device(device), settings.of_method.encoder
+    place, encoder = encoder_device(device), settings.of_method.encoder
     check_collection(collection, settings)
     is_here = (
         encoder in ENCODERS or Path(encoder).expanduser().exists() or not _is_hub_id(encoder) or is_cached(encoder)

@@ -3,6 +3,7 @@
 N images of S x S pixels, I the encoder's input size, D the dimension of an embedding.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -12,13 +13,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.device import autocast_dtype
+from shoal.device import autocast_dtype, computing_device
 from shoal.distributed import gather_rows, shard
+from shoal.encoders.openvino_trunk import probe_images
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, ShoalError, UsageError
 
 CROP_RATIO = 0.875
 """The share of an image's side that is kept: 224 of 256 pixels."""
+
+UNTRIED = ("mps",)
+"""Kinds of devices whose features are compared with the CPU's before they are used."""
+
+PLACE_TOLERANCE = 1e-3
+"""How far unit features may lie from the CPU's there; those of a wrong operation lie far beyond."""
+
+log = logging.getLogger(__name__)
 
 MAX_NAMED = 3
 """Most images that an error names."""
@@ -54,17 +64,17 @@ def embed(
     batch_size: int = 128,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the encoder's device.
+    """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes beside the encoder's.
 
     Without a head the embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
-    disk), cut to their centre and scaled on the device. Several processes share the rows; each gets all of them. The
-    batch size changes the result by rounding only.
+    disk), cut to their centre and scaled. Several processes share the rows; each gets all of them. The batch size
+    changes the result by rounding only.
     """
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
     rows = shard(len(pixels))
-    parts = [torch.empty(0, _dim(encoder, head), device=encoder.device)]
+    parts = [torch.empty(0, _dim(encoder, head), device=computing_device(encoder.device))]
     for start in range(rows.start, rows.stop, batch_size):
         stop = min(start + batch_size, rows.stop)
         with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
@@ -72,6 +82,24 @@ def embed(
         if progress is not None:
             progress(stop - rows.start, rows.stop - rows.start)
     return gather_rows(torch.cat(parts))
+
+
+def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
+    """Move an encoder to a device. One that nobody has tried must give the features of the CPU, or that one is kept."""
+    if device.type not in UNTRIED:
+        return encoder.to(device)
+    probe = probe_images(encoder.input_format.size)
+    with torch.inference_mode():
+        expected = F.normalize(encoder(probe), dim=1)
+        try:
+            found = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
+            why = f"its features differ from the CPU's by {float((found - expected).abs().max()):.1e}"
+            if torch.allclose(found, expected, rtol=0, atol=PLACE_TOLERANCE):
+                return encoder
+        except (RuntimeError, TypeError) as error:  # an operation that it does not have, or not in this precision
+            why = " ".join(str(error).split())[:160]
+    log.warning("encoder: %s cannot run it (%s), so the CPU does", device.type, why)
+    return encoder.to("cpu")
 
 
 def check_directions(embeddings: Tensor, names: Sequence[str], input_size: int) -> None:
@@ -91,7 +119,7 @@ def center_images(pixels: Tensor, encoder: Encoder) -> Tensor:
     crop = crop_size(side)
     start = (side - crop) // 2
     cut = pixels[:, start : start + crop, start : start + crop]  # (B, C, C, 3)
-    return encoder.normalize(resize(to_float(cut), encoder.input_format.size))
+    return encoder.normalize(resize(to_float(cut), encoder.input_format.size).to(encoder.device))
 
 
 def crop_size(side: int) -> int:
@@ -152,11 +180,15 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def embed_batch(pixels: ImageRows, encoder: Encoder, head: nn.Module | None = None) -> Tensor:
-    """Embed one batch of images in this process alone."""
+    """Embed one batch of images in this process alone.
+
+    Images are cut and scaled where is computed: Apple's GPU has no antialiased bicubic scaling.
+    """
+    home = computing_device(encoder.device)
     with torch.inference_mode(), autocast(encoder.device):
-        features = encoder.tail(encoder.run_trunk(center_images(to_device(pixels, encoder.device), encoder)))
+        features = encoder.tail(encoder.run_trunk(center_images(to_device(pixels, home), encoder)))
         embeddings = features if head is None else head(features)
-        return F.normalize(embeddings.float(), dim=1)
+        return F.normalize(embeddings.float(), dim=1).to(home)
 
 
 def _dim(encoder: Encoder, head: Any) -> int:

@@ -71,7 +71,7 @@ def compile_trunk(
 
     Where the engine `is_wanted`, and not just chosen, that is an error.
     """
-    probe = torch.linspace(-1, 1, 2 * 3 * size * size).mul(size).sin().view(2, 3, size, size)
+    probe = probe_images(size)
     try:
         found = OpenVINOTrunk(trunk, size, engine)
         error = _difference(found(probe), trunk, tail, probe)
@@ -86,6 +86,11 @@ def compile_trunk(
     if is_main():
         _warn_once(f"encoder: OpenVINO cannot run it ({why}), so torch does")
     return None
+
+
+def probe_images(size: int) -> Tensor:
+    """Two normalized images (2, 3, size, size) of waves, to compare features on."""
+    return torch.linspace(-1, 1, 2 * 3 * size * size).mul(size).sin().view(2, 3, size, size)
 
 
 @functools.cache

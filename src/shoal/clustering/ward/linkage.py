@@ -28,7 +28,7 @@ from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.vouched import check_neighbors, ready_lists
 from shoal.clustering.ward.workers import Workers
-from shoal.device import choose_device, free_memory, multiplies_bfloat16
+from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError, UsageError
 
 N_LISTED = {"cpu": 16, "cuda": 15}
@@ -132,7 +132,7 @@ def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
             tensor = tensor.float()  # numpy has no bfloat16, nor anything shorter
         if tensor.device.type == "cuda" and device is None:
             return _checked_on_device(tensor)
-        home = tensor.device if device is None else choose_device(device)
+        home = computing_device(tensor.device) if device is None else choose_device(device)
         return torch.as_tensor(np.require(as_embeddings(tensor.cpu().numpy()), requirements="C")).to(home)
     # torch warns of read-only memory, so that is copied.
     return torch.as_tensor(np.require(as_embeddings(X), requirements=["C", "W"])).to(choose_device(device))
