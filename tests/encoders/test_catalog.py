@@ -274,7 +274,7 @@ def test_missing_weights_say_what_to_download_and_where_to_put_it(empty_machine,
     with pytest.raises(MissingError) as caught:
         load_encoder(name)
     assert caught.value.exit_code == 4
-    assert f"hf download {ENCODERS[name].location}" in str(caught.value)
+    assert f"`shoal encoders get {name}`" in str(caught.value)
     assert str(empty_machine / "weights" / name) in str(caught.value)
 
 

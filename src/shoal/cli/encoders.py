@@ -1,8 +1,10 @@
-"""`shoal encoders list`: which encoders there are, and whether their weights are here."""
+"""`shoal encoders`: which encoders there are, whether their weights are here, and how these come here."""
+
+from typing import Annotated
 
 import typer
 
-from shoal.cli.console import Json, result
+from shoal.cli.console import Json, reporter, result, say
 
 encoders = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Encoders and their weights.")
 
@@ -45,3 +47,20 @@ def list_encoders(json: Json = False) -> None:
         {"encoders": rows},
         as_json=json,
     )
+
+
+@encoders.command("get")
+def get(
+    name: Annotated[str, typer.Argument(help="A name of `shoal encoders list`.")],
+    json: Json = False,
+) -> None:
+    """Download the weights of an encoder, once, e.g. `shoal encoders get dinov2-small`.
+
+    The size is said first. What is interrupted goes on where it stopped, a file with another checksum than the hub's is
+    thrown away, and nothing that is fetched can run code. Other commands never download an encoder of the list.
+    """
+    from shoal.discovery.download import get_encoder
+
+    found = get_encoder(name, reporter())
+    result(found.path or name, found.to_dict(), as_json=json)
+    say(f"next: shoal discover photos/ --encoder {name}")

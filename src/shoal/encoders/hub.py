@@ -73,9 +73,14 @@ def is_cached(hub_id: str) -> bool:
     return "config.json" in here and len(here) > 1
 
 
+def is_told_offline() -> bool:
+    """Whether the environment forbids downloads."""
+    return os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE
+
+
 def why_offline() -> str | None:
     """Why nothing can be downloaded, in words; None when the hub answers. Asked once, for `REACH_S` seconds at most."""
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() in TRUE:
+    if is_told_offline():
         return "HF_HUB_OFFLINE is set"
     from huggingface_hub import constants, get_session
 

@@ -1,0 +1,66 @@
+"""An encoder's weights downloaded because somebody asked for them: `shoal encoders get`."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.discovery.progress import Outlook
+from shoal.discovery.reporter import Reporter
+from shoal.encoders.catalog import EncoderInfo, get_info, how_to_get, is_available, load_encoder
+from shoal.encoders.download import FILES, RECORD, WEIGHTS, endpoint, fetch, look_up
+from shoal.encoders.hub import is_told_offline
+from shoal.encoders.weights import weights_folder
+from shoal.errors import MissingError
+from shoal.runs import locked_file
+
+MB = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Downloaded:
+    """An encoder that is here now."""
+
+    encoder: str
+    path: str | None
+    """Its folder; None where it was here before."""
+    n_bytes: int = 0
+    sha256: str | None = None
+    """Of the weights."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same for a script."""
+        return asdict(self)
+
+
+def get_encoder(name: str, reporter: Reporter | None = None) -> Downloaded:
+    """Download the weights of an encoder of the catalog, unless they are here; its size is said first.
+
+    They go where `load_encoder` looks for them, and count as here once they are whole and make the encoder they should.
+    """
+    reporter, info = reporter or Reporter(), get_info(name)
+    if is_available(name):
+        reporter.say(f"{name} is here already")
+        return Downloaded(encoder=name, path=None)
+    if info.origin == "package":
+        raise MissingError(how_to_get(name, info))
+    if is_told_offline():
+        raise MissingError(f"encoder {name!r}: HF_HUB_OFFLINE is set, so nothing is downloaded; unset it")
+    with locked_file(weights_folder() / name):
+        return _download(name, info, weights_folder() / name, reporter)
+
+
+def _download(name: str, info: EncoderInfo, folder: Path, reporter: Reporter) -> Downloaded:
+    files = look_up(info.location)
+    n_bytes = sum(file.size for file in files.values())
+    reporter.say(f"{name}: {n_bytes / MB:,.0f} MB from {endpoint()}/{info.location} into {folder}")
+    if files[WEIGHTS].sha256 is None:
+        reporter.say("note: the server names no checksum, so nothing tells whether the file is the one it should be")
+    with reporter.progress("downloading", Outlook("MB")) as progress:
+        sums = fetch(files, folder, lambda done, total: progress(done // MB, max(1, total // MB)))
+    try:
+        load_encoder(name)
+    except MissingError:
+        for file in (*FILES, RECORD):
+            (folder / file).unlink(missing_ok=True)
+        raise
+    return Downloaded(encoder=name, path=str(folder), n_bytes=n_bytes, sha256=sums[WEIGHTS])
