@@ -50,7 +50,8 @@ def assign(
     from shoal.discovery.reporter import SILENT
     from shoal.errors import UsageError
     from shoal.files import check_writable, write_text
-    from shoal.runs import Assignment, Run, locked_file, to_csv
+    from shoal.review.reviewed import ReviewedRun
+    from shoal.runs import Assignment, locked_file, to_csv
 
     if out is not None and out.exists() and not force and not watch:
         raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
@@ -59,7 +60,7 @@ def assign(
     if every is not None and not watch:
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
     assigner = Assigner(
-        Run.open(run), outlier_share=outlier_share, device=device, reporter=SILENT if watch else reporter()
+        ReviewedRun.open(run), outlier_share=outlier_share, device=device, reporter=SILENT if watch else reporter()
     )
     if watch:
         with nullcontext() if out is None else locked_file(out):  # two watches would lose each other's rows

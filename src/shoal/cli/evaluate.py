@@ -27,9 +27,9 @@ def evaluate(
     """
     from shoal.data.readers import read_names
     from shoal.discovery.scoring import score_run, score_to_dict
-    from shoal.runs import Run
+    from shoal.review.reviewed import ReviewedRun
 
-    opened = Run.open(run)
+    opened = ReviewedRun.open(run)
     names = [row.path for row in opened.assignments]
     given = read_names(truth, names, path_column=path_column, label_column=label_column)
     score = score_run(opened, given.classes)

@@ -29,10 +29,10 @@ def export(
     from shoal.discovery.export.catalog import export_run
     from shoal.discovery.export.job import GivenLabels
     from shoal.discovery.export.names import Linking
-    from shoal.runs import Run
+    from shoal.review.reviewed import ReviewedRun
 
     linking: Linking = "copy" if copy else "link"
-    opened = Run.open(run)
+    opened = ReviewedRun.open(run)
     has_encoder = "method" in opened.config
     found = export_run(opened, to, out, images=images, linking=linking, given_labels=cast(GivenLabels, given_labels))
     if found.n_disagreeing:

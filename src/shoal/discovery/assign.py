@@ -98,13 +98,18 @@ class Assigner:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
         self.run, self.reporter = run, reporter
         self.device, self._encoder_device = choose_device(device), encoder_device(device)
+        _check_ids(RunView(run.path))
         categories, rows = run.categories, run.assignments
-        _check_ids(run, categories, rows)
         self.classes = [category.category for category in categories]
+        self.ids = [category.category_id for category in categories]
+        """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
-        self._points = unit_points(np.array(run.embeddings()), device=self.device)  # (N, D)
-        self._categories = np.array([row.category_id for row in rows])  # (N,)
-        self._calibration = _read_calibration(run, len(categories))
+        place = {number: at for at, number in enumerate(self.ids)}
+        found = np.array([place.get(row.category_id, UNLABELED) for row in rows])  # (N,)
+        is_in = found != UNLABELED  # those that were rejected vote for nothing
+        self._points = unit_points(np.array(run.embeddings())[is_in], device=self.device)  # (n, D)
+        self._categories = found[is_in]  # (n,)
+        self._calibration = _read_calibration(run, categories)
         self.threshold = float(np.quantile([row.outlier_score for row in rows], 1 - outlier_share))
 
     @cached_property
@@ -186,7 +191,7 @@ class Assigner:
         is_new = category == UNLABELED
         return Assignment(
             path=name,
-            category_id=category,
+            category_id=UNLABELED if is_new else self.ids[category],
             category="" if is_new else self.classes[category],
             is_novel=is_new or category >= self.n_known,
             confidence=0.0 if is_new else float(members.confidence[i]),
@@ -210,8 +215,9 @@ def assign_any(assigner: Assigner, images: Any) -> tuple[list[Assignment], tuple
     return assigner.assign_images(read_collection(images, False))
 
 
-def _check_ids(run: RunView, categories: Sequence[Category], rows: Sequence[Assignment]) -> None:
+def _check_ids(run: RunView) -> None:
     """Refuse tables that were edited apart: ids count the categories, known ones first, and no image has another."""
+    categories, rows = run.categories, run.assignments
     for place, category in enumerate(categories):
         is_behind = place > 0 and categories[place - 1].is_novel and not category.is_novel
         if category.category_id != place or is_behind:
@@ -222,15 +228,22 @@ def _check_ids(run: RunView, categories: Sequence[Category], rows: Sequence[Assi
             raise damaged(file, f"{row.path!r} has the category {row.category_id}, which categories.csv has not")
 
 
-def _read_calibration(run: RunView, n_categories: int) -> Calibration | None:
-    """What confidence rests on in this run; None in one that was made before that was written."""
+def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibration | None:
+    """What confidence rests on in this run; None in one that was made before that was written.
+
+    A category that a review has made counts as novel; one that it has made known is as good as others on average.
+    """
+    n_categories = len(RunView(run.path).categories)
     if not run.has("calibration.json"):
         return None
     found = Calibration.from_dict(run.json("calibration"))
     curves = (found.known, found.novel, found.labeled)
     if len(found.scale) != n_categories or not all(len(curve.confidence) for curve in curves):
         raise damaged(run.path / "calibration.json", f"it is not of {n_categories} categories")
-    return found
+    own = dict(enumerate(found.scale.tolist()))
+    usual = [own.get(category.category_id, 1.0) for category in categories]
+    scale = [np.nan if c.is_novel else 1.0 if s != s else s for c, s in zip(categories, usual, strict=True)]
+    return replace(found, scale=np.array(scale, dtype=float))
 
 
 def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:

@@ -23,12 +23,13 @@ from shoal.distributed import is_main
 from shoal.errors import MissingError, UsageError
 from shoal.review import verbs
 from shoal.review.review import Review
+from shoal.review.reviewed import Reviewed, ReviewedRun
 from shoal.review.verbs import Which
-from shoal.runs import Assignment, Category, Run, RunView
+from shoal.runs import Assignment, Category, Run
 
 
-class DiscoveredRun(RunView):
-    """A finished run: what was found, its report, its score, its exports, and its way to take new images."""
+class DiscoveredRun(Reviewed):
+    """A finished run: what was found and decided, its report, score and exports, and its way to take new images."""
 
     def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
         """Write the run as one HTML page, report.html in the run folder if no file is given; returns its path."""
@@ -36,7 +37,7 @@ class DiscoveredRun(RunView):
 
     def assigner(self, *, device: str | torch.device | None = None) -> Assigner:
         """Load the model once, to put new images into the categories of this run again and again."""
-        return Assigner(self, device=device)
+        return Assigner(ReviewedRun.open(self.path), device=device)
 
     def predict(self, images: Any, *, device: str | torch.device | None = None) -> list[Assignment]:
         """Put new images into the categories of this run: a row each, category_id -1 for what is possibly new.
@@ -58,15 +59,16 @@ class DiscoveredRun(RunView):
 
         The score is written to accuracy.json, which the report shows.
         """
+        run = ReviewedRun.open(self.path)
         if isinstance(truth, Mapping):
-            return score_run(self, {str(path): str(name) for path, name in truth.items()})
-        found = read_names(truth, [row.path for row in self.assignments])
-        score = score_run(self, found.classes)
+            return score_run(run, {str(path): str(name) for path, name in truth.items()})
+        found = read_names(truth, [row.path for row in run.assignments])
+        score = score_run(run, found.classes)
         return replace(score, notes=found.notes + score.notes)
 
     def export(self, to: str, out: str | os.PathLike[str], **options: Any) -> Exported:
         """Write the run for another program into the empty or new folder `out`; `to` and `options` as `export_run`."""
-        return export_run(Run(self.path), to, Path(out), **options)
+        return export_run(ReviewedRun.open(self.path), to, Path(out), **options)
 
     @cached_property
     def review(self) -> Review:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from shoal.arrays import Ints
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
 from shoal.report.words import count
@@ -45,7 +46,8 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     common is an error.
     """
     rows = run.assignments
-    known_names = {row.label_given for row in rows if row.label_given}
+    # By the names that were given, whatever a review calls them now: the truth does not know of it.
+    known_names = {row.label_given for row in RunView(run.path).assignments if row.label_given}
     scored = [row for row in rows if not row.label_given and row.path in truth]
     if rows and all(row.label_given for row in rows):
         raise DataError(
@@ -60,7 +62,7 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     classes = sorted({truth[row.path] for row in scored})
     position = {name: i for i, name in enumerate(classes)}
     y_true = np.array([position[truth[row.path]] for row in scored])
-    y_pred = np.array([row.category_id for row in scored])
+    y_pred = _apart(np.array([row.category_id for row in scored]))
     is_known = np.array([truth[row.path] in known_names for row in scored])
     score = Score(
         accuracy=gcd_accuracy(y_true, y_pred, is_known),
@@ -69,11 +71,19 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,
-        notes=tuple(_doubts(rows, truth, known_names, set(classes))),
+        notes=tuple(_doubts(RunView(run.path).assignments, truth, known_names, set(classes))),
     )
     with locked(run.path):
         Run(run.path).write_json("accuracy", score_to_dict(score))
     return score
+
+
+def _apart(categories: Ints) -> Ints:
+    """Put each image without a category into one of its own, so that it counts as wrong."""
+    none = np.flatnonzero(categories < 0)
+    found = categories.copy()
+    found[none] = max(0, int(categories.max(initial=0))) + 1 + np.arange(len(none))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

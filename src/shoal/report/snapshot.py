@@ -10,6 +10,8 @@ import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
+from shoal.review.review import Review
+from shoal.review.reviewed import assignment_rows, category_rows, fitting_review
 from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView
 
 NO_CATEGORY = -1
@@ -43,17 +45,24 @@ class Snapshot(Run):
 
     @cached_property
     def assignments(self) -> list[Assignment]:
-        """A row per image."""
-        return Run(self.path).assignments
+        """A row per image, as people have decided."""
+        return Run(self.path).assignments if self.review is None else assignment_rows(self.review)
 
     @cached_property
     def categories(self) -> list[Category]:
         """A row per category, known ones first; counted from the images where categories.csv is missing."""
+        if self.review is not None:
+            return category_rows(self.review)
         if self.has("categories.csv"):
             return Run(self.path).categories
         ids = sorted(set(self.category_ids.tolist()) - {NO_CATEGORY})
         found = [self._counted(category_id) for category_id in ids]
         return sorted(found, key=lambda category: category.is_novel)
+
+    @cached_property
+    def review(self) -> Review | None:
+        """What people decided; None where there is nothing, or nothing about this answer."""
+        return fitting_review(self) if self.has("categories.csv") else None
 
     @cached_property
     def category_ids(self) -> Ints:

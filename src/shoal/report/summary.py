@@ -1,10 +1,12 @@
 """The run in words and numbers."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.words import count, duration, is_wide, percent, plural, span
+from shoal.review.actions import STATUSES
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
 
@@ -45,7 +47,18 @@ def summarize(run: Snapshot) -> Summary:
     return Summary(
         headline=f"{count(run.n_clusters, 'category')} in {count(len(run.assignments), 'image')}",
         sentences=tuple(
-            filter(None, (_found(run), _not_found(run), _unsure(run), how_sure(run), _training(run), _skipped(run)))
+            filter(
+                None,
+                (
+                    _found(run),
+                    _reviewed(run),
+                    _not_found(run),
+                    _unsure(run),
+                    how_sure(run),
+                    _training(run),
+                    _skipped(run),
+                ),
+            )
         ),
         tiles=(
             Tile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
@@ -137,6 +150,15 @@ def _found(run: Snapshot) -> str:
     if known and novel:
         return f"{known}; {n_novel:,} {plural(n_novel, 'is')} likely new."
     return f"{known or novel}." if known or novel else "No category was found."
+
+
+def _reviewed(run: Snapshot) -> str:
+    """Say how much people have decided; a review of another answer is named."""
+    if run.review is None:
+        return "A review of another answer is there; `shoal review` replays it." if run.has("review.jsonl") else ""
+    found = Counter(row.status for row in run.assignments)
+    said = [f"{found[status]:,} {status}" for status in STATUSES if found[status] and status != "predicted"]
+    return f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
 
 
 def _not_found(run: Snapshot) -> str:

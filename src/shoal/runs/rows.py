@@ -36,6 +36,15 @@ class Assignment:
     nearest_known: str = ""
     nearest_known_similarity: float = float("nan")
     second_category: str = ""
+    status: str = "predicted"
+    """What people decided: predicted (nothing), confirmed, rejected, moved or flagged."""
+    classified_by: str = ""
+    """Who decided."""
+    classified_at: str = ""
+
+
+ADDED = frozenset({"status", "classified_by", "classified_at"})
+"""Columns that tables of earlier versions do not have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,10 +87,7 @@ def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
 
 def read_rows(kind: type[Row], file: Path) -> list[Row]:
     """Read a table that `to_csv` has written; columns that someone has added are left aside."""
-    hints = get_type_hints(kind)
-    header, rows = split_table(read_text(file), file)
-    if missing := set(hints) - set(header):
-        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
+    hints, header, rows = _table(kind, file)
     at = {field: header.index(field) for field in hints}
     return [
         kind(**{field: _value(hint, row[at[field]], field, file, line) for field, hint in hints.items()})
@@ -91,16 +97,22 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
 
 def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
     """Read the same table column by column, which takes a fraction of the time: texts in lists, the rest in arrays."""
-    hints = get_type_hints(kind)
-    header, rows = split_table(read_text(file), file)
-    if missing := set(hints) - set(header):
-        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
+    hints, header, rows = _table(kind, file)
     cells = list(zip(*(row for _, row in rows), strict=True)) or [()] * len(header)
     try:
         return {field: _column(hint, cells[header.index(field)]) for field, hint in hints.items()}
     except (ValueError, KeyError):
         read_rows(kind, file)  # names the line
         raise
+
+
+def _table(kind: type[Row], file: Path) -> tuple[dict[str, Any], list[str], list[tuple[int, list[str]]]]:
+    """The type of each column that is read, the header, and the rows with the line each begins on."""
+    header, rows = split_table(read_text(file), file)
+    hints = {field: hint for field, hint in get_type_hints(kind).items() if field in header or field not in ADDED}
+    if missing := set(hints) - set(header):
+        raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
+    return hints, header, rows
 
 
 def _column(hint: Any, cells: tuple[str, ...]) -> Any:

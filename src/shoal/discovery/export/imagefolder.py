@@ -10,6 +10,9 @@ from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.runs import Assignment
 
+UNSORTED = "unlabeled"
+"""The folder of images without a category, which `shoal discover` takes for what it is."""
+
 
 def to_imagefolder(job: Job) -> None:
     """A folder per category with its images, and export.csv, which says which file shows which image.
@@ -19,7 +22,7 @@ def to_imagefolder(job: Job) -> None:
     """
     members: dict[str, list[str]] = {}
     for row in job.rows:
-        members.setdefault(row.category, []).append(row.path)
+        members.setdefault(row.category or UNSORTED, []).append(row.path)
     folders = folder_names([*members], taken=("export.csv", job.out.name), folds_case=does_fold_case(job.out))
     rows = [
         (f"{folders[category]}/{name}", path, category)

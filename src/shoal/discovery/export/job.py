@@ -35,8 +35,13 @@ class Job:
 
 
 def disagreeing(run: Run) -> list[Assignment]:
-    """The images that came with a label and were put into another category."""
-    return [row for row in run.assignments if row.label_given and row.label_given != row.category]
+    """The images that came with a label and were put into another category, unless a person has decided."""
+    return [row for row in run.assignments if _disagrees(row)]
+
+
+def _disagrees(row: Assignment) -> bool:
+    is_decided = row.status in ("confirmed", "moved", "rejected")
+    return bool(row.label_given) and row.label_given != row.category and not is_decided
 
 
 def settle(run: Run, given_labels: GivenLabels) -> tuple[list[Assignment], list[Category]]:
@@ -45,7 +50,7 @@ def settle(run: Run, given_labels: GivenLabels) -> tuple[list[Assignment], list[
     if given_labels == "predicted":
         return rows, categories
     by_name = {category.category: category.category_id for category in categories}
-    wrong = {row.path for row in disagreeing(run) if row.label_given in by_name}
+    wrong = {row.path for row in rows if _disagrees(row) and row.label_given in by_name}
     kept = [
         replace(row, category=row.label_given, category_id=by_name[row.label_given], is_novel=False)
         if row.path in wrong

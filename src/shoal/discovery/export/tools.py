@@ -15,7 +15,9 @@ from shoal.runs import Assignment
 
 
 def to_label_studio(job: Job) -> None:
-    """tasks.json with the category of every image as a prediction, and a given label as an annotation beside it.
+    """tasks.json with the category of every image as a prediction, and as an annotation what a person has said of it.
+
+    That is the category they have confirmed or moved it to, else the label it came with; a rejected image has neither.
 
     Label Studio serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT, and of these only what lies in a storage of
     the project, which cannot be that folder itself. So images are named from the folder above theirs on. labels.xml is
@@ -51,12 +53,13 @@ def to_fiftyone(job: Job) -> None:
 
     Files are numbered, because FiftyOne tells images apart by their name without its suffix.
     """
-    labels, paths, placed = {}, [], []
+    labels: dict[str, dict[str, Any] | None] = {}
+    paths, placed = [], []
     for number, row in enumerate(job.rows):
         name = f"{number:08d}"
         file = f"data/{name}{Path(row.path).suffix}"
         placed.append((original(job.images, row.path), file))
-        labels[name] = {"label": row.category, "confidence": row.confidence}
+        labels[name] = {"label": row.category, "confidence": row.confidence} if row.category else None
         paths.append((file, row.path))
     put_all(placed, job.out, job.linking)
     found = {"classes": None, "labels": labels}
@@ -67,8 +70,10 @@ def to_fiftyone(job: Job) -> None:
 def _task(row: Assignment, folder: str) -> dict[str, Any]:
     choice = {"from_name": "category", "to_name": "image", "type": "choices"}
     task: dict[str, Any] = {"data": {"image": f"/data/local-files/?d={quote(folder + row.path)}", "path": row.path}}
-    if row.label_given:
-        task["annotations"] = [{"result": [{**choice, "value": {"choices": [row.label_given]}}]}]
-    predicted = {"result": [{**choice, "value": {"choices": [row.category]}}], "score": round(row.confidence, 6)}
-    task["predictions"] = [{"model_version": "shoal", **predicted}]
+    said = row.category if row.status in ("confirmed", "moved") else "" if row.status == "rejected" else row.label_given
+    if said:
+        task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
+    if row.category:
+        predicted = {"result": [{**choice, "value": {"choices": [row.category]}}], "score": round(row.confidence, 6)}
+        task["predictions"] = [{"model_version": "shoal", **predicted}]
     return task

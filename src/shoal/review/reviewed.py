@@ -1,0 +1,138 @@
+"""A run as people have decided it: its tables with reviewed names and categories. The run's own files stay as they are.
+
+Categories keep their ids; new ones have new ids, merged ones are gone. What a person has decided has confidence 1, what
+they have rejected has category -1 and confidence 0. Names elsewhere, given labels too, follow renames and merges.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from shoal.arrays import Floats, Ints
+from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, STATUSES
+from shoal.review.changes import Record
+from shoal.review.log import FILE
+from shoal.review.review import OtherAnswer, Review
+from shoal.review.state import State
+from shoal.runs import Assignment, Category, Run, RunView
+
+N_EXEMPLARS = 5
+
+
+class Reviewed(RunView):
+    """A run that is read with what was decided about it; a log about another answer of the run does not count."""
+
+    @property
+    def assignments(self) -> list[Assignment]:
+        """A row per image, in the order of the embeddings."""
+        review = fitting_review(self)
+        return super().assignments if review is None else assignment_rows(review)
+
+    @property
+    def categories(self) -> list[Category]:
+        """A row per category that has not ended, known ones first."""
+        review = fitting_review(self)
+        return super().categories if review is None else category_rows(review)
+
+
+class ReviewedRun(Reviewed, Run):
+    """The same for who writes beside it."""
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """Open a finished run; a review that was made on another answer of it is refused with the remedy."""
+        run = super().open(path)
+        if run.has(FILE):
+            Review(RunView(run.path))
+        return run
+
+
+def fitting_review(run: RunView) -> Review | None:
+    """The review of a run; None where there is none, or one of another answer, which has to be replayed first."""
+    if not run.has(FILE):
+        return None
+    try:
+        return Review(RunView(run.path))
+    except OtherAnswer:
+        return None
+
+
+def assignment_rows(review: Review) -> list[Assignment]:
+    """The images, each with its category of today and who has decided on it."""
+    state, column = review.state, review.answer.columns
+    names = _names(state)
+    confidence = _confidence(state)
+    rows = []
+    for row, path in enumerate(review.answer.paths):
+        number, decided = int(state.images.category[row]), int(state.images.decided[row])
+        record, entry = state.records.get(number), state.entry(decided) if decided else None
+        rows.append(
+            Assignment(
+                path=path,
+                label_given=names.get(column["label_given"][row], column["label_given"][row]),
+                category_id=number,
+                category=record.name if record else "",
+                is_novel=record.is_novel if record else True,
+                confidence=float(confidence[row]),
+                outlier_score=float(column["outlier_score"][row]),
+                nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
+                nearest_known_similarity=float(column["nearest_known_similarity"][row]),
+                second_category=names.get(column["second_category"][row], column["second_category"][row]),
+                status=STATUSES[int(state.images.status[row])],
+                classified_by=entry.by if entry else "",
+                classified_at=entry.at if entry else "",
+            )
+        )
+    return rows
+
+
+def category_rows(review: Review) -> list[Category]:
+    """The categories that have not ended, known ones first, by id."""
+    state = review.state
+    confidence, names = _confidence(state), _names(state)
+    order = review.answer.typical_order
+    members = {number: order[state.images.category[order] == number] for number in state.categories}
+    ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
+    return [_category(review, number, record, members[number], confidence, names) for number, record in ordered]
+
+
+def _category(
+    review: Review, number: int, record: Record, rows: Ints, confidence: Floats, names: dict[str, str]
+) -> Category:
+    column, paths = review.answer.columns, review.answer.paths
+    labels = [column["label_given"][row] for row in rows.tolist()]
+    near = Counter(name for row in rows.tolist() if (name := column["nearest_known"][row])) if record.is_novel else {}
+    nearest = max(near, key=lambda name: (near[name], name)) if near else ""
+    similar = [column["nearest_known_similarity"][row] for row in rows if column["nearest_known"][row] == nearest]
+    return Category(
+        category_id=number,
+        category=record.name,
+        is_novel=record.is_novel,
+        size=len(rows),
+        n_labeled=sum(map(bool, labels)),
+        confidence=float(confidence[rows].mean()) if len(rows) else 0.0,
+        nearest_known=names.get(nearest, nearest),
+        nearest_known_similarity=float(np.mean(similar)) if nearest else float("nan"),
+        exemplars=tuple(paths[row] for row in rows[:N_EXEMPLARS].tolist()),
+    )
+
+
+def _confidence(state: State) -> Floats:
+    """(N,) 1 where a person has decided, 0 where there is no category, else what the run says."""
+    found: Floats = np.asarray(state.answer.columns["confidence"], dtype=np.float64).copy()
+    found[np.isin(state.images.status, (CONFIRMED, MOVED))] = 1.0
+    found[state.images.category == NO_CATEGORY] = 0.0
+    return found
+
+
+def _names(state: State) -> dict[str, str]:
+    """What the categories of the run are called today, by their first name."""
+    found = {}
+    for category in state.answer.categories:
+        number = category.category_id
+        while (into := state.records[number].merged_into) is not None:
+            number = into
+        found[category.category] = state.records[number].name
+    return found

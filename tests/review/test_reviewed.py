@@ -1,0 +1,179 @@
+"""A run is read, exported, reported, scored and given new images as people have decided it; its files stay."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shoal import load
+from shoal.cli.main import app
+from shoal.discovery.assign import Assigner
+from shoal.discovery.export.catalog import export_run
+from shoal.discovery.scoring import score_run
+from shoal.report.page import render_report
+from shoal.review import verbs
+from shoal.review.review import OtherAnswer, Review
+from shoal.review.reviewed import ReviewedRun
+from shoal.runs import Assignment, Run, read_rows
+from small_runs import NAMES, points, write_small
+
+
+@pytest.fixture
+def reviewed(run: Run) -> ReviewedRun:
+    """Gulls renamed, novel categories merged, a heron confirmed, a gull rejected, a heron moved to a new category."""
+    review = Review(run)
+    verbs.rename(review, "gull", "herring gull", by="ann")
+    verbs.merge(review, ["novel-001", "novel-002"], by="ann")
+    verbs.decide(review, "confirm", None, ["04.png"], by="bob")
+    verbs.decide(review, "reject", None, ["02.png"], by="bob")
+    verbs.decide(review, "flag", None, ["07.png"], by="bob")
+    verbs.move(review, ["05.png"], "egret", by="bob")
+    return ReviewedRun.open(run.path)
+
+
+def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(reviewed: ReviewedRun, run: Run) -> None:
+    before = Run(run.path)
+    assert [row.category for row in before.assignments] == [NAMES[at // 3] for at in range(12)]
+    rows = reviewed.assignments
+    novel = ["novel-001"] * 6
+    assert [row.category for row in rows] == ["herring gull"] * 2 + ["", "heron", "heron", "egret"] + novel
+    assert [row.category_id for row in rows] == [0, 0, -1, 1, 1, 4] + [2] * 6
+    assert [row.status for row in rows] == ["predicted"] * 2 + ["rejected", "predicted", "confirmed", "moved"] + [
+        "predicted", "flagged"] + ["predicted"] * 4  # fmt: skip
+    assert [rows[at].classified_by for at in (0, 2, 4, 5)] == ["", "bob", "bob", "bob"]
+    assert rows[4].classified_at.endswith("+00:00")
+    assert [rows[at].confidence for at in (2, 4, 5)] == [0.0, 1.0, 1.0]
+    assert rows[0].label_given == "herring gull"  # the label names a category that is called so now
+    found = {c.category: (c.category_id, c.size, c.is_novel, c.exemplars) for c in reviewed.categories}
+    assert found == {
+        "herring gull": (0, 2, False, ("00.png", "01.png")),
+        "heron": (1, 2, False, ("03.png", "04.png")),
+        "novel-001": (2, 6, True, ("06.png", "07.png", "08.png", "09.png", "10.png")),
+        "egret": (4, 1, True, ("05.png",)),
+    }
+    assert (reviewed.n_known, reviewed.n_novel) == (2, 2)
+    assert load(run.path).to_pandas()["status"].tolist()[2] == "rejected"
+
+
+def test_a_run_without_a_review_is_read_as_it_is(run: Run) -> None:
+    assert ReviewedRun.open(run.path).assignments == run.assignments
+    assert repr(ReviewedRun.open(run.path).categories) == repr(run.categories)  # NaN is not equal to itself
+
+
+def test_tables_of_earlier_versions_can_still_be_read(run: Run) -> None:
+    file = run.path / "assignments.csv"
+    rows = list(csv.reader(file.read_text().splitlines()))
+    assert rows[0][-3:] == ["status", "classified_by", "classified_at"]
+    file.write_text("".join(",".join(row[:-3]) + "\n" for row in rows))
+    assert run.assignments[0].status == "predicted"
+    verbs.decide(Review(run), "confirm", None, ["00.png"])
+    assert ReviewedRun.open(run.path).assignments[0].status == "confirmed"
+
+
+@pytest.fixture
+def photos(run: Run, tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    root.mkdir()
+    for row in run.assignments:
+        (root / row.path).write_bytes(row.path.encode())
+    run.note(root=str(root), folders=["."])
+    return root
+
+
+@pytest.mark.usefixtures("photos")
+def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: Path) -> None:
+    export_run(reviewed, "imagefolder", tmp_path / "sorted")
+    found = {file.relative_to(tmp_path / "sorted").as_posix() for file in (tmp_path / "sorted").glob("*/*")}
+    assert {"unlabeled/02.png", "egret/05.png", "herring gull/00.png", "novel-001/11.png"} <= found
+    assert len(found) == 12
+    export_run(reviewed, "csv", tmp_path / "csv")
+    assert read_rows(Assignment, tmp_path / "csv" / "assignments.csv")[2].status == "rejected"
+    export_run(reviewed, "fiftyone", tmp_path / "fiftyone")
+    labels = json.loads((tmp_path / "fiftyone" / "labels.json").read_text())["labels"]
+    assert labels["00000002"] is None
+    assert labels["00000005"] == {"label": "egret", "confidence": 1.0}
+    export_run(reviewed, "labelstudio", tmp_path / "ls")
+    tasks = json.loads((tmp_path / "ls" / "tasks.json").read_text())
+    said = {task["data"]["path"]: task.get("annotations") for task in tasks}
+    choices = {path: found and found[0]["result"][0]["value"]["choices"] for path, found in said.items()}
+    assert [choices[path] for path in ("00.png", "01.png", "02.png", "04.png", "05.png")] == [
+        ["herring gull"], None, None, ["heron"], ["egret"]]  # fmt: skip
+    assert "predictions" not in tasks[2]
+    export_run(reviewed, "hf", tmp_path / "hf")
+    assert (tmp_path / "hf" / "metadata.csv").read_text().splitlines()[3].startswith("02.png,,")
+
+
+def test_a_label_that_a_person_overruled_is_not_kept(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.move(review, ["00.png"], "heron")  # it came as a gull
+    verbs.move(review, ["03.png"], "gull")
+    review.undo()
+    found = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "csv")
+    assert found.n_disagreeing == 0
+    assert read_rows(Assignment, tmp_path / "csv" / "assignments.csv")[0].category == "heron"
+
+
+def test_the_report_shows_what_was_decided(reviewed: ReviewedRun) -> None:
+    text = render_report(Run(reviewed.path))
+    assert "Reviewed: 1 confirmed, 1 rejected, 1 moved, 1 flagged." in text
+    assert "herring gull" in text
+    assert "novel-002" not in text
+
+
+def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
+    truth = {f"{row:02d}.png": ("gull", "heron", "tern", "tern")[row // 3] for row in range(12)}
+    before = score_run(ReviewedRun.open(run.path), truth).accuracy
+    review = Review(run)
+    verbs.merge(review, ["novel-001", "novel-002"])
+    verbs.rename(review, "gull", "herring gull")  # the truth knows nothing of it, and the class stays a known one
+    score = score_run(ReviewedRun.open(run.path), truth)
+    assert (before.all, score.accuracy.all, score.accuracy.known) == (0.7, 1.0, 1.0)
+    assert score.notes == ()
+    verbs.decide(review, "reject", None, ["01.png", "06.png"])
+    assert score_run(ReviewedRun.open(run.path), truth).accuracy.all == 0.8
+
+
+def test_new_images_go_to_the_reviewed_categories(reviewed: ReviewedRun, run: Run) -> None:
+    (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 2}}\n")
+    new = points(np.array([0, 1, 2, 3]), seed=5)
+    found = Assigner(reviewed, outlier_share=0, device="cpu").assign_embeddings(["a", "b", "c", "d"], new)
+    assert {(row.category_id, row.category) for row in found} <= {
+        (0, "herring gull"), (1, "heron"), (2, "novel-001"), (4, "egret"), (-1, "")}  # fmt: skip
+    plain = Assigner(Run(run.path), outlier_share=0, device="cpu").assign_embeddings(["a", "b", "c", "d"], new)
+    assert [row.category_id for row in plain] == [0, 1, 2, 3]
+    assert found[0].category_id == 0
+    assert [row.category for row in found][2:] == ["novel-001"] * 2
+
+
+def test_a_review_of_another_answer_is_refused_where_it_would_be_lost_and_told_in_the_report(run: Run) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    Run.create(run.path, force=True)
+    write_small(run.path, ids=(1, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3))
+    with pytest.raises(OtherAnswer):
+        ReviewedRun.open(run.path)
+    done = CliRunner().invoke(app, ["export", str(run.path), "--to", "csv", "--out", str(run.path / "out")])
+    assert done.exit_code == 3
+    assert "replays it onto this one" in done.stderr
+    assert "A review of another answer is there" in render_report(Run(run.path))
+
+
+def test_python_verbs_write_the_same_log(run: Run) -> None:
+    found = load(run.path)
+    found.rename("novel-001", "tern")
+    found.merge(["tern", "novel-002"])
+    found.split("tern", 2)
+    found.confirm("gull")
+    found.reject(["03.png"])
+    found.flag(["04.png"])
+    found.move(["05.png"], "egret")
+    found.undo()
+    found.undo()
+    found.redo()
+    assert [c.category for c in found.categories] == ["gull", "heron", "tern", "tern (2)"]
+    assert [row.status for row in found.assignments][:6] == ["confirmed"] * 3 + ["rejected", "flagged", "predicted"]
+    lines = (run.path / "review.jsonl").read_text().splitlines()
+    assert [json.loads(line)["action"] for line in lines] == [
+        "start", "rename", "merge", "split", "confirm", "reject", "flag", "create", "undo", "undo", "redo"]  # fmt: skip
