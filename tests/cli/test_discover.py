@@ -350,12 +350,7 @@ def test_a_hub_encoder_without_a_network_says_where_to_get_it(given, tmp_path: P
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    refused(
-        discover(*given, "--encoder", "dino-vitb16"),
-        4,
-        "weights (343 MB) are not here",
-        "shoal encoders get dino-vitb16",
-    )
+    refused(discover(*given, "--encoder", "dino-vitb16"), 4, "(343 MB) are not here", "shoal encoders get dino-vitb16")
     refused(discover(*given, "--encoder", "someone/some-model"), 4, "someone/some-model")
 
 
