@@ -103,7 +103,10 @@ def check(chosen: argparse.Namespace) -> None:
     """Refuse tables and settings that nothing can be run with, before anything is written."""
     wanted = [step for step in steps(tuple(chosen.seeds)) if step.dataset in chosen.datasets]
     tables = chosen.tables or list(dict.fromkeys(table for step in wanted for table in step.tables))
-    check_used([get_experiment(table) for table in tables], Options(changes=read_changes(chosen.set)))
+    check_used(
+        [get_experiment(table) for table in tables],
+        Options(changes=read_changes(chosen.set), methods=tuple(chosen.methods)),
+    )
     _wanted(chosen)
 
 
@@ -216,6 +219,7 @@ def _options(chosen: argparse.Namespace) -> dict[str, Options]:
             changes=budgets[name] | extra,
             validation_share=chosen.validation_share,
             protocol=chosen.protocol,
+            methods=tuple(chosen.methods),
         )
         for name in sizes
     }
@@ -347,6 +351,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--encoder", default="efficientnet-lite2")
     parser.add_argument("--datasets", nargs="+", default=["cub", "cifar100"], choices=["cub", "cifar100"])
     parser.add_argument("--tables", nargs="+", default=None, metavar="TABLE", help="only these, as in --tables 1 4")
+    parser.add_argument("--methods", nargs="+", default=[], metavar="METHOD", help="only the rows of these")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=25)
     parser.add_argument("--cifar-epochs", type=int, default=8)

@@ -21,8 +21,9 @@ from n_clusters_rules import draw_labels
 from shoal.arrays import UNLABELED
 from shoal.clustering.categories import other_neighbors, same_category_share
 from shoal.clustering.inference import infer, unit_points
-from shoal.discovery.embeddings import ClusterSettings, as_discovery
+from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.writing import name_categories
+from shoal.methods.clusters import as_discovery
 
 N_BINS = 10
 PARTS = ("all", "known", "novel")
@@ -53,7 +54,7 @@ def measure(rows: np.ndarray, y: np.ndarray, most: int, seed: int) -> np.ndarray
     n_known = len(order) // 2
     labels = draw_labels(truth, np.arange(n_known), 0.5, rng)
     points, settings = unit_points(rows[kept]), ClusterSettings()
-    discovery = as_discovery(points, infer(points, labels, None, settings.inference))
+    discovery = as_discovery(infer(points, labels, None, settings.inference), points)
     n_neighbors = settings.inference.shift.n_neighbors
     names, classes = [f"{i:06d}" for i in kept], [f"class {c:04d}" for c in range(n_known)]
     found = name_categories(discovery, names, labels, classes, n_neighbors=n_neighbors)

@@ -7,17 +7,15 @@ import numpy as np
 import torch
 from PIL import Image
 
-from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.head import HeadSettings
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
-from shoal.methods.cms import MeanShiftObjective
+from shoal.methods.cms import Cms, CmsSettings
 from shoal.training.data import TrainingData
-from shoal.training.losses import LossSettings
 from shoal.training.settings import TrainSettings
-from shoal.training.trainer import Trainer
+from shoal.training.trainer import Trainer, shape_of
 from shoal.training.views import ViewSettings
 
 COARSE = 12
@@ -105,10 +103,9 @@ def pictures(size: Size) -> np.ndarray:
 
 def make_trainer(size: Size, device: torch.device, images, labels, *, compiled: bool) -> Trainer:
     encoder = make_encoder(size).to(device)
-    head = Head(encoder.feature_dim, size.head).to(device)
-    objective = MeanShiftObjective(LossSettings(), ShiftSettings(), size.head.dim)
     views = ViewSettings(pool=size.pool)
     settings = TrainSettings(epochs=3, batch_size=size.batch_size, lr=0.01, compile=compiled, views=views)
     validation = np.arange(size.n_images, size.n_images + size.n_validation)
     data = TrainingData(pixels=images, labels=labels, validation=validation, trains_on_validation=False)
-    return Trainer(data, encoder, head, objective, settings)
+    model = Cms(encoder, CmsSettings(head=size.head, training=settings), shape_of(data, None)).to(device)
+    return Trainer(data, model, settings)

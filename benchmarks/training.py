@@ -197,13 +197,13 @@ def check_graphs(way: str, device: torch.device, record: Record) -> None:
 
 def check_waiting(trainer: Trainer, record: Record) -> None:
     """Whether a step waits for the device anywhere, as a copy from or to the host makes it do."""
-    bank = trainer.renew_bank(0)
+    trainer.begin_epoch(0)
     batches, draws = trainer._draw(0)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     found = "no"
     try:
-        trainer._step(batches[0], draws[0], bank, 0, torch.Generator())
+        trainer._step(batches[0], draws[0], 0, torch.Generator())
     except RuntimeError as error:
         place = [frame for frame in traceback.extract_tb(error.__traceback__) if "shoal" in frame.filename][-1]
         found = f"{Path(place.filename).name}, line {place.lineno}: {place.line}"
@@ -216,7 +216,7 @@ def check_waiting(trainer: Trainer, record: Record) -> None:
 def step_times(trainer: Trainer, device: torch.device) -> Times:
     """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
     clock, passes = Clock(device), trainer.forward
-    places = [(passes, "cut"), (passes, "tokens"), (passes, "embeddings"), (trainer.objective, "forward")]
+    places = [(passes, "cut"), (passes, "inputs"), (passes, "outputs"), (trainer.model, "loss")]
     places = [(trainer.pool, "take"), *places, (trainer, "_backward"), (trainer, "_update")]
     for part, (owner, name) in zip(STEP_PARTS, places, strict=True):
         if owner is not None:
@@ -255,10 +255,10 @@ def peak_memory(size: Size, n_images: int, device: torch.device) -> str:
     labels = np.where(np.arange(n_images) % 4 == 0, np.arange(n_images) % size.n_classes, -1)
     trainer = make_trainer(replace(size, n_images=n_images, n_validation=0), device, images, labels, compiled=False)
     trainer.prepare()
-    bank = trainer.renew_bank(0)
+    trainer.begin_epoch(0)
     batches, draws = trainer._draw(0)
     for rows, look in list(zip(batches, draws, strict=True))[:5]:
-        trainer._step(rows, look, bank, 0, torch.Generator())
+        trainer._step(rows, look, 0, torch.Generator())
     where = "in memory" if trainer.tokens.is_resident else "in a file"
     if device.type != "cuda":
         return f"no GPU, tokens {where}"

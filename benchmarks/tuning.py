@@ -52,7 +52,7 @@ from shoal.methods.catalog import get_method, load_recipe
 from shoal.methods.changes import change_settings
 from shoal.methods.cms import CmsSettings
 from shoal.methods.cms import cluster as shift_and_cut
-from shoal.methods.method import Task
+from shoal.methods.task import Task
 from shoal.reproduce.stage import Stage
 from tuning_table import Trial, configuration_of, table
 

@@ -79,6 +79,16 @@ def told_by_main(value: bool, device: torch.device) -> bool:
     return bool(message.item())
 
 
+def number_from_main(value: int | None, device: torch.device) -> int | None:
+    """A count, or none, as the main process knows it, in every process."""
+    if not is_started():
+        return value
+    message = torch.tensor([-1 if value is None else value], device=device)
+    dist.broadcast(message, src=0)
+    found = int(message.item())
+    return None if found < 0 else found
+
+
 def barrier() -> None:
     """Wait for the others."""
     if is_started():

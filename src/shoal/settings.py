@@ -1,12 +1,13 @@
 """Settings: YAML on one side, frozen dataclasses on the other, nothing unknown in between.
 
 Settings classes live beside the code they set; this file only carries them across. A field's type says what is
-accepted: int, float, str, bool, Literal, `X | None`, tuples of these, and dataclasses nested to any depth.
+accepted: int, float, str, bool, Literal, `X | None`, tuples of these, and dataclasses nested to any depth. A field
+with the metadata of `named_by` holds settings whose class, and whose key in YAML, another field names.
 """
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -15,6 +16,14 @@ import yaml
 from shoal.errors import UsageError, did_you_mean
 
 Settings = TypeVar("Settings")
+
+
+def named_by(other: str, classes: Callable[[], Mapping[str, type[Any]]]) -> dict[str, Any]:
+    """The metadata of a field for settings of the class that the field `other` names; that is its key in YAML too.
+
+    So `method: cms` goes with a block `cms`, and no other block of `classes`.
+    """
+    return {"named_by": other, "classes": classes}
 
 
 def load_settings(cls: type[Settings], file: Path | str) -> Settings:
@@ -43,7 +52,7 @@ def dump_settings(settings: Any) -> str:
 
 def to_dict(settings: Any) -> dict[str, Any]:
     """Turn settings into plain dictionaries and lists."""
-    return {field.name: _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
+    return {_key(settings, field): _plain(getattr(settings, field.name)) for field in dataclasses.fields(settings)}
 
 
 def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Settings:
@@ -52,6 +61,8 @@ def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Se
         raise UsageError(f"{where}: found {_show(found)}, expected keys and values of {cls.__name__}")
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for field in [field for field in fields.values() if "named_by" in field.metadata]:
+        found, hints[field.name] = _take_named(field, found, fields, where)
     for key in found:
         if key not in fields:
             raise UsageError(f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}")
@@ -70,11 +81,34 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
     found: list[str] = []
     for field in dataclasses.fields(ours):
         a, b = getattr(ours, field.name), getattr(theirs, field.name)
+        name = f"{prefix}{_key(ours, field)}"
         if dataclasses.is_dataclass(a) and type(a) is type(b):
-            found += differences(a, b, f"{prefix}{field.name}.")
+            found += differences(a, b, f"{name}.")
         elif a != b:
-            found.append(f"{prefix}{field.name}: {_show(a)}, was {_show(b)}")
+            found.append(f"{name}: {_show(a)}, was {_show(b)}")
     return found
+
+
+def _key(settings: Any, field: dataclasses.Field[Any]) -> str:
+    """What a field is called in YAML."""
+    return str(getattr(settings, field.metadata["named_by"])) if "named_by" in field.metadata else field.name
+
+
+def _take_named(
+    field: dataclasses.Field[Any], found: Mapping[str, Any], fields: Mapping[str, dataclasses.Field[Any]], where: str
+) -> tuple[dict[str, Any], Any]:
+    """What was found, with the block that another field names under the field's own name; and the type of the block."""
+    by, classes = field.metadata["named_by"], field.metadata["classes"]()
+    name = found.get(by, fields[by].default)
+    for other in classes:
+        if other != name and found.get(other) is not None:
+            raise UsageError(
+                f"{where}: {other}: found settings of a {by} that is not used; remove them, or set {by}: {other}"
+            )
+    rest = {key: value for key, value in found.items() if key not in classes}
+    if found.get(name) is not None and name in classes:
+        rest[field.name] = found[name]
+    return rest, classes.get(name, type(None))
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -28,7 +28,7 @@ def arguments(accuracy, monkeypatch):
     """What the script makes of a command line."""
 
     def parse(*words):
-        monkeypatch.setattr(sys, "argv", ["accuracy.py", *words])
+        monkeypatch.setattr(sys, "argv", ["accuracy.py", "--methods", "agglomerative", "gcd", "cms", *words])
         return accuracy._arguments()
 
     return parse
@@ -111,7 +111,14 @@ def test_a_call_that_was_killed_stays_in_the_record(accuracy, arguments, tmp_pat
     first, second = accuracy._summary([], chosen).splitlines()[:2]
     assert first.endswith("not finished")
     assert second.endswith("5.3 minutes")
-    for part in ("commit c0ffee", "`python accuracy.py --out", "seeds 0, 1", "CPU", "processors", "protocol 'paper'"):
+    for part in (
+        "commit c0ffee",
+        "`python accuracy.py --methods",
+        "seeds 0, 1",
+        "CPU",
+        "processors",
+        "protocol 'paper'",
+    ):
         assert part in first
         assert part in second
 

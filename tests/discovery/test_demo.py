@@ -67,7 +67,7 @@ def test_a_scrambled_truth_changes_the_score_and_nothing_else(quick, tmp_path: P
 
 
 def test_its_settings_are_the_recipe_and_the_seed() -> None:
-    assert demo_settings(3).cms == load_recipe("digits")
+    assert demo_settings(3).method_settings == load_recipe("digits")
     assert demo_settings(3).seed == 3
     assert (demo_settings().train, demo_settings(train=False).train) == (True, False)
 

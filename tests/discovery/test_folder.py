@@ -81,9 +81,9 @@ def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
         patched.setattr(module, "answer_trained", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
-    longer = replace(settings.cms, training=replace(settings.cms.training, epochs=7))
+    longer = replace(settings.method_settings, training=replace(settings.method_settings.training, epochs=7))
     with pytest.raises(UsageError) as refused:
-        run_on(photos, tmp_path / "run", replace(settings, seed=3, cms=longer), resume=True)
+        run_on(photos, tmp_path / "run", replace(settings, seed=3, method_settings=longer), resume=True)
     assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
     photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
     with pytest.raises(UsageError, match="the images or their labels"):

@@ -30,8 +30,8 @@ from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import get_method
 from shoal.methods.gcd import GcdSettings
-from shoal.methods.method import Task
 from shoal.methods.protocols import follow_protocol
+from shoal.methods.task import Task
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -135,7 +135,7 @@ def test_other_methods_find_the_colours_too_and_take_new_images(photos, settings
     common = {"encoder": cms.encoder, "input_size": cms.input_size, "inference": cms.inference}
     own = GcdSettings(**common, head=cms.head, training=cms.training)
     chosen = own if method == "gcd" else AgglomerativeSettings(**common)
-    settings = DiscoverySettings(method=method, n_clusters=5, pixel_size=16, **{method: chosen})
+    settings = DiscoverySettings(method=method, n_clusters=5, pixel_size=16, method_settings=chosen)
     run = run_on(photos, tmp_path / "run", settings)
     assert score_run(run, photos.truth).accuracy.all > 0.9
     assert run.has("model.safetensors") == (method == "gcd")
@@ -180,7 +180,7 @@ def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path
     given = [f"{row.path},{row.label_given}" for row in rows if row.label_given]
     assert given == sorted(photos.labels.read_text().splitlines()[1:])
     frozen = np.array(run.array("frozen"))
-    encoder = load_encoder(settings.cms.encoder)
+    encoder = load_encoder(settings.method_settings.encoder)
     pixels = load_pixels(read_collection(photos.folder, False), 16)
     assert np.allclose(frozen, embed(pixels, encoder).numpy(), atol=1e-6)
 
@@ -262,7 +262,9 @@ def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
     photos, settings, tmp_path: Path, protocol: str
 ) -> None:
     """Its interval and its repetitions too, which are made with the embeddings that K was estimated on."""
-    followed = replace(settings, cms=follow_protocol(settings.cms, protocol, "cms"), stability=2)
+    followed = replace(
+        settings, method_settings=follow_protocol(settings.method_settings, protocol, "cms"), stability=2
+    )
     run = run_on(photos, tmp_path / "run", followed)
     found, first = run.json("estimate"), Run.open(run.path / "frozen").json("estimate")
     assert (found["curve"] == first["curve"]) == (protocol == "shoal")
@@ -316,8 +318,8 @@ def test_twenty_images_are_enough_and_batches_shrink_to_fit(
 def test_too_few_images_to_train_on_are_refused_before_anything_is_written(make_photos, tmp_path: Path) -> None:
     photos = make_photos(12)
     settings = choose_settings(config=photos.config)
-    wide = replace(settings.cms.inference, shift=replace(settings.shift, n_neighbors=12))
-    settings = replace(settings, cms=replace(settings.cms, inference=wide))
+    wide = replace(settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=12))
+    settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
     with pytest.raises(DataError, match="needs more than 12 images, found 12"):
         run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
@@ -334,7 +336,11 @@ def test_a_number_of_clusters_out_of_range_is_refused_before_anything_is_written
 
 def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no folder or file"):
-        run_on(photos, tmp_path / "run", replace(settings, cms=replace(settings.cms, encoder="./nowhere")))
+        run_on(
+            photos,
+            tmp_path / "run",
+            replace(settings, method_settings=replace(settings.method_settings, encoder="./nowhere")),
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -342,7 +348,7 @@ def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_i
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shoal.discovery.readable.load_pixels", lambda *given, **named: pytest.fail("images were read"))
-    too_many = replace(settings, cms=replace(settings.cms, n_tail_blocks=3))
+    too_many = replace(settings, method_settings=replace(settings.method_settings, n_tail_blocks=3))
     with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
         run_on(photos, tmp_path / "run", too_many)
     assert not (tmp_path / "run").exists()

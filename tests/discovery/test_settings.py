@@ -1,7 +1,6 @@
 """Flags, files and recipes come together in one way."""
 
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 
@@ -10,25 +9,25 @@ from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.catalog import METHODS, load_recipe
 from shoal.methods.changes import read_changes
-from shoal.settings import dump_settings
+from shoal.settings import dump_settings, from_dict, to_dict
 
 
 def test_nothing_said_is_the_default_recipe() -> None:
     assert choose_settings() == DiscoverySettings()
-    assert choose_settings().cms == load_recipe("default")
+    assert choose_settings().method_settings == load_recipe("default")
 
 
 def test_single_values_win_over_a_recipe_and_none_leaves_a_value() -> None:
     found = choose_settings(recipe="cub", epochs=3, n_clusters=7, train=None, seed=None)
-    assert found.cms.training.epochs == 3
-    assert found.cms.loss == load_recipe("cub").loss
+    assert found.method_settings.training.epochs == 3
+    assert found.method_settings.loss == load_recipe("cub").loss
     assert (found.n_clusters, found.train, found.seed) == (7, True, 0)
 
 
 def test_another_encoder_brings_its_own_number_of_trained_blocks() -> None:
-    assert choose_settings().cms.n_tail_blocks == 1
-    assert choose_settings(encoder="dino-vitb16").cms.n_tail_blocks is None
-    assert choose_settings(encoder="efficientnet-lite2").cms.n_tail_blocks == 1
+    assert choose_settings().method_settings.n_tail_blocks == 1
+    assert choose_settings(encoder="dino-vitb16").method_settings.n_tail_blocks is None
+    assert choose_settings(encoder="efficientnet-lite2").method_settings.n_tail_blocks == 1
 
 
 def test_a_runs_config_is_read_back_whole(tmp_path: Path) -> None:
@@ -41,21 +40,21 @@ def test_one_seed_decides_for_training_too() -> None:
     assert choose_settings(seed=5).of_method.training.seed == 5
 
 
-def test_every_method_has_a_field_of_its_name_and_only_the_chosen_one_is_filled() -> None:
-    hints = get_type_hints(DiscoverySettings)
-    assert {name: hints[name] for name in METHODS} == {name: info.settings | None for name, info in METHODS.items()}
+def test_the_settings_of_a_method_stand_under_its_name_in_a_config(tmp_path: Path) -> None:
     for method in METHODS:
         found = choose_settings(method=method)
-        assert [name for name in METHODS if getattr(found, name) is not None] == [method]
-        assert getattr(found, method) == load_recipe(method=method)
+        assert found.method_settings == load_recipe(method=method)
+        assert [name for name in METHODS if name in to_dict(found)] == [method]
         assert found.is_trained == (method != "agglomerative")
+        (tmp_path / "config.yaml").write_text(dump_settings(found))
+        assert choose_settings(config=tmp_path / "config.yaml") == found
 
 
 def test_another_method_than_the_configs_starts_from_its_own_default(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(dump_settings(choose_settings(n_clusters=9, epochs=3)))
     found = choose_settings(config=tmp_path / "config.yaml", method="gcd")
-    assert (found.n_clusters, found.cms, found.gcd) == (9, None, load_recipe(method="gcd"))
-    assert choose_settings(method="gcd", recipe="dino").gcd == load_recipe("dino", "gcd")
+    assert (found.n_clusters, found.method_settings) == (9, load_recipe(method="gcd"))
+    assert choose_settings(method="gcd", recipe="dino").method_settings == load_recipe("dino", "gcd")
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -65,7 +64,8 @@ def test_the_papers_protocol_is_one_word_for_every_method(method: str) -> None:
     assert found.of_method.inference == PAPER
     assert found.hidden_share == 0
     ours = choose_settings(method=method, protocol="shoal")
-    assert ours.of_method.inference == InferenceSettings(must_link=True)
+    n_shifts = 0 if method == "agglomerative" else 1
+    assert ours.of_method.inference == InferenceSettings(must_link=True, estimate_shifts=n_shifts)
     assert ours.hidden_share == DiscoverySettings().hidden_share
 
 
@@ -147,12 +147,17 @@ def test_a_config_keeps_its_encoder_under_another_method(tmp_path: Path) -> None
     for method in ("gcd", "agglomerative"):
         found = choose_settings(config=file, method=method).of_method
         assert (found.encoder, found.input_size) == ("dino-vitb16", 96)
-    assert choose_settings(config=file, method="gcd", encoder="efficientnet-lite2").gcd.encoder == "efficientnet-lite2"
+    assert (
+        choose_settings(config=file, method="gcd", encoder="efficientnet-lite2").method_settings.encoder
+        == "efficientnet-lite2"
+    )
 
 
 def test_settings_of_a_method_that_is_not_used_are_refused() -> None:
-    with pytest.raises(UsageError, match="gcd: found settings of a method that is not used"):
-        DiscoverySettings(gcd=load_recipe(method="gcd"))
+    plain = to_dict(choose_settings())
+    with pytest.raises(UsageError, match=r"gcd: found settings of a method that is not used; .* or set method: gcd"):
+        from_dict(DiscoverySettings, plain | {"gcd": to_dict(load_recipe(method="gcd"))})
+    assert from_dict(DiscoverySettings, plain | {"gcd": None}) == choose_settings(), "as earlier versions wrote it"
 
 
 def test_an_unknown_recipe_lists_the_known_ones() -> None:
@@ -162,9 +167,9 @@ def test_an_unknown_recipe_lists_the_known_ones() -> None:
 
 def test_any_setting_is_changed_by_its_name() -> None:
     found = choose_settings(changes={"training.batch_size": 48, "cms.training.lr": 0.5, "hidden_share": 0.4, "seed": 7})
-    assert (found.cms.training.batch_size, found.cms.training.lr) == (48, 0.5)
+    assert (found.method_settings.training.batch_size, found.method_settings.training.lr) == (48, 0.5)
     assert (found.hidden_share, found.seed) == (0.4, 7)
-    assert found.cms.encoder == choose_settings().cms.encoder
+    assert found.method_settings.encoder == choose_settings().method_settings.encoder
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from patched_method import with_represent
 from photo_runs import run_on
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
@@ -21,13 +22,20 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
-    return replace(settings, cms=replace(settings.cms, training=replace(settings.cms.training, **values)))
+    return replace(
+        settings,
+        method_settings=replace(
+            settings.method_settings, training=replace(settings.method_settings.training, **values)
+        ),
+    )
 
 
 def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, monkeypatch, caplog) -> None:
     """The batch is larger than the collection, of which the main process speaks; the helper takes the smaller one."""
     asked = []
-    method = SimpleNamespace(represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size))
+    method = SimpleNamespace(
+        needs_n_clusters=False, represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size)
+    )
     monkeypatch.setattr(trained, "get_method", lambda name: method)
     collection = read_collection(photos.folder, photos.labels)
     images = Readable(collection, load_pixels(collection, settings.pixel_size))
@@ -85,7 +93,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
             parity = torch.arange(len(learned.embeddings)) % 2
             return replace(learned, embeddings=torch.eye(learned.embeddings.shape[1])[parity])
 
-        return replace(method, represent=represent)
+        return with_represent(method, represent)
 
     monkeypatch.setattr(training, "get_method", collapsing)
     heard: list[str] = []

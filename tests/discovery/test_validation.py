@@ -81,7 +81,7 @@ def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidde
 def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_papers() -> None:
     settings = choose_settings()
     assert takes_first_number(settings)
-    on_collection = replace(settings, cms=replace(settings.cms, estimate_on="collection"))
+    on_collection = replace(settings, method_settings=replace(settings.method_settings, estimate_on="collection"))
     others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), on_collection
     assert not any(takes_first_number(other) for other in others)
 
@@ -102,8 +102,8 @@ def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:
 
 def test_neighbors_need_images() -> None:
     settings = choose_settings()
-    wide = replace(settings.cms.inference, shift=replace(settings.shift, n_neighbors=11))
-    settings = replace(settings, cms=replace(settings.cms, inference=wide))
+    wide = replace(settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=11))
+    settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
     with pytest.raises(DataError, match="a mean over 11 neighbors needs more than 11 images, found 11"):
         check_collection(collection_of([0, 0, 1, 1] + [-1] * 7), settings)
     check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)

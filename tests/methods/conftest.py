@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.methods.method import Task
+from shoal.methods import method
+from shoal.methods.task import Task
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
 
@@ -37,6 +38,11 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(n_threads)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(method, "load_encoder", make_tiny_encoder)
 
 
 @pytest.fixture

@@ -9,17 +9,12 @@ from shoal.clustering.matching import matched_accuracy
 from shoal.encoders.embed import embed
 from shoal.errors import TooFewDistinct
 from shoal.methods import agglomerative as module
-from shoal.methods.agglomerative import AgglomerativeSettings, represent
+from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Representation
+from shoal.methods.clusters import Representation
 
 CPU = torch.device("cpu")
-agglomerative = get_method("agglomerative").run
-
-
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch, tiny_encoder):
-    monkeypatch.setattr(module, "load_encoder", tiny_encoder)
+agglomerative, represent = get_method("agglomerative").run, get_method("agglomerative").represent
 
 
 def test_it_is_scipys_ward_of_the_frozen_features(task, tiny_encoder):

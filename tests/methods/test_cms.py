@@ -9,21 +9,16 @@ from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
-from shoal.methods import cms as module
 from shoal.methods.catalog import get_method
-from shoal.methods.cms import CmsSettings, build
+from shoal.methods.cms import Cms, CmsSettings
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.objective import Batch
+from shoal.training.model import Batch, Shape
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
 cms = get_method("cms").run
-
-
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch, tiny_encoder):
-    monkeypatch.setattr(module, "load_encoder", tiny_encoder)
+SHAPE = Shape(n_images=30, n_known=2, n_clusters=None)
 
 
 SETTINGS = CmsSettings(
@@ -118,31 +113,31 @@ def test_killed_and_resumed_the_method_gives_the_same_clusters(task, tmp_path):
 
 def test_networks_depend_on_the_seed_alone():
     torch.manual_seed(5)
-    first = build(SETTINGS)[1].state_dict()
+    build = get_method("cms").build
+    first = build(SETTINGS, SHAPE).head.state_dict()
     torch.manual_seed(6)
-    second = build(SETTINGS)[1].state_dict()
-    other = build(replace(SETTINGS, training=TrainSettings(seed=1)))[1].state_dict()
+    second = build(SETTINGS, SHAPE).head.state_dict()
+    other = build(replace(SETTINGS, training=TrainSettings(seed=1)), SHAPE).head.state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
 
 
-def test_the_objective_is_equation_8_on_shifted_views_and_plain_labeled_ones():
+def make_model(loss, moves, bank, encoder):
+    settings = CmsSettings(loss=loss, inference=InferenceSettings(shift=moves))
+    model = Cms(encoder("tiny"), settings, SHAPE)
+    model.bank = bank
+    return model
+
+
+def test_the_loss_is_equation_8_on_shifted_views_and_plain_labeled_ones(tiny_encoder):
     """Six views of three images, two of them labeled alike; every part of the sum written out."""
     generator = torch.Generator().manual_seed(0)
     views = F.normalize(torch.randn(6, 5, generator=generator), dim=1)
     rows = F.normalize(torch.randn(3, 5, generator=generator), dim=1)
     images, labels = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 0, -1, 0, 0, -1])
     loss, moves = LossSettings(supervised_weight=0.3, temperature=0.2), ShiftSettings(n_neighbors=1)
-    found = module.MeanShiftObjective(loss, moves, 5)(
-        Batch(
-            images=images,
-            features=views,
-            embeddings=views,
-            labels=labels,
-            bank=Bank(rows=rows, basis=None),
-            epoch=0,
-            generator=generator,
-        )
+    found = make_model(loss, moves, Bank(rows=rows, basis=None), tiny_encoder).loss(
+        Batch(images=images, inputs=views, outputs={"embeddings": views}, labels=labels, epoch=0, generator=generator)
     )
     near = [
         max((r for r in range(3) if r != own), key=lambda r, i=i: float(views[i] @ rows[r]))
@@ -156,7 +151,7 @@ def test_the_objective_is_equation_8_on_shifted_views_and_plain_labeled_ones():
     )
 
 
-def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself():
+def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself(tiny_encoder):
     """Section 5.3; four images, two views each, in the layout of a batch: view 1 of all, then view 2."""
     generator = torch.Generator().manual_seed(0)
     views = F.normalize(torch.randn(8, 5, generator=generator), dim=1)
@@ -165,15 +160,14 @@ def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the
     moves = ShiftSettings(n_neighbors=4, retrieval="random")
     batch = Batch(
         images=images,
-        features=views,
-        embeddings=views,
+        inputs=views,
+        outputs={"embeddings": views},
         labels=torch.full((8,), -1),
-        bank=bank,
         epoch=0,
         generator=generator,
     )
-    objective = module.MeanShiftObjective(LossSettings(), moves, 5)
-    first, second = (objective._neighbors(batch, bank) for _ in range(2))
+    model = make_model(LossSettings(), moves, bank, tiny_encoder)
+    first, second = (model.neighbors(batch, bank) for _ in range(2))
     assert torch.equal(first.indices[:4], first.indices[4:])
     assert len({tuple(row) for row in first.indices[:4].tolist()}) == 4, "each image has its own"
     assert not torch.equal(first.indices, second.indices), "and others in the next step"

@@ -9,27 +9,22 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
-from shoal.methods import gcd as module
 from shoal.methods.catalog import get_method
-from shoal.methods.gcd import ContrastiveObjective, GcdSettings, cluster, represent
-from shoal.methods.method import Representation, Task
+from shoal.methods.clusters import Representation
+from shoal.methods.gcd import Gcd, GcdSettings, cluster
+from shoal.methods.task import Task
 from shoal.training.losses import LossSettings
-from shoal.training.objective import Batch
+from shoal.training.model import Batch, Shape
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
 
 CPU = torch.device("cpu")
-gcd = get_method("gcd").run
+gcd, represent = get_method("gcd").run, get_method("gcd").represent
 SETTINGS = GcdSettings(
     head=HeadSettings(width=32, dim=12),
     training=TrainSettings(epochs=2, batch_size=16, lr=0.01),
     n_init=3,
 )
-
-
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch, tiny_encoder):
-    monkeypatch.setattr(module, "load_encoder", tiny_encoder)
 
 
 def test_five_colours_are_found_when_three_are_known(task, truth):
@@ -100,19 +95,19 @@ def test_killed_and_resumed_the_method_gives_the_same_clusters(task, tmp_path):
     assert np.array_equal(found.clusters, expected.clusters)
 
 
-def test_the_objective_is_the_weighted_sum_of_two_losses_written_out():
+def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
     """Two images, both labeled with class 0: the four rows are all positives of each other in the supervised loss."""
     views = F.normalize(torch.randn(4, 5, generator=torch.Generator().manual_seed(0)), dim=1)
     batch = Batch(
         images=torch.tensor([0, 1, 0, 1]),
-        features=views,
-        embeddings=views,
+        inputs=views,
+        outputs={"projections": views},
         labels=torch.zeros(4, dtype=torch.long),
-        bank=None,
         epoch=0,
         generator=torch.Generator(),
     )
-    found = ContrastiveObjective(LossSettings(temperature=1.0, denominator="reference"))(batch)
+    settings = GcdSettings(loss=LossSettings(temperature=1.0, denominator="reference"))
+    found = Gcd(tiny_encoder("tiny"), settings, Shape(n_images=2, n_known=1, n_clusters=None)).loss(batch)
     contrastive = supervised = 0.0
     for i in range(4):
         others = [j for j in range(4) if j != i]

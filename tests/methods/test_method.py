@@ -4,7 +4,8 @@ import torch
 
 from shoal.clustering.inference import InferenceSettings
 from shoal.errors import DataError, UsageError
-from shoal.methods.method import Representation, Task, n_clusters_to_use
+from shoal.methods.clusters import Representation, n_clusters_to_use
+from shoal.methods.task import Task
 
 PIXELS = np.zeros((4, 8, 8, 3), np.uint8)
 

@@ -12,7 +12,7 @@ from shoal.data.benchmarks.catalog import get_facts
 from shoal.data.benchmarks.pool import Pool
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.methods import agglomerative, cms, gcd
+from shoal.methods import method
 from shoal.reproduce import runner, stage
 from shoal.reproduce.experiment import Options
 from shoal.reproduce.reproduce import reproduce
@@ -55,6 +55,7 @@ def load_tiny(name, *, n_tail_blocks=None, input_size=None):
 OPTIONS = Options(
     encoder="efficientnet-lite0",
     input_size=14,
+    methods=("agglomerative", "gcd", "cms"),
     changes={
         "training.epochs": 2,
         "training.batch_size": 16,
@@ -77,7 +78,7 @@ def tiny():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (agglomerative, cms, gcd, runner, stage):
+        for module in (method, runner, stage):
             patch.setattr(module, "load_encoder", load_tiny)
         patch.setattr(stage, "read_benchmark", read)
         yield asked

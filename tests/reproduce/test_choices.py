@@ -31,8 +31,8 @@ def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_t
 def test_the_head_on_clip_is_said_to_take_other_numbers_than_the_papers():
     text = "paper, on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
     assert chosen("13", "CMS, K given", Options()).head == text
-    gcds = text.replace("paper,", "bottleneck of 256 (released code),", 1)
-    assert chosen("13", "GCD, K given", Options()).head == f"{gcds}, discarded after training"
+    gcds = text.replace("paper,", "bottleneck of 256 (released code), discarded after training,", 1)
+    assert chosen("13", "GCD, K given", Options()).head == gcds
     assert chosen("13", "CMS, K given").head == "paper", "with another encoder there is no such difference"
 
 

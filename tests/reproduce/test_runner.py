@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from patched_method import with_represent
 from shoal.data.benchmarks import load_split, read_benchmark
 from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.catalog import get_method
@@ -47,7 +48,7 @@ def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, sta
             learned.append(name)
             return info.represent(*args, **kwargs)
 
-        return replace(info, represent=represent)
+        return with_represent(info, represent)
 
     monkeypatch.setattr(runner_module, "get_method", counting)
     runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))

@@ -5,12 +5,14 @@ import pytest
 import torch
 from torch import nn
 
+from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.head import HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
-from shoal.methods.cms import MeanShiftObjective
+from shoal.methods.cms import Cms, CmsSettings
 from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
+from shoal.training.model import Shape
 from shoal.training.settings import TrainSettings
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
@@ -46,10 +48,15 @@ def make_data(n_images=48, *, with_validation=True, labeled=True):
     return TrainingData(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=validation)
 
 
-def make_networks(kind="paper", shift=None, **loss):
-    encoder = make_encoder()
-    head = Head(16, HeadSettings(kind=kind, width=24, dim=10, bottleneck=6))
-    return encoder, head, MeanShiftObjective(LossSettings(**loss), shift or ShiftSettings(n_neighbors=3), 10)
+def make_networks(kind="paper", shift=None, bank="images", **loss):
+    """A model of CMS, alone in a tuple: what `train` takes between data and settings."""
+    settings = CmsSettings(
+        head=HeadSettings(kind=kind, width=24, dim=10, bottleneck=6),
+        loss=LossSettings(**loss),
+        inference=InferenceSettings(shift=shift or ShiftSettings(n_neighbors=3)),
+        training=make_settings(bank=bank),
+    )
+    return (Cms(make_encoder(), settings, Shape(n_images=48, n_known=2, n_clusters=None)),)
 
 
 def make_settings(**changes):

@@ -1,28 +1,54 @@
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, UsageError
 from shoal.training import checkpoint as module
 from shoal.training.checkpoint import Checkpoint, Journal, check_identity, read_checkpoint, write_checkpoint
+from shoal.training.model import Model, Shape
 from shoal.training.validation import Validation
 
 IDENTITY = {"training": {"lr": 0.1, "epochs": 3}, "data": {"images": "abc"}}
 
 
-def make_journal(folder, seed=0):
+class Linear(Model):
+    """One layer, which is all that is trained."""
+
+    def __init__(self, n_in=3):
+        parts = Parts(
+            stem=nn.Identity(),
+            blocks=[nn.Linear(n_in, 2)],
+            finish=nn.Identity(),
+            is_finish_trained=False,
+            feature_dim=2,
+        )
+        encoder = Encoder("linear", parts, InputFormat(size=8, mean=(0,) * 3, std=(1,) * 3), 1)
+        super().__init__(encoder, Shape(n_images=4, n_known=0, n_clusters=None))
+
+    @property
+    def weight(self):
+        return self.encoder.tail[0].weight
+
+
+SGD = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+
+
+def make_journal(folder, seed=0, make_optimizer=SGD):
     torch.manual_seed(seed)
-    network = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    return Journal(folder, {"tail": network}, optimizer), network, optimizer
+    network = Linear()
+    optimizer = make_optimizer(network.trained_parameters())
+    return Journal(folder, network, optimizer), network, optimizer
 
 
 def step(network, optimizer, seed=0):
     optimizer.zero_grad()
-    network(torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))).square().sum().backward()
+    inputs = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
+    network.represent(inputs).square().sum().backward()
     optimizer.step()
 
 
@@ -73,21 +99,30 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         read_checkpoint(tmp_path / "c.safetensors")
 
 
-def test_weights_momentum_metrics_and_the_best_snapshot_are_resumed(tmp_path):
-    journal, network, optimizer = make_journal(tmp_path)
+def _groups(parameters):
+    weight, bias = parameters
+    return torch.optim.AdamW([{"params": [weight]}, {"params": [bias], "weight_decay": 0.0}], lr=0.1, amsgrad=True)
+
+
+OPTIMIZERS = {"sgd": SGD, "adam": partial(torch.optim.Adam, lr=0.1), "adamw in groups": _groups}
+
+
+@pytest.mark.parametrize("make_optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_weights_the_optimizers_state_metrics_and_the_best_snapshot_are_resumed(tmp_path, make_optimizer):
+    journal, network, optimizer = make_journal(tmp_path, make_optimizer=make_optimizer)
     assert journal.begin(IDENTITY) == 0
     step(network, optimizer)
     best = network.weight.detach().clone()
     journal.write(1, scored(0.9), {"epoch": 1})
     step(network, optimizer)
     journal.write(2, scored(0.5), {"epoch": 2})
-    resumed, other, its_optimizer = make_journal(tmp_path, seed=5)
+    resumed, other, its_optimizer = make_journal(tmp_path, seed=5, make_optimizer=make_optimizer)
     assert resumed.resume(IDENTITY) == 2
     assert torch.equal(other.weight, network.weight)
     assert resumed.metrics == [{"epoch": 1, "is_best": True}, {"epoch": 2, "is_best": False}]
     step(network, optimizer)
     step(other, its_optimizer)
-    assert torch.equal(other.weight, network.weight), "the momentum must be the same too"
+    assert torch.equal(other.weight, network.weight), "what the optimizer remembers must be the same too"
     assert resumed.restore_best() == scored(0.9)
     assert torch.equal(other.weight, best)
     assert resumed.best_epoch == 1
@@ -184,7 +219,7 @@ def test_weights_of_another_network_are_refused(tmp_path):
     journal, _, _ = make_journal(tmp_path)
     journal.begin(IDENTITY)
     journal.write(1, scored(0.5), {})
-    network = nn.Linear(4, 2)
-    other = Journal(tmp_path, {"tail": network}, torch.optim.SGD(network.parameters(), lr=0.1))
-    with pytest.raises(DataError, match="the weights of the tail do not fit"):
+    network = Linear(4)
+    other = Journal(tmp_path, network, SGD(network.trained_parameters()))
+    with pytest.raises(DataError, match="the weights do not fit; was it made with another encoder or method"):
         other.resume(IDENTITY)

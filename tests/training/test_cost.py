@@ -10,25 +10,25 @@ from shoal.training.views import ViewSettings
 
 
 def test_views_and_steps_are_those_that_training_counts(toy):
-    data, encoder, head = toy.data(), toy.encoder(), toy.networks()[1].settings
-    cost = measure_cost(data, encoder, head, toy.settings())
+    data, (model,) = toy.data(), toy.networks()
+    cost = measure_cost(data, model, toy.settings())
     assert (cost.n_views, cost.n_steps, cost.n_epochs) == (48, 18, 3)
     assert cost.view_s > 0
     assert cost.seconds == 48 * cost.view_s + 18 * cost.step_s > 48 * cost.view_s
     pooled = toy.settings(views=ViewSettings(pool=3))
     n_pooled = len(Draws(data.training_labels, pooled).pooled_views(data.training))
-    cost = measure_cost(data, encoder, head, pooled, n_done=1)
+    cost = measure_cost(data, model, pooled, n_done=1)
     assert (cost.n_views, cost.n_steps, cost.n_epochs) == (48 + n_pooled, 12, 2)
-    assert measure_cost(data, encoder, head, pooled, n_done=3).n_views == 48
+    assert measure_cost(data, model, pooled, n_done=3).n_views == 48
 
 
-def test_nothing_of_the_encoder_or_of_chance_changes(toy):
-    encoder, head = toy.encoder(), toy.networks()[1].settings
-    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+def test_nothing_of_the_model_or_of_chance_changes(toy):
+    (model,) = toy.networks()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    measure_cost(replace(toy.data()), encoder, head, toy.settings())
+    measure_cost(replace(toy.data()), model, toy.settings())
     assert torch.equal(torch.rand(3), expected)
-    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
-    assert all(value.grad is None for value in encoder.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(value.grad is None for value in model.parameters())

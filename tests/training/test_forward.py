@@ -2,28 +2,30 @@ import pytest
 import torch
 
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.head import HeadSettings
 from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import MissingError
+from shoal.methods.cms import Cms, CmsSettings
 from shoal.training import forward
 from shoal.training.forward import Forward
 from shoal.training.loop import train
+from shoal.training.model import Shape
 from shoal.training.views import ViewSettings, draw_views, make_views
 from small_models import make_model
 
 
-def test_the_parts_of_a_pass_are_views_trunk_tail_and_head(toy):
-    encoder, head, _ = toy.networks()
+def test_the_parts_of_a_pass_are_views_trunk_and_model(toy):
+    (model,) = toy.networks()
+    encoder = model.encoder
     pixels, rows = torch.from_numpy(toy.data().pixels), torch.tensor([3, 0, 7])
     draws, settings = draw_views(3, torch.Generator().manual_seed(0)), ViewSettings()
-    passes = Forward(encoder, head, settings)
-    tokens = passes.tokens(passes.cut(pixels, rows, draws), draws)
-    features, embeddings = passes.embeddings(tokens)
+    passes = Forward(model, settings)
+    tokens = passes.inputs(passes.cut(pixels, rows, draws), draws)
+    embeddings = passes.outputs(tokens)["embeddings"]
     views = make_views(pixels, rows, draws, encoder, settings)
-    assert torch.equal(features, encoder(views))
-    assert torch.equal(embeddings, head(encoder(views)))
+    assert torch.equal(embeddings, model.head(encoder(views)))
     assert not tokens.requires_grad
     assert embeddings.requires_grad
 
@@ -39,7 +41,7 @@ def test_networks_are_taken_in_one_piece_and_batches_cut_short_too(toy, monkeypa
     losses = []
     for is_compiled in (False, True):
         settings = toy.settings(epochs=2, batch_size=7, bank=bank, compile=is_compiled)
-        trained = train(toy.data(), *toy.networks(denominator="reference"), settings)
+        trained = train(toy.data(), *toy.networks(bank=bank, denominator="reference"), settings)
         losses.append([row["loss"] for row in trained.metrics])
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
@@ -54,18 +56,19 @@ def test_real_networks_are_taken_in_one_piece_in_the_precision_of_a_gpu(monkeypa
         encoder = Encoder(name, parts, InputFormat(size=32, mean=(0.5,) * 3, std=(0.5,) * 3), 1)
     else:
         encoder = load_encoder(name, input_size=32)
-    head = Head(encoder.feature_dim, HeadSettings(width=32, dim=16, bottleneck=8))
+    settings = CmsSettings(head=HeadSettings(width=32, dim=16, bottleneck=8))
+    model = Cms(encoder, settings, Shape(n_images=4, n_known=1, n_clusters=None))
     monkeypatch.setattr(forward, "autocast", lambda device: torch.autocast("cpu", dtype=torch.bfloat16))
     monkeypatch.setitem(forward.HOW, "cpu", {"backend": "aot_eager", "fullgraph": True})
     cut = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     draws = draw_views(4, torch.Generator().manual_seed(1))
     found = []
     for is_compiled in (False, True):
-        passes = Forward(encoder, head, ViewSettings(), is_compiled=is_compiled)
-        _, embeddings = passes.embeddings(passes.tokens(cut, draws))
+        passes = Forward(model, ViewSettings(), is_compiled=is_compiled)
+        embeddings = passes.outputs(passes.inputs(cut, draws))["embeddings"]
         embeddings[:, 0].sum().backward()
-        found.append([embeddings.detach(), *(value.grad for value in head.parameters())])
-        head.zero_grad()
+        found.append([embeddings.detach(), *(value.grad for value in model.head.parameters())])
+        model.head.zero_grad()
     for plain, compiled in zip(*found, strict=True):
         torch.testing.assert_close(compiled, plain, rtol=1e-3, atol=1e-3 * float(plain.abs().max()))
 
@@ -78,7 +81,7 @@ def test_cuda_graphs_train_as_plain_networks_do(toy, monkeypatch, bank, how):
     monkeypatch.setitem(forward.HOW, "cuda", how)
     losses = []
     for is_compiled in (False, True):
-        networks = [network.to("cuda") for network in toy.networks(denominator="reference")]
+        networks = [network.to("cuda") for network in toy.networks(bank=bank, denominator="reference")]
         settings = toy.settings(epochs=4, batch_size=7, bank=bank, compile=is_compiled)
         losses.append([row["loss"] for row in train(toy.data(), *networks, settings).metrics])
     assert losses[1] == pytest.approx(losses[0], rel=0.02)

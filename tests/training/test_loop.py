@@ -14,7 +14,7 @@ from shoal.training import checkpoint
 from shoal.training.checkpoint import read_checkpoint
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
-from shoal.training.objective import Objective
+from shoal.training.model import Model, Shape
 from shoal.training.tokens import TokenCache
 from shoal.training.views import ViewSettings
 
@@ -35,11 +35,11 @@ def numbers(trained):
 
 def test_training_lowers_the_loss_and_changes_only_tail_and_head(toy):
     networks, data = toy.networks(), toy.data()
-    trunk = weights([networks[0].trunk])
+    trunk = weights([networks[0].encoder.trunk])
     trained = train(data, *networks, toy.settings(epochs=8))
     losses = [row["loss"] for row in trained.metrics]
     assert losses[-1] < losses[0] - 0.1
-    assert same(trunk, weights([networks[0].trunk]))
+    assert same(trunk, weights([networks[0].encoder.trunk]))
     assert trained.embeddings.shape == (48, 10)
     assert [row["epoch"] for row in trained.metrics] == list(range(1, 9))
 
@@ -147,15 +147,19 @@ def test_resuming_with_other_images_or_another_temperature_is_refused(toy, tmp_p
     other = TrainingData(pixels=255 - data.pixels, labels=data.labels, validation=data.validation)
     with pytest.raises(UsageError, match=r"data\.images"):
         train(other, *toy.networks(), toy.settings(epochs=1), folder=tmp_path, resume=True)
-    with pytest.raises(UsageError, match=r"objective\.loss\.temperature: 0\.5, was 0\.25"):
+    with pytest.raises(UsageError, match=r"method\.loss\.temperature: 0\.5, was 0\.25"):
         train(toy.data(), *toy.networks(temperature=0.5), toy.settings(epochs=1), folder=tmp_path, resume=True)
 
 
-class Broken(Objective):
-    uses_bank = False
+class Broken(Model):
+    def __init__(self, encoder):
+        super().__init__(encoder, Shape(n_images=48, n_known=2, n_clusters=None))
 
-    def forward(self, batch):
-        loss = batch.embeddings.sum()
+    def forward(self, inputs):
+        return {"features": self.represent(inputs)}
+
+    def loss(self, batch):
+        loss = batch.outputs["features"].sum()
         return {"loss": loss * (float("nan") if batch.epoch == 1 else 1)}
 
     def identity(self):
@@ -163,11 +167,10 @@ class Broken(Objective):
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_says_what_to_try(toy):
-    encoder, head, _ = toy.networks()
     with pytest.raises(
         ShoalError, match=r"epoch 2, step 1: the loss or its gradient is not a finite number \(lr 0.0.*lower lr"
     ):
-        train(toy.data(), encoder, head, Broken(), toy.settings())
+        train(toy.data(), Broken(toy.encoder()), toy.settings())
 
 
 def test_without_labels_only_the_shifted_loss_trains_and_the_last_snapshot_is_kept(toy):
@@ -213,7 +216,7 @@ def test_validation_images_are_trained_on_as_unlabeled_ones_unless_told_otherwis
 
 
 def test_learned_attention_is_resumed_too(toy, tmp_path):
-    """What an objective learns goes into the checkpoint with tail and head."""
+    """What a method learns besides goes into the checkpoint with tail and head."""
     attention = ShiftSettings(n_neighbors=3, aggregation="attention")
     whole = toy.networks(shift=attention)
     train(toy.data(), *whole, toy.settings())
@@ -221,21 +224,20 @@ def test_learned_attention_is_resumed_too(toy, tmp_path):
         train(toy.data(), *toy.networks(shift=attention), toy.settings(), folder=tmp_path, on_epoch=_stop_at(2))
     resumed = toy.networks(shift=attention)
     train(toy.data(), *resumed, toy.settings(), folder=tmp_path, resume=True)
-    assert list(whole[2].parameters())
+    assert list(whole[0].attention.parameters())
     assert same(weights(whole), weights(resumed))
 
 
 @pytest.mark.parametrize("bank", ["images", "views"])
 def test_a_run_with_a_pool_of_views_resumes_to_the_same_weights(toy, tmp_path, bank):
     settings = toy.settings(views=ViewSettings(pool=3), bank=bank)
-    networks = toy.networks(denominator="reference")
+    networks = toy.networks(bank=bank, denominator="reference")
     whole = train(toy.data(), *networks, settings, folder=tmp_path / "whole")
     expected = weights(networks)
+    killed = toy.networks(bank=bank, denominator="reference")
     with pytest.raises(KeyboardInterrupt):
-        train(
-            toy.data(), *toy.networks(denominator="reference"), settings, folder=tmp_path / "cut", on_epoch=_stop_at(2)
-        )
-    networks = toy.networks(denominator="reference")
+        train(toy.data(), *killed, settings, folder=tmp_path / "cut", on_epoch=_stop_at(2))
+    networks = toy.networks(bank=bank, denominator="reference")
     resumed = train(toy.data(), *networks, settings, folder=tmp_path / "cut", resume=True)
     assert same(weights(networks), expected)
     assert torch.equal(resumed.embeddings, whole.embeddings)
@@ -266,9 +268,9 @@ def test_every_variant_of_the_loss_trains(toy, options):
 
 def test_learned_attention_is_trained_too(toy):
     networks = toy.networks(shift=ShiftSettings(n_neighbors=3, aggregation="attention"))
-    before = weights([networks[2]])
+    before = weights([networks[0].attention])
     train(toy.data(), *networks, toy.settings())
-    assert not same(before, weights([networks[2]]))
+    assert not same(before, weights([networks[0].attention]))
 
 
 def test_pixels_left_on_the_host_give_the_same_run(toy, monkeypatch):
@@ -313,14 +315,13 @@ def test_tokens_of_a_killed_run_are_not_believed(toy, tmp_path, monkeypatch):
 
 
 class Hungry(Broken):
-    def forward(self, batch):
+    def loss(self, batch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_out_of_memory_in_a_step_names_the_batch_size(toy):
-    encoder, head, _ = toy.networks()
     with pytest.raises(ShoalError, match=r"out of memory; lower training\.batch_size \(now 8\)"):
-        train(toy.data(), encoder, head, Hungry(), toy.settings())
+        train(toy.data(), Hungry(toy.encoder()), toy.settings())
 
 
 def test_every_epoch_is_told_with_its_row(toy):
@@ -332,10 +333,10 @@ def test_every_epoch_is_told_with_its_row(toy):
 def test_a_long_gradient_is_cut_so_that_a_step_is_no_longer_than_allowed(toy):
     """One batch, no weight decay: the weights move by lr times the length allowed, whatever the gradient was."""
     networks = toy.networks("bottleneck")  # narrow layers drawn at 0.02: a gradient in the thousands
-    before = weights(networks[:2])
+    before = weights(networks)
     settings = toy.settings(epochs=1, batch_size=48, weight_decay=0.0, max_gradient=0.5)
     trained = train(toy.data(), *networks, settings)
-    moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks[:2]), strict=True)) ** 0.5
+    moved = sum(float((a - b).square().sum()) for a, b in zip(before, weights(networks), strict=True)) ** 0.5
     assert trained.metrics[0]["gradient"] > 100
     assert moved == pytest.approx(0.05 * 0.5, rel=1e-3)
 
@@ -348,8 +349,9 @@ def test_a_batch_larger_than_the_training_images_is_refused(toy):
 @pytest.mark.parametrize(("bank", "most"), [("images", 47), ("views", 95)])
 def test_more_neighbors_than_images_are_refused_by_the_name_of_their_setting(toy, bank, most):
     with pytest.raises(UsageError, match=rf"^inference.shift.n_neighbors: found {most + 1} with 48 .* at most {most};"):
-        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=most + 1)), toy.settings(bank=bank))
-    trained = train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=most)), toy.settings(bank=bank, epochs=1))
+        train(toy.data(), *toy.networks(shift=ShiftSettings(n_neighbors=most + 1), bank=bank), toy.settings(bank=bank))
+    networks = toy.networks(shift=ShiftSettings(n_neighbors=most), bank=bank)
+    trained = train(toy.data(), *networks, toy.settings(bank=bank, epochs=1))
     assert len(trained.metrics) == 1
 
 

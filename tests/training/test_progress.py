@@ -63,7 +63,7 @@ def test_training_that_is_stopped_gives_the_best_snapshot_so_far_and_can_be_resu
     assert not torch.equal(stopped.embeddings, expected.embeddings)
     resumed = toy.networks()
     found = train(toy.data(), *resumed, toy.settings(snapshot="last"), folder=tmp_path / "run", resume=True)
-    assert torch.equal(whole[1].layers[0].weight, resumed[1].layers[0].weight)
+    assert torch.equal(whole[0].head.layers[0].weight, resumed[0].head.layers[0].weight)
     assert torch.equal(found.embeddings, expected.embeddings)
 
 

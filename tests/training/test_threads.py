@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.methods.catalog import load_recipe
-from shoal.methods.cms import build
+from shoal.methods.catalog import get_method, load_recipe
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
+from shoal.training.trainer import shape_of
 
 
 def train_small(n_threads):
@@ -19,13 +19,13 @@ def train_small(n_threads):
     recipe = load_recipe()
     training = replace(recipe.training, epochs=1, batch_size=16, views=replace(recipe.training.views, pool=None))
     settings = replace(recipe, input_size=48, training=training)
-    encoder, head, objective = build(settings)
     data = TrainingData(
         pixels=pixels.clip(0, 255).astype(np.uint8),
         labels=np.where(truth < 2, truth, -1),
         validation=np.arange(0, 32, 3),
     )
-    return train(data, encoder, head, objective, settings.training).embeddings
+    model = get_method("cms").build(settings, shape_of(data, None))
+    return train(data, model, settings.training).embeddings
 
 
 @pytest.mark.slow

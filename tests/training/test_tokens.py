@@ -9,12 +9,14 @@ from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
 from shoal.training.tokens import cache_tokens, resident, take
 
+CPU = torch.device("cpu")
+
 
 def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
     encoder, pixels = toy.encoder(), toy.data().pixels
     head = Head(16, HeadSettings(width=24, dim=10, bottleneck=6))
     expected = embed(pixels, encoder, head=head)
-    found = cache_tokens(pixels, encoder, batch_size=7).embed(encoder, head)
+    found = cache_tokens(pixels, encoder, batch_size=7).embed(lambda tokens: head(encoder.tail(tokens)), CPU)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are kept in half precision
     assert found.dtype == torch.float32
     assert not found.is_inference(), "whoever is given them may use them in place"
@@ -23,12 +25,12 @@ def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
 def test_tokens_follow_the_tail_when_it_is_trained(toy):
     encoder, pixels = toy.encoder(), toy.data().pixels
     tokens = cache_tokens(pixels, encoder)
-    before = tokens.embed(encoder, None)
+    before = tokens.embed(encoder.tail, CPU)
     with torch.no_grad():
         for value in encoder.tail.parameters():
             value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)))
-    torch.testing.assert_close(tokens.embed(encoder, None), embed(pixels, encoder), rtol=0, atol=2e-3)
-    assert not torch.allclose(tokens.embed(encoder, None), before, atol=0.1)
+    torch.testing.assert_close(tokens.embed(encoder.tail, CPU), embed(pixels, encoder), rtol=0, atol=2e-3)
+    assert not torch.allclose(tokens.embed(encoder.tail, CPU), before, atol=0.1)
 
 
 def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, tmp_path):
@@ -38,7 +40,7 @@ def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, t
     assert on_device.is_resident
     assert not on_disk.is_resident
     assert (tmp_path / "tokens.npy.0").is_file()
-    assert torch.equal(on_disk.embed(encoder, None), on_device.embed(encoder, None))
+    assert torch.equal(on_disk.embed(encoder.tail, CPU), on_device.embed(encoder.tail, CPU))
     on_disk.remove()
     on_device.remove()
     assert not list(tmp_path.iterdir())
@@ -47,8 +49,8 @@ def test_tokens_that_do_not_fit_go_to_a_file_and_give_the_same_embeddings(toy, t
 def test_tokens_of_some_images_are_theirs_in_the_order_asked_for(toy):
     encoder, pixels = toy.encoder(), toy.data().pixels
     some = np.array([5, 2, 40])
-    whole = cache_tokens(pixels, encoder).embed(encoder, None)
-    torch.testing.assert_close(cache_tokens(pixels, encoder, images=some).embed(encoder, None), whole[some])
+    whole = cache_tokens(pixels, encoder).embed(encoder.tail, CPU)
+    torch.testing.assert_close(cache_tokens(pixels, encoder, images=some).embed(encoder.tail, CPU), whole[some])
 
 
 def test_numbers_beyond_half_precision_are_cut_and_stay_finite(toy):
@@ -60,8 +62,8 @@ def test_numbers_beyond_half_precision_are_cut_and_stay_finite(toy):
 
 def test_the_batch_size_does_not_matter(toy):
     encoder, pixels = toy.encoder(), toy.data().pixels
-    whole = cache_tokens(pixels, encoder, batch_size=48).embed(encoder, None)
-    torch.testing.assert_close(cache_tokens(pixels, encoder, batch_size=5).embed(encoder, None), whole)
+    whole = cache_tokens(pixels, encoder, batch_size=48).embed(encoder.tail, CPU)
+    torch.testing.assert_close(cache_tokens(pixels, encoder, batch_size=5).embed(encoder.tail, CPU), whole)
 
 
 def test_progress_counts_the_images(toy):

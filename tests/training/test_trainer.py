@@ -26,7 +26,8 @@ def test_the_bank_holds_the_training_images_in_their_order(toy):
     trainer = Trainer(toy.data(), *toy.networks(), toy.settings())
     trainer.prepare()
     training = torch.from_numpy(toy.data().training)
-    assert torch.equal(trainer.renew_bank(0).rows, trainer.embed_all()[training])
+    trainer.begin_epoch(0)
+    assert torch.equal(trainer.model.bank.rows, trainer.embed_all()[training])
 
 
 def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monkeypatch):
@@ -38,7 +39,7 @@ def test_out_of_memory_in_the_renewal_of_the_bank_names_the_batch_size(toy, monk
 
     monkeypatch.setattr(trainer.tokens, "embed", fail)
     with pytest.raises(ShoalError, match=r"out of memory; lower training\.batch_size \(now 8\)"):
-        trainer.renew_bank(0)
+        trainer.begin_epoch(0)
 
 
 def test_another_seed_makes_another_pool_of_views_and_the_same_seed_the_same(toy):
@@ -70,12 +71,12 @@ class Asked(TorchDispatchMode):
 @pytest.mark.parametrize("bank", ["images", "views"])
 def test_a_step_asks_the_device_nothing_so_that_the_host_runs_ahead(toy, variant, bank):
     settings = toy.settings(bank=bank, max_gradient=1.0)
-    trainer = Trainer(toy.data(), *toy.networks("bottleneck", **variant), settings)
+    trainer = Trainer(toy.data(), *toy.networks("bottleneck", bank=bank, **variant), settings)
     trainer.prepare()
-    rows = trainer.renew_bank(0)
+    trainer.begin_epoch(0)
     batches, draws = trainer._draw(0)
     with Asked() as asked:
-        trainer._step(batches[0], draws[0], rows, 0, torch.Generator())
+        trainer._step(batches[0], draws[0], 0, torch.Generator())
     assert asked.found == []
     with Asked() as asked:
         bool(torch.ones(3).any())
@@ -93,10 +94,11 @@ def test_changing_one_label_changes_the_identity_of_a_run(toy):
 
 
 def test_a_bank_of_views_has_two_rows_an_image(toy):
-    networks, settings = toy.networks(denominator="reference"), toy.settings(bank="views", epochs=2)
+    networks, settings = toy.networks(bank="views", denominator="reference"), toy.settings(bank="views", epochs=2)
     trainer = Trainer(toy.data(), *networks, settings)
     trainer.prepare()
-    assert len(trainer.renew_bank(0).rows) == 2 * 48
+    trainer.begin_epoch(0)
+    assert len(trainer.model.bank.rows) == 2 * 48
     assert math.isfinite(trainer.run_epoch(0)["loss"])
 
 

@@ -32,6 +32,9 @@ def reproduce(
             help="paper: all choices by given labels. reference: the released code's, which chooses by hidden labels."
         ),
     ] = "paper",
+    methods: Annotated[
+        str | None, typer.Option(help="Only the rows of these methods, as in cms,gcd; all if not given.")
+    ] = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="A setting for all rows, e.g. training.batch_size=64.")
     ] = None,
@@ -54,7 +57,8 @@ def reproduce(
     roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
     changes = read_changes([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
-    options = Options(**who, changes=changes, validation_share=validation_share)
+    only = tuple((methods or "").replace(",", " ").split())
+    options = Options(**who, changes=changes, validation_share=validation_share, methods=only)
     found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
     files = [str(file) for each in found for file in each.files]
     numbers = [record for each in found for record in each.records]

@@ -56,11 +56,22 @@ def describe_members(
 
 
 def place_newcomers(
-    newcomers: Tensor, points: Tensor, categories: Ints, n_categories: int, n_known: int, n_neighbors: int
+    newcomers: Tensor,
+    points: Tensor,
+    categories: Ints,
+    n_categories: int,
+    n_known: int,
+    n_neighbors: int,
+    predicted: Ints | None = None,
 ) -> tuple[Ints, Membership]:
-    """Put new rows (M, D) into the categories (N,) of `points` (N, D) by vote of their neighbors, and describe them."""
+    """Put new rows (M, D) into the categories (N,) of `points` (N, D), and describe them.
+
+    They go where a classifier has `predicted` (M,) them to be; where it says -1, and without one, their neighbors vote.
+    """
     lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
     chosen = vote(lists, categories)
+    if predicted is not None:
+        chosen = np.where(predicted == NONE, chosen, predicted)
     return chosen, _describe(newcomers, chosen, lists, points, categories, n_categories, n_known)
 
 

@@ -5,18 +5,22 @@ to like any run. In the end the answer that stands is the run, and the other one
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from shoal.arrays import Floats, Ints
+import numpy as np
+
+from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.writing import name_categories, write_found, write_report
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, Representation
+from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.report.words import likely
 from shoal.runs import ANSWERS, Run
+from shoal.training.model import Shape
 
 FROZEN, TRAINED = ANSWERS
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
@@ -38,15 +42,35 @@ class Answer:
     """Of a trained answer: how many blocks were trained; None: what the encoder's catalog entry says."""
     trained_in: Path | None = None
     """Of a trained answer: the folder with its networks and metrics."""
+    shape: Shape | None = None
+    """Of a trained answer: the shape of the task that its model was made for."""
 
     def write_training(self, run: Run) -> None:
         """Give a run the networks and the metrics of this answer."""
         assert self.trained_in is not None
         trained = Run(self.trained_in)
         trained.keep_model(run)
-        run.write_json("model", {"n_tail_blocks": self.n_tail_blocks, "frozen_weight": self.frozen_weight})
+        run.write_json("model", {**self._about_model(), **self._about_classifier()})
         if trained.path != run.path:
             trained.share("metrics.jsonl", run)
+
+    def _about_model(self) -> dict[str, Any]:
+        """What has to be known to build it again."""
+        return {
+            "n_tail_blocks": self.n_tail_blocks,
+            "frozen_weight": self.frozen_weight,
+            "shape": None if self.shape is None else asdict(self.shape),
+        }
+
+    def _about_classifier(self) -> dict[str, Any]:
+        """The category of each output of the model's classifier, -1 for one without images; where it has one."""
+        predicted = self.discovery.predicted
+        if predicted is None:
+            return {}
+        outputs, first = np.unique(predicted, return_index=True)
+        categories = np.full(int(outputs.max()) + 1, UNLABELED)
+        categories[outputs] = self.found.categories[first]
+        return {"classifier": categories.tolist()}
 
     def in_words(self) -> str:
         """What was found, and how sure the number of categories is where it was estimated."""
@@ -65,7 +89,7 @@ class Answer:
 def cluster(
     learned: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
 ) -> Discovery:
-    """Put images into clusters by the second half of the method, with every label there is."""
+    """Put images into clusters as the method does, with every label there is."""
     return get_method(settings.method).cluster(
         learned,
         labels,
@@ -73,6 +97,15 @@ def cluster(
         n_clusters=settings.n_clusters or n_clusters,
         device=learned.embeddings.device,
     )
+
+
+def cluster_frozen(frozen: Representation, labels: Ints, settings: DiscoverySettings) -> Discovery:
+    """Put images into clusters by the encoder as it comes: in one way, whatever method will train it."""
+    if not get_method(settings.method).trains:
+        return cluster(frozen, labels, settings)
+    device, inference = frozen.embeddings.device, settings.of_method.inference
+    how: dict[str, Any] = {"n_clusters": settings.n_clusters, "seed": settings.seed, "device": device}
+    return shift_and_cut(frozen, labels, inference, **how)
 
 
 def make_answer(

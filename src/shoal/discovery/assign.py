@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.nn import functional as F
 
-from shoal.arrays import UNLABELED
+from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.blend import blend
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, place_newcomers
@@ -35,14 +34,13 @@ from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed, place_encoder
-from shoal.encoders.head import Head, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.catalog import get_method
 from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
 from shoal.settings import from_dict
-from shoal.training.checkpoint import load_modules, read_checkpoint
-from shoal.training.tokens import cache_tokens
+from shoal.training.checkpoint import load_model, read_checkpoint
+from shoal.training.model import Model, Shape
 
 OUTLIER_SHARE = 0.01
 """Share of the run's own images that lie beyond the threshold."""
@@ -53,37 +51,46 @@ IMAGES_AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Networks:
-    """The encoder of a run, and the head where images were clustered by its output."""
+    """What embeds images as a run did: the encoder as it comes, what was trained, or both at once."""
 
-    encoder: Encoder
-    is_trained: bool = False
-    head: Head | None = None
-    basis: Tensor | None = None
-    """(D, R) where the run's embeddings are compact."""
-    frozen: Encoder | None = None
-    """The encoder as it comes, where images were clustered by both."""
-    frozen_weight: float = 0.0
-    """Its weight then."""
+    frozen: Encoder | None
+    """The encoder as it comes, where it has a part."""
+    model: Model | None = None
+    """What was trained, where something was."""
+    frozen_weight: float = 1.0
+    """The weight of the encoder as it comes beside the model."""
+    classifier: Ints | None = None
+    """The category of each output of the model's classifier, -1 for one without images; None where it has none."""
 
     def embed(self, pixels: ImageRows) -> Tensor:
         """Unit embeddings (M, D) as the run made them."""
-        if not self.is_trained:
-            return embed(pixels, self.encoder)
-        trained = self._embed_trained(pixels)
+        if self.model is None:
+            assert self.frozen is not None
+            return embed(pixels, self.frozen)
+        trained = self.model.embed(pixels)
         return trained if self.frozen is None else blend(embed(pixels, self.frozen), trained, self.frozen_weight)
 
-    def _embed_trained(self, pixels: ImageRows) -> Tensor:
-        """(M, E) from tokens in half precision, in which training kept them."""
-        embeddings = cache_tokens(pixels, self.encoder).embed(self.encoder, self.head)
-        return F.normalize(compact(embeddings, self.basis), dim=1)
+    def predict(self, embeddings: Tensor) -> Ints | None:
+        """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no image of the run has.
+
+        None where the run was not answered by a classifier.
+        """
+        if self.model is None or self.classifier is None:
+            return None
+        with torch.inference_mode():
+            outputs = self.model.predict(embeddings.float())
+        assert outputs is not None
+        found = outputs.cpu().numpy()
+        return np.where(found < len(self.classifier), self.classifier[np.minimum(found, len(self.classifier) - 1)], -1)
 
 
 class Assigner:
     """A finished run, ready to take new images; weights and embeddings are loaded once and serve every call.
 
-    A new image joins the category most common among its k nearest images of the run, the nearest deciding ties. Where
-    its outlier score exceeds `threshold`, it is farther from them than all but `outlier_share` of the run's images were
-    from each other: then its category is -1, possibly new. No category is ever added, renamed or renumbered.
+    A new image joins the category that the run's classifier predicts or, in a run without one, the category most common
+    among its k nearest images of the run, the nearest deciding ties. Where its outlier score exceeds `threshold`, it is
+    farther from them than all but `outlier_share` of the run's images were from each other: then its category is -1,
+    possibly new. No category is ever added, renamed or renumbered.
     """
 
     def __init__(
@@ -104,7 +111,7 @@ class Assigner:
         self.ids = [category.category_id for category in categories]
         """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
-        place = {number: at for at, number in enumerate(self.ids)}
+        place = self._place = {number: at for at, number in enumerate(self.ids)}
         found = np.array([place.get(row.category_id, UNLABELED) for row in rows])  # (N,)
         is_in = found != UNLABELED  # those that were rejected vote for nothing
         self._points = unit_points(np.array(run.embeddings())[is_in], device=self.device)  # (n, D)
@@ -132,7 +139,7 @@ class Assigner:
 
     @cached_property
     def networks(self) -> Networks:
-        """The run's encoder, with its trained tail and head where it was trained."""
+        """The run's encoder, and its model where it was trained."""
         return load_networks(self.run, self.settings, self._encoder_device)
 
     def assign(
@@ -175,9 +182,9 @@ class Assigner:
                 f"embeddings: found shape {tuple(new.shape)}, expected ({len(names)}, {self._points.shape[1]}), a row "
                 "per name with as many columns as the run's; embed the images as the run's were embedded"
             )
-        n_neighbors = self.shift.n_neighbors
+        n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
         voted, members = place_newcomers(
-            new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors
+            new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors, predicted
         )
         if self._calibration is not None:
             confidence = self._calibration.confidence(members.confidence, voted, np.zeros(len(voted), dtype=bool))
@@ -186,6 +193,12 @@ class Assigner:
         is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
         found = np.where(is_new, UNLABELED, voted)
         return [self._row(name, i, int(found[i]), int(voted[i]), members) for i, name in enumerate(names)]
+
+    def _predict(self, new: Tensor) -> Ints | None:
+        """What the run's classifier says of unit embeddings (M, D); None where it has none."""
+        has_classifier = self.run.has("model.json") and "classifier" in self.run.json("model")
+        found = self.networks.predict(new) if has_classifier else None
+        return None if found is None else np.array([self._place.get(category, NONE) for category in found.tolist()])
 
     def _row(self, name: str, i: int, category: int, voted: int, members: Membership) -> Assignment:
         is_new = category == UNLABELED
@@ -247,30 +260,25 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
 
 
 def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:
-    """The encoder of a run and, where it was trained, its tail's and head's weights, which run where is computed."""
+    """The encoder of a run and, where it was trained, the model with its weights, which runs where is computed."""
     chosen = settings.of_method
     if not run.has("model.safetensors"):
         was_kept = not run.has("choice.json") or run.json("choice")["kept"] == "trained"
         if settings.is_trained and was_kept:
             raise DataError(f"{run.path / 'model.safetensors'}: not in this run, which was trained; was it deleted?")
-        return Networks(encoder=place_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
-    file = run.path / "model.safetensors"
-    build = get_method(settings.method).build
-    assert build is not None
+        return Networks(frozen=place_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
     # A run of an earlier version has no model.json, and images were clustered by the trained networks alone.
-    how = run.json("model") if run.has("model.json") else {}
+    file, how = run.path / "model.safetensors", run.json("model") if run.has("model.json") else {}
     chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
-    encoder, head, objective = build(chosen)
-    load_modules({"tail": encoder.tail, "head": head}, read_checkpoint(file).tensors, str(file))
-    home = computing_device(device)
-    encoder, head = encoder.to(home).eval(), head.to(home).eval()
-    both: dict[str, Any] = {}
-    weight = float(how.get("frozen_weight", 0.0))
+    shape = Shape(**(how.get("shape") or {"n_images": len(run.assignments), "n_known": 0, "n_clusters": None}))
+    model = get_method(settings.method).build(chosen, shape)
+    load_model(model, read_checkpoint(file).tensors, str(file))
+    weight, frozen = float(how.get("frozen_weight", 0.0)), None
     if weight > 0:
         frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
-        both = {"frozen": place_encoder(frozen, device), "frozen_weight": weight}
-    if objective.discards_head:
-        return Networks(encoder=encoder, is_trained=True, **both)
-    # Where attention was learned, on full embeddings, the run's are not compact either.
-    basis = head.basis() if getattr(objective, "attention", None) is None else None
-    return Networks(encoder=encoder, is_trained=True, head=head, basis=basis, **both)
+    return Networks(
+        frozen=None if frozen is None else place_encoder(frozen, device),
+        model=model.to(computing_device(device)).eval(),
+        frozen_weight=weight,
+        classifier=np.array(how["classifier"]) if "classifier" in how else None,
+    )

@@ -15,6 +15,7 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.clustering.blend import WEIGHTS, Trial, choose_weight, try_weights
 from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.matching import put_right
 from shoal.discovery.validation import Withheld
 from shoal.report.words import count
 
@@ -109,13 +110,18 @@ def compare(
     inference: InferenceSettings,
     *,
     seed: int,
+    predicted: Ints | None = None,
     is_collapsed: bool = False,
 ) -> Choice:
     """Try weights of the frozen embeddings (N, D) beside the trained (N, E), judged by the labels kept from training.
 
-    K is the same for all. Of collapsed embeddings nothing is tried.
+    K is the same for all. Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters (N,),
+    these stand for the trained encoder, and there is nothing between them and the frozen one.
     """
-    weights = (1.0,) if is_collapsed else WEIGHTS
+    weights = (1.0,) if is_collapsed or predicted is not None else WEIGHTS
     trials = try_weights(frozen, trained, labels, withheld.judged, n_clusters, inference, seed=seed, weights=weights)
+    if predicted is not None and not is_collapsed:
+        right = put_right(labels[withheld.judged], predicted[withheld.judged])
+        trials = [Trial(weight=0.0, n_shifts=0, right=right), *trials]
     hidden = tuple(classes[label] for label in withheld.hidden)
     return Choice(hidden=hidden, trials=trials, is_collapsed=is_collapsed)

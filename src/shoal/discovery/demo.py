@@ -41,7 +41,7 @@ class Demo:
 def demo_settings(seed: int = 0, *, train: bool = True) -> DiscoverySettings:
     """The recipe of the digits; their pixels are kept no larger than the encoder looks at them."""
     cms = load_recipe(RECIPE)
-    return DiscoverySettings(seed=seed, train=train, pixel_size=cms.input_size, cms=cms)
+    return DiscoverySettings(seed=seed, train=train, pixel_size=cms.input_size, method_settings=cms)
 
 
 def run_demo(

@@ -8,11 +8,11 @@ import torch
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Ints, as_labels
-from shoal.clustering.inference import Inference, InferenceSettings, check_task, infer, unit_points
+from shoal.clustering.inference import InferenceSettings, check_task, infer, unit_points
 from shoal.device import choose_device
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.writing import name_categories, write_found
-from shoal.methods.method import Discovery
+from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked
 
 
@@ -77,22 +77,7 @@ def _cluster(
             "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "
             "one; give --n-clusters if you know it, or label more"
         )
-    discovery, shift = as_discovery(points, found), settings.inference.shift
+    discovery, shift = as_discovery(found, points), settings.inference.shift
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
     write_found(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()
-
-
-def as_discovery(points: torch.Tensor, found: Inference) -> Discovery:
-    """What Algorithm 1 found in unit rows (N, D), as the methods of the catalog answer."""
-    return Discovery(
-        clusters=found.labels,
-        unlinked=found.unlinked,
-        n_clusters=found.n_clusters,
-        embeddings=points.cpu().numpy(),
-        shifted=found.embeddings.cpu().numpy(),
-        linkage=found.tree.linkage,
-        accuracies=found.accuracies,
-        n_shifts=found.n_shifts,
-        estimate=found.estimate,
-    )

@@ -9,7 +9,7 @@ import torch
 
 from shoal.checksums import digest_rows
 from shoal.device import computing_device
-from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
+from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, keep_answer, make_answer
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
@@ -20,7 +20,7 @@ from shoal.distributed import told_by_main
 from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Representation
+from shoal.methods.clusters import Representation
 from shoal.runs import Run, damaged
 from shoal.training.identity import digest_weights
 
@@ -71,7 +71,7 @@ def answer_first(
 ) -> Answer:
     """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
     collection = images.collection
-    answer = make_answer(FROZEN, cluster(frozen, collection.labels, settings), collection, settings)
+    answer = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings)
     if settings.is_trained:
         first = Run(run.path / FROZEN)
         if not (first.is_finished and first.has("report.html")):

@@ -7,7 +7,7 @@ killed run goes on where it stopped.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,8 +30,7 @@ from shoal.encoders.embed import embed, place_encoder
 from shoal.encoders.engines import TORCH, use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
-from shoal.methods.catalog import DEFAULT_METHOD
-from shoal.methods.method import Representation
+from shoal.methods.clusters import Representation
 from shoal.runs import LOCK, Run, check_not_held, locked
 
 MAX_WAIT_S = 7 * 24 * 3600.0
@@ -230,8 +229,6 @@ def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) ->
     if not settings.stability or settings.n_clusters is not None:
         return []
     inference = settings.of_method.inference
-    if settings.method != DEFAULT_METHOD:  # the others shift nothing
-        inference = replace(inference, estimate_shifts=0)
     embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
     with reporter.progress("repeating the estimate of K"):
         return repeat_estimate(embeddings, answer.found.given, settings.stability, inference, seed=settings.seed)

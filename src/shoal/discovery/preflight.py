@@ -13,7 +13,6 @@ from shoal.discovery.validation import check_collection
 from shoal.encoders.catalog import ENCODERS, load_encoder
 from shoal.encoders.hub import is_cached
 from shoal.errors import DataError, ShoalError
-from shoal.methods.catalog import get_method
 from shoal.runs import check_not_held
 
 
@@ -76,13 +75,10 @@ def _check_rest(collection: Collection, readable: Collection, n_unreadable: int,
 
 
 def _load(settings: DiscoverySettings) -> None:
-    """Load the networks as the run would, with their trained blocks where it trains."""
+    """Load the encoder as the run would, with its trained blocks where it trains."""
     chosen = settings.of_method
-    build = get_method(settings.method).build
-    if settings.is_trained and build is not None:
-        build(chosen)
-    else:
-        load_encoder(chosen.encoder, input_size=chosen.input_size)
+    n_tail_blocks = chosen.n_tail_blocks if settings.is_trained else None
+    load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
 
 
 def _is_hub_id(name: str) -> bool:

@@ -1,7 +1,7 @@
 """What `shoal discover` can be told, and how flags, files and recipes come together."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,10 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.device import check_seed
 from shoal.errors import UsageError, did_you_mean
-from shoal.methods.agglomerative import AgglomerativeSettings
 from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, with_encoder
 from shoal.methods.changes import change_settings, has_setting, refuse_change
-from shoal.methods.cms import CmsSettings
-from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
-from shoal.settings import from_dict, read_yaml, to_dict
+from shoal.settings import from_dict, named_by, read_yaml, to_dict
 
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
@@ -46,13 +43,12 @@ class DiscoverySettings:
     seed: int = 0
     """Decides every draw."""
     method: str = DEFAULT_METHOD
-    """A name in the catalog of methods; the field of that name below holds its settings, the others are empty."""
-    cms: CmsSettings | None = None
-    """Encoder, head, training and inference; the default recipe if not given."""
-    gcd: GcdSettings | None = None
-    """The same for the method gcd."""
-    agglomerative: AgglomerativeSettings | None = None
-    """The same for the method agglomerative."""
+    """A name in the catalog of methods; config.yaml holds its settings under that name."""
+    method_settings: Any = field(
+        default=None,
+        metadata=named_by("method", lambda: {name: method.settings for name, method in METHODS.items()}),
+    )
+    """Encoder, training, inference and what else the method has; its default recipe if not given."""
 
     def __post_init__(self) -> None:
         if not 0 < self.validation_share < 1:
@@ -74,24 +70,18 @@ class DiscoverySettings:
             )
         check_seed(self.seed)
         get_method(self.method)
-        unused = [name for name in METHODS if name != self.method and getattr(self, name) is not None]
-        if unused:
-            raise UsageError(
-                f"{unused[0]}: found settings of a method that is not used; remove them, or set method: {unused[0]}"
-            )
-        if getattr(self, self.method) is None:
-            object.__setattr__(self, self.method, load_recipe(method=self.method))
+        if self.method_settings is None:
+            object.__setattr__(self, "method_settings", load_recipe(method=self.method))
 
     @property
     def of_method(self) -> Any:
         """The settings of the method, a `MethodSettings`, with this seed and must-links as asked for here."""
-        chosen = getattr(self, self.method).with_seed(self.seed)
+        chosen = self.method_settings.with_seed(self.seed)
         return replace(chosen, inference=replace(chosen.inference, must_link=self.must_link))
 
     def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
         """The same with so many of the encoder's last blocks trained."""
-        chosen = getattr(self, self.method)
-        return replace(self, **{self.method: replace(chosen, n_tail_blocks=n_tail_blocks)})
+        return replace(self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks))
 
     @property
     def shift(self) -> ShiftSettings:
@@ -131,7 +121,7 @@ def choose_settings(
         raise UsageError("recipe and config: found both, expected one; a config already holds what a recipe sets")
     base = _from_plain(read_yaml(config), where=str(config)) if config is not None else DiscoverySettings()
     chosen = base.method if method is None else method
-    settings = getattr(base, base.method)
+    settings = base.method_settings
     if recipe is not None or chosen != base.method:
         before, settings = settings, load_recipe(recipe or "default", chosen)
         if config is not None:  # of its own method's settings another method takes these
@@ -144,30 +134,29 @@ def choose_settings(
             base = replace(base, hidden_share=0.0, must_link=False)
     if answer is not None:
         base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
-    blocks: dict[str, Any] = dict.fromkeys(METHODS) | {chosen: settings}
-    names = {one.name for one in fields(DiscoverySettings)} - set(METHODS)
+    names = {one.name for one in fields(DiscoverySettings)} - {"method_settings"}
     for name in given:
         if name not in names:
             raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
     number, numbers = read_n_clusters(given.get("n_clusters"))
     if numbers is not None:
         base = replace(base, n_clusters=None)
-        blocks[chosen] = _in_range(settings, numbers)
+        settings = _in_range(settings, numbers)
     values = {name: value for name, value in {**given, "n_clusters": number}.items() if value is not None}
     _check_estimate(base, values, config)
-    result = _with_changes(replace(base, method=chosen, **blocks, **values), changes or {})
+    result = _with_changes(replace(base, method=chosen, method_settings=settings, **values), changes or {})
     _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)
     return result
 
 
 def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
     """The same with other values by dotted name: fields of `DiscoverySettings`, or settings of its method."""
-    own = {one.name for one in fields(DiscoverySettings)} - set(METHODS) - {"method"}
+    own = {one.name for one in fields(DiscoverySettings)} - {"method", "method_settings"}
     of_method = {name: value for name, value in changes.items() if name not in own}
     for name in of_method:
         if not has_setting(settings.method, name):
             raise UsageError(refuse_change(name, settings.method, "--set", beside=own))
-    changed = change_settings(getattr(settings, settings.method), settings.method, of_method, where="--set")
+    changed = change_settings(settings.method_settings, settings.method, of_method, where="--set")
     plain = {**to_dict(settings), **{name: value for name, value in changes.items() if name in own}}
     return _from_plain({**plain, settings.method: to_dict(changed)}, where="--set")
 
@@ -184,7 +173,7 @@ def _from_plain(found: Any, *, where: str) -> DiscoverySettings:
     settings = from_dict(DiscoverySettings, {**found, "n_clusters": number}, where=where)
     if numbers is None:
         return settings
-    return replace(settings, **{settings.method: _in_range(getattr(settings, settings.method), numbers)})
+    return replace(settings, method_settings=_in_range(settings.method_settings, numbers))
 
 
 def _in_range(settings: Any, ends: tuple[int | None, int | None]) -> Any:

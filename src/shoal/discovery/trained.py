@@ -22,10 +22,11 @@ from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, depths_to_try, fit_batch, measure, train_on
 from shoal.discovery.validation import Withheld, describe_withheld, takes_first_number, withhold
-from shoal.distributed import told_by_main
+from shoal.distributed import number_from_main, told_by_main
 from shoal.errors import TooFewDistinct
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, Representation, Task
+from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost
@@ -55,10 +56,11 @@ def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: t
     settings = fit_batch(settings, len(withheld.labels), SILENT)
     method = get_method(settings.method)
     how: dict[str, Any] = {"device": place, "resume": resume}
+    n_clusters = number_from_main(None, place)
     if not _has_trial(settings, withheld):
-        method.represent(_task(images, withheld, settings), settings.of_method, folder=run.path, **how)
+        method.represent(_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
         return
-    trial, final = _trial_tasks(images, withheld, settings)
+    trial, final = _trial_tasks(images, withheld, n_clusters)
     tried = method.represent(trial, _of_trial(settings), folder=_trial_folder(run, settings), keeps_trunk=True, **how)
     if told_by_main(False, place):
         method.represent(_sharing(final, tried), settings.of_method, folder=run.path, **how)
@@ -67,10 +69,11 @@ def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: t
 
 def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
     """Train once, without the labels of validation images, which choose the snapshot; the trained answer stands."""
-    task = _task(job.images, withheld, job.settings)
+    task = _task(job.images, withheld, _known_number(job))
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
     told_by_main(True, job.device)
+    number_from_main(task.n_clusters, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
@@ -89,7 +92,7 @@ def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answ
     learned = None
     if goes_on:
         job.reporter.say("training again, with the labels that were kept from it")
-        _, final = _trial_tasks(job.images, withheld, job.settings)
+        _, final = _trial_tasks(job.images, withheld, _known_number(job))
         learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, best.cost)
     _let_go(best.learned)
     chosen = choice.with_training
@@ -121,11 +124,13 @@ def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
     None where the first was stopped before an epoch was finished.
     """
     jobs = [replace(job, settings=job.settings.at_depth(depth)) for depth in depths_to_try(job.settings, job.device)]
-    tasks = [_trial_tasks(one.images, withheld, one.settings)[0] for one in jobs]
+    n_clusters = _known_number(job)
+    tasks = [_trial_tasks(one.images, withheld, n_clusters)[0] for one in jobs]
     folders = [_trial_folder(job.run, one.settings) for one in jobs]
     costs = [measure(one, task, Run(folder)) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
     job.reporter.say(announce(costs, is_compared=True))
     told_by_main(True, job.device)
+    number_from_main(n_clusters, job.device)
     tried: list[_Tried] = []
     for one, task, folder, cost in zip(jobs, tasks, folders, costs, strict=True):
         learned = train_on(one, task, _of_trial(one.settings), folder, cost, then_s=cost.steps_s)
@@ -169,6 +174,7 @@ def _choose(job: TrainingJob, tried: Representation, withheld: Withheld) -> Choi
         job.first.discovery.n_clusters,
         settings.of_method.inference,
         seed=settings.seed,
+        predicted=tried.predicted,
         is_collapsed=describe_collapse(collapse_statistics(tried.embeddings)) is not None,
     )
 
@@ -181,7 +187,8 @@ def _blended(
     collection = job.images.collection
     answer = make_answer(TRAINED, found, collection, job.settings, unseen=withheld.judged, calibrated_on=tried)
     first = job.first.discovery
-    return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **_networks(job, trained_in))
+    about = _networks(job, learned, trained_in)
+    return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
 
 
 def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> Discovery:
@@ -203,16 +210,21 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     if takes_first_number(settings):
         found = replace(cluster(learned, collection.labels, settings, first.n_clusters), estimate=first.estimate)
         answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
-        return replace(answer, counted_on=first.embeddings, **_networks(job, job.run.path))
+        return replace(answer, counted_on=first.embeddings, **_networks(job, learned, job.run.path))
     found = cluster(learned, collection.labels, settings)
     if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
         found = _with_estimate(found, collection.labels, withheld.validation, settings)
     answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
-    return replace(answer, **_networks(job, job.run.path))
+    return replace(answer, **_networks(job, learned, job.run.path))
 
 
-def _networks(job: TrainingJob, trained_in: Path) -> dict[str, Any]:
-    return {"trained_in": trained_in, "n_tail_blocks": job.settings.of_method.n_tail_blocks}
+def _networks(job: TrainingJob, learned: Representation, trained_in: Path) -> dict[str, Any]:
+    assert learned.model is not None
+    return {
+        "trained_in": trained_in,
+        "n_tail_blocks": job.settings.of_method.n_tail_blocks,
+        "shape": learned.model.shape,
+    }
 
 
 def _has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:
@@ -220,19 +232,26 @@ def _has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:
     return bool(withheld.hidden) and settings.shift.aggregation != "attention"
 
 
-def _task(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> Task:
+def _known_number(job: TrainingJob) -> int | None:
+    """The number of categories that training is told: the given one, or the first answer's where a method needs it."""
+    if get_method(job.settings.method).needs_n_clusters:
+        return job.first.discovery.n_clusters
+    return job.settings.n_clusters
+
+
+def _task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
     return Task(
         pixels=images.pixels,
         labels=withheld.labels,
         validation=withheld.validation,
-        n_clusters=settings.n_clusters,
+        n_clusters=n_clusters,
     )
 
 
-def _trial_tasks(images: Readable, withheld: Withheld, settings: DiscoverySettings) -> tuple[Task, Task]:
+def _trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
     """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
     labels = images.collection.labels
-    trial = _task(images, withheld, settings)
+    trial = _task(images, withheld, n_clusters)
     final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
     return replace(trial, pool_labels=(labels,)), final
 

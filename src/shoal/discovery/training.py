@@ -15,15 +15,18 @@ from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stopping import ctrl_c_stops
 from shoal.distributed import is_started
-from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
-from shoal.methods.method import OnEpoch, Representation, Task
+from shoal.methods.clusters import Representation
+from shoal.methods.method import OnEpoch
+from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import OnProgress, StopTraining
 from shoal.training.tensorboard import event_writer, tensorboard_writer
+from shoal.training.trainer import shape_of
 
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial on a GPU."""
@@ -102,8 +105,9 @@ def train_on(
 def measure(job: TrainingJob, task: Task, done: Run) -> Cost:
     """What a training on a task will take; `done` is the folder with the epochs that a resumed one has done."""
     chosen, n_done = job.settings.of_method, len(done.metrics) if job.resume else 0
-    encoder = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
-    return measure_cost(task.training_data, encoder.to(job.device), chosen.head, chosen.training, n_done=n_done)
+    data = task.training_data
+    model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters))
+    return measure_cost(data, model.to(job.device), chosen.training, n_done=n_done)
 
 
 def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
@@ -190,4 +194,4 @@ def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) 
         return settings
     reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
-    return replace(settings, **{settings.method: smaller})
+    return replace(settings, method_settings=smaller)

@@ -14,6 +14,7 @@ from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError
+from shoal.methods.catalog import get_method
 from shoal.report.words import count
 
 MAX_NAMED = 5
@@ -95,11 +96,12 @@ def takes_first_number(settings: DiscoverySettings) -> bool:
     """Whether the number of categories after training is that of the first answer.
 
     Training draws together what it has labels of, so that known categories are no longer like novel ones and say too
-    little about them. The paper's rule goes with the paper's images, validation, and is left alone.
+    little about them. The paper's rule goes with the paper's images, validation, and is left alone. A method with a
+    classifier has to know the number before it trains.
     """
     chosen = settings.of_method
     is_papers = chosen.inference.rule == "paper" or chosen.estimate_on == "collection"
-    return settings.n_clusters is None and not is_papers
+    return settings.n_clusters is None and (get_method(settings.method).needs_n_clusters or not is_papers)
 
 
 def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:

@@ -18,7 +18,7 @@ from shoal.clustering.categories import category_names, describe_members, number
 from shoal.clustering.neighbors import Neighbors
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.files import make_folder, write_text
-from shoal.methods.method import Discovery
+from shoal.methods.clusters import Discovery
 from shoal.runs import Run, locked
 
 

@@ -16,12 +16,13 @@ from shoal.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadSettings:
-    """Which of the two heads, and how wide."""
+    """Which of the heads, and how wide."""
 
-    kind: Literal["paper", "bottleneck"] = "paper"
+    kind: Literal["paper", "bottleneck", "mlp"] = "paper"
     """'paper': three linear + GELU pairs and a linear output (section 5.1); the default, which label-only validation on
     CUB-200 prefers. 'bottleneck': the released code's head, two pairs, a linear layer down to the bottleneck, and a
-    weight-normed output, so embeddings have its rank only."""
+    weight-normed output, so embeddings have its rank only. 'mlp': two pairs and a linear output, as methods with a
+    classifier have it."""
     width: int = 2048
     """Width of the hidden layers."""
     dim: int = 768
@@ -38,6 +39,10 @@ class HeadSettings:
                 f"head.bottleneck: found {self.bottleneck}, wider than the embedding ({self.dim}); lower it"
             )
 
+    def in_words(self) -> str:
+        """Which of them, for under a table."""
+        return f"bottleneck of {self.bottleneck} (released code)" if self.kind == "bottleneck" else self.kind
+
 
 class Head(nn.Module):
     """A projection head; every embedding equals `compact embedding @ basis.T`, and `basis` has orthonormal columns.
@@ -49,22 +54,23 @@ class Head(nn.Module):
     def __init__(self, feature_dim: int, settings: HeadSettings | None = None) -> None:
         super().__init__()
         self.settings = settings = settings or HeadSettings()
-        is_paper = settings.kind == "paper"
-        widths = [feature_dim] + [settings.width] * (3 if is_paper else 2)
+        has_bottleneck = settings.kind == "bottleneck"
+        widths = [feature_dim] + [settings.width] * (3 if settings.kind == "paper" else 2)
         layers: list[nn.Module] = []
         for n_in, n_out in pairwise(widths):
             layers += [nn.Linear(n_in, n_out), nn.GELU()]
-        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], settings.dim if is_paper else settings.bottleneck))
+        n_last = settings.bottleneck if has_bottleneck else settings.dim
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], n_last))
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
                 # The released code draws from N(0, 0.02²) whatever the width. The paper's head keeps the scale of its
                 # features instead: where outputs are short, the gradient through their normalization is huge, and the
                 # first step throws all embeddings onto one point.
-                std = (2 / layer.in_features) ** 0.5 if is_paper else 0.02
+                std = 0.02 if has_bottleneck else (2 / layer.in_features) ** 0.5
                 nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
                 nn.init.zeros_(layer.bias)
         self.output: nn.Parameter | None = None
-        if not is_paper:
+        if has_bottleneck:
             self.output = nn.Parameter(torch.empty(settings.dim, settings.bottleneck))
             nn.init.kaiming_uniform_(self.output, a=5**0.5)
 

@@ -4,8 +4,6 @@ The training-free baseline of the paper's Table 1. Labels serve to estimate K, a
 """
 
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Self, Unpack
 
 import torch
 
@@ -18,36 +16,18 @@ from shoal.clustering.inference import (
     unit_tree,
 )
 from shoal.clustering.matching import matched_accuracy
-from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import embed
-from shoal.methods.method import Discovery, Options, Representation, Task, to_numpy
+from shoal.methods.clusters import Discovery, Representation, to_numpy
+from shoal.methods.method import Method, MethodSettings
+
+UNSHIFTED = {"estimate_shifts": 0}
+"""Nothing is shifted, also where K is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AgglomerativeSettings:
-    """Which encoder, and how K is estimated."""
+class AgglomerativeSettings(MethodSettings):
+    """Which encoder, and how K is estimated: of `inference` only `rule`, `min_clusters` and `max_clusters` are used."""
 
-    encoder: str = DEFAULT_ENCODER
-    input_size: int | None = None
-    """Side of the images the encoder sees; None: what it was made for."""
-    inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """Only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted."""
-
-    def with_seed(self, seed: int) -> Self:
-        """The same settings: nothing here is drawn."""
-        return self
-
-
-def represent(
-    task: Task, settings: AgglomerativeSettings, *, device: torch.device, **options: Unpack[Options]
-) -> Representation:
-    """Embed the images; there is nothing to train, to keep or to resume."""
-    encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
-    progress = options.get("progress")
-    return Representation(
-        embeddings=embed(task.pixels, encoder, progress=progress and partial(progress, "images")),
-        embed=lambda pixels: embed(pixels, encoder),
-    )
+    inference: InferenceSettings = field(default_factory=lambda: InferenceSettings(estimate_shifts=0))
 
 
 def cluster(
@@ -78,3 +58,15 @@ def cluster(
         metrics=learned.metrics,
         epoch=learned.epoch,
     )
+
+
+METHOD = Method(
+    settings=AgglomerativeSettings,
+    title="Agglomerative",
+    about="Ward's tree of the frozen encoder's features, nothing trained",
+    cluster=cluster,
+    protocols={name: {"inference": UNSHIFTED} for name in ("shoal", "paper", "reference")},
+    losses=lambda settings: "none, nothing is trained",
+    head=lambda settings: "none",
+    released="frozen features: K by given labels",
+)

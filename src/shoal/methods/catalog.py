@@ -1,75 +1,29 @@
 """The methods by name, and the recipes: settings of a method as YAML files, one per benchmark and a default."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
-
-import torch
+from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods import agglomerative, cms, gcd
-from shoal.methods.method import Build, Cluster, Discovery, Options, Represent, Task
+from shoal.methods import agglomerative, cms, gcd, simgcd
+from shoal.methods.method import Method
 from shoal.settings import load_settings
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 """A folder per method, a file per recipe."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MethodInfo:
-    """A method, its two halves, its settings and what it is."""
-
-    represent: Represent
-    cluster: Cluster
-    settings: type[Any]
-    """A class of `MethodSettings`."""
-    about: str
-    build: Build | None = None
-    """Makes the networks of a method that trains; its settings then have `training` and `n_tail_blocks`."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether anything is trained."""
-        return self.build is not None
-
-    def run(self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]) -> Discovery:
-        """Learn from a task and cluster its images.
-
-        K is the given one, else the one estimated on the validation images with the snapshot that was kept, else, where
-        no images were set aside, the one estimated on all labels. Without any label (K given) there is no supervised
-        loss and nothing to choose a snapshot by: the last one is kept.
-        """
-        learned = self.represent(task, settings, device=device, **options)
-        return self.cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
-
-
-METHODS: dict[str, MethodInfo] = {
-    "cms": MethodInfo(
-        represent=cms.represent,
-        cluster=cms.cluster,
-        settings=cms.CmsSettings,
-        about="contrastive mean-shift learning (CVPR 2024)",
-        build=cms.build,
-    ),
-    "gcd": MethodInfo(
-        represent=gcd.represent,
-        cluster=gcd.cluster,
-        settings=gcd.GcdSettings,
-        about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
-        build=gcd.build,
-    ),
-    "agglomerative": MethodInfo(
-        represent=agglomerative.represent,
-        cluster=agglomerative.cluster,
-        settings=agglomerative.AgglomerativeSettings,
-        about="Ward's tree of the frozen encoder's features, nothing trained",
-    ),
+METHODS: dict[str, Method] = {
+    "cms": cms.METHOD,
+    "gcd": gcd.METHOD,
+    "simgcd": simgcd.METHOD,
+    "agglomerative": agglomerative.METHOD,
 }
 
 DEFAULT_METHOD = "cms"
 
 
-def get_method(name: str) -> MethodInfo:
+def get_method(name: str) -> Method:
     """Look a method up by its name."""
     if name not in METHODS:
         raise UnknownName("method", name, METHODS)

@@ -4,165 +4,190 @@ Training: each view's embedding v is moved one mean-shift step toward its neighb
 loss of z over all images and the supervised loss of v over the labeled ones train the tail and the head (section 4.2).
 K and the snapshot are chosen on the validation images (4.3). Inference: shift until the labeled accuracy stops rising,
 cut Ward's tree at K (4.4, Algorithm 1).
+
+n training images, B of a batch, b this process's share of it, D entries of an embedding, k neighbors, M unseen images.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, Unpack
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
+from shoal.clustering.inference import infer_inductive
+from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.similarity import similarities
-from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, Options, Representation, Task, learn, n_clusters_to_use, to_numpy
+from shoal.methods.clusters import Discovery, Representation, as_discovery, n_clusters_to_use, shift_and_cut
+from shoal.methods.method import Method, TrainedSettings, identity_of
 from shoal.settings import to_dict
-from shoal.training.bank import Bank, BankKind
+from shoal.training.bank import Bank, collapse_statistics
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.objective import Batch, Objective
-from shoal.training.settings import TrainSettings
+from shoal.training.model import Batch, Epoch, Model, Shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CmsSettings:
-    """Everything that can be set; `recipes/` holds the paper's values for its benchmarks."""
+class CmsSettings(TrainedSettings):
+    """Everything that can be set; `recipes/cms` holds the paper's values for its benchmarks.
 
-    encoder: str = DEFAULT_ENCODER
-    n_tail_blocks: int | None = None
-    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
-    input_size: int | None = None
-    """Side of the images the encoder sees; None: what it was made for."""
+    `inference` is Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in both.
+    """
+
     head: HeadSettings = field(default_factory=HeadSettings)
-    training: TrainSettings = field(default_factory=TrainSettings)
     loss: LossSettings = field(default_factory=LossSettings)
-    inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """Algorithm 1; its `shift` is that of training too, and its `rule` estimates K in both."""
-    estimate_on: Literal["validation", "collection"] = "validation"
-    """Whose labels estimate K: those set aside from the loss, as in the paper, or all, on the final embeddings. Where
-    `shoal discover` has a first answer, 'validation' leaves K to that, unless the rule is the paper's."""
 
     def __post_init__(self) -> None:
         shift = self.inference.shift
         if self.training.bank == "views" and (shift.kernel, shift.retrieval) != ("knn", "nearest"):
             raise UsageError("training.bank 'views' goes with the k nearest only; use bank 'images'")
 
-    def with_seed(self, seed: int) -> Self:
-        """The same settings with another seed."""
-        return replace(self, training=replace(self.training, seed=seed))
 
+class Cms(Model):
+    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), and the bank V that neighbors are looked up in."""
 
-class MeanShiftObjective(Objective):
-    """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z)."""
+    def __init__(self, encoder: Encoder, settings: CmsSettings, shape: Shape) -> None:
+        super().__init__(encoder, shape)
+        self.settings, self.shift = settings, settings.inference.shift
+        self.head = Head(encoder.feature_dim, settings.head)
+        self.attention = NeighborAttention(settings.head.dim) if self.shift.aggregation == "attention" else None
+        self.bank: Bank | None = None
 
-    def __init__(self, loss: LossSettings, shift: ShiftSettings, dim: int) -> None:
-        super().__init__()
-        self.loss, self.shift = loss, shift
-        self.attention = NeighborAttention(dim) if shift.aggregation == "attention" else None
-
-    def check_images(self, n_images: int, bank: BankKind) -> None:
+    def check(self) -> None:
         """Refuse fewer images than a view has neighbors."""
-        others = (n_images if bank == "images" else 2 * n_images) - 1
+        n_images = self.shape.n_images
+        others = (n_images if self.settings.training.bank == "images" else 2 * n_images) - 1
         if self.shift.kernel == "knn" and self.shift.n_neighbors > others:
             raise UsageError(
-                f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} images to train on, "
-                f"expected at most {others}; lower it, or add images"
+                f"inference.shift.n_neighbors: found {self.shift.n_neighbors} with {n_images} images to train "
+                f"on, expected at most {others}; lower it, or add images"
             )
 
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """The objective and its two parts."""
-        assert batch.bank is not None
-        own = batch.bank.shift(
-            batch.embeddings,
-            self._neighbors(batch, batch.bank),
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Embeddings v of views."""
+        return {"embeddings": self.represent(inputs)}
+
+    def represent(self, inputs: Tensor) -> Tensor:
+        """Images are clustered by what the head makes of the tail's features."""
+        embeddings: Tensor = self.head(self.encoder.tail(inputs))
+        return embeddings
+
+    def compact(self, embeddings: Tensor) -> Tensor:
+        """In as many columns as the bottleneck has; learned attention was trained on full embeddings."""
+        return embeddings if self.attention is not None else compact(embeddings, self.head.basis())
+
+    def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
+        """Renew the bank: embed every image, or two random views of each, with the networks as they are now."""
+        basis, kind = self.head.basis(), self.settings.training.bank
+        embeddings = epoch.embed() if kind == "images" else epoch.embed_views()
+        self.bank = Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=kind)
+        return collapse_statistics(self.bank.rows)
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """Equation 8 and its two parts."""
+        loss, views = self.settings.loss, batch.outputs["embeddings"]  # (2b, D)
+        assert self.bank is not None
+        own = self.bank.shift(
+            views,
+            self.neighbors(batch, self.bank),
             self.shift,
             attention=self.attention,
-            detach_norm=self.loss.detach_norm,
+            detach_norm=loss.detach_norm,
         )
         shifted = batch.gather(own)  # (2B, D)
-        is_reference = self.loss.denominator == "reference"
-        unsupervised = contrastive_loss(shifted, self.loss.temperature, with_positive=not is_reference)
-        seen = shifted if self.loss.supervised_input == "shifted" else batch.gather(batch.embeddings)
-        supervised = supervised_loss(seen, batch.labels, self.loss.supervised_temperature, with_positives=is_reference)
-        weight = self.loss.supervised_weight
+        is_reference = loss.denominator == "reference"
+        unsupervised = contrastive_loss(shifted, loss.temperature, with_positive=not is_reference)
+        seen = shifted if loss.supervised_input == "shifted" else batch.gather(views)
+        supervised = supervised_loss(seen, batch.labels, loss.supervised_temperature, with_positives=is_reference)
+        weight = loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_shifted": unsupervised}
 
-    def _neighbors(self, batch: Batch, bank: Bank) -> Neighbors:
+    def neighbors(self, batch: Batch, bank: Bank) -> Neighbors:
         """The neighbors of this process's views."""
+        views = batch.outputs["embeddings"]
         if self.shift.retrieval != "random":
-            return bank.neighbors(batch.embeddings, batch.images, self.shift)
+            return bank.neighbors(views, batch.images, self.shift)
         # Both views of an image are given the same ones, "for stable learning" (section 5.3). Every process draws for
         # the whole batch and keeps its own: generators are alike, so each would else draw the same.
-        everyone = (batch.gather(batch.embeddings.detach()), batch.gather(batch.images))  # (2B, D), (2B,)
+        everyone = (batch.gather(views.detach()), batch.gather(batch.images))  # (2B, D), (2B,)
         first, images = (rows.chunk(2)[0] for rows in everyone)  # (B, D), (B,)
         once = bank.neighbors(first, images, self.shift, batch.generator).indices  # (B, k)
         drawn = batch.own(torch.cat([once, once]))  # (2b, k)
-        return Neighbors(drawn, similarities(compact(batch.embeddings.detach(), bank.basis), bank.rows, drawn))
+        return Neighbors(drawn, similarities(compact(views.detach(), bank.basis), bank.rows, drawn))
 
     def identity(self) -> dict[str, Any]:
-        """The settings of loss and shift."""
-        return {"method": "cms", "loss": to_dict(self.loss), "shift": to_dict(self.shift)}
-
-
-def represent(task: Task, settings: CmsSettings, *, device: torch.device, **options: Unpack[Options]) -> Representation:
-    """Train tail and head on a task (sections 4.2 and 4.3)."""
-    encoder, head, objective = build(settings)
-    trained = learn(task, (encoder, head, objective), settings, device=device, **options)
-    # Learned attention was trained on full embeddings; everything else is the same, and cheaper, on compact ones.
-    basis = head.basis() if objective.attention is None else None
-    return Representation(
-        embeddings=compact(trained.embeddings, basis),
-        embed=lambda pixels: compact(embed(pixels, encoder, head=head), basis),
-        n_clusters=trained.validation.n_clusters,
-        rule=trained.validation.rule,
-        attention=objective.attention,
-        metrics=trained.metrics,
-        epoch=trained.epoch,
-        tokens=trained.tokens,
-        pool=trained.pool,
-    )
+        """The settings of head, loss and shift."""
+        return {"name": "cms", **identity_of(self.settings), "shift": to_dict(self.shift)}
 
 
 def cluster(
     learned: Representation, labels: Ints, settings: CmsSettings, *, n_clusters: int | None, device: torch.device
 ) -> Discovery:
-    """Shift until the labeled accuracy stops rising, cut Ward's tree at K (section 4.4, Algorithm 1)."""
-    found = infer(
-        learned.embeddings,
-        labels,
-        n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on, settings.inference),
+    """Algorithm 1."""
+    wanted = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on, settings.inference)
+    how: dict[str, Any] = {"n_clusters": wanted, "seed": settings.training.seed, "device": device}
+    return shift_and_cut(learned, labels, settings.inference, **how)
+
+
+def cluster_unseen(
+    learned: Representation,
+    unseen: Tensor,
+    labels: Ints,
+    validation: Ints,
+    settings: CmsSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
+) -> Discovery:
+    """Algorithm 1 on embeddings (M, D) of unseen images; labeled validation images say when to stop shifting."""
+    judges = labels[validation]
+    found = infer_inductive(
+        unseen,
+        learned.embeddings[torch.from_numpy(validation).to(learned.embeddings.device)],
+        judges,
+        n_clusters_to_use(n_clusters, learned, judges, "validation"),
         settings.inference,
         attention=learned.attention,
-        generator=torch.Generator().manual_seed(settings.training.seed),
+        generator=torch.Generator().manual_seed(0),
         device=device,
-        n_shifts=learned.n_shifts,
     )
-    return Discovery(
-        clusters=found.labels,
-        unlinked=found.unlinked,
-        n_clusters=found.n_clusters,
-        embeddings=to_numpy(learned.embeddings),
-        shifted=to_numpy(found.embeddings),
-        linkage=found.tree.linkage,
-        accuracies=found.accuracies,
-        n_shifts=found.n_shifts,
-        estimate=found.estimate,
-        metrics=learned.metrics,
-        epoch=learned.epoch,
-    )
+    return as_discovery(found, unseen)
 
 
-def build(settings: CmsSettings) -> tuple[Encoder, Head, MeanShiftObjective]:
-    """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
-    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.training.seed)
-        head = Head(encoder.feature_dim, settings.head)
-        return encoder, head, MeanShiftObjective(settings.loss, settings.inference.shift, settings.head.dim)
+def say_losses(settings: CmsSettings) -> str:
+    """Which variant of the losses, for under a table."""
+    loss = settings.loss
+    kind = "paper's" if loss.denominator == "paper" else "released code's"
+    norm = "detached" if loss.detach_norm else "plain"
+    seen = "z" if loss.supervised_input == "shifted" else "v"
+    return f"{kind} denominators, norm of z {norm}, {seen} in the supervised loss, bank of {settings.training.bank}"
+
+
+METHOD = Method(
+    settings=CmsSettings,
+    title="CMS",
+    about="contrastive mean-shift learning (CVPR 2024)",
+    model=Cms,
+    cluster=cluster,
+    cluster_unseen=cluster_unseen,
+    shifts=True,
+    protocols={
+        "paper": {
+            "loss": {"denominator": "paper", "detach_norm": False},
+            "head": {"kind": "paper"},
+            "training": {"bank": "images"},
+        },
+        "reference": {
+            "loss": {"denominator": "reference", "detach_norm": True},
+            "head": {"kind": "bottleneck"},
+            "training": {"bank": "views"},
+        },
+    },
+    losses=say_losses,
+    head=lambda settings: settings.head.in_words(),
+    released="CMS: the released code's losses, head and bank, as listed below, its views, gradients not cut",
+)

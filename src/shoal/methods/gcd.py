@@ -3,30 +3,31 @@
 Training: InfoNCE of two views over all images and the supervised contrastive loss over the labeled ones, through a head
 that is then discarded. Inference: semi-supervised k-means of the encoder's features. The snapshot is the one with the
 highest accuracy on labeled validation images; the released code takes the one that does best on the test images.
+
+B images of a batch, D entries of an embedding.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, Unpack
+from dataclasses import dataclass, field
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.inference import InferenceSettings, check_n_clusters, unit_points
+from shoal.arrays import Ints
+from shoal.clustering.inference import check_n_clusters, unit_points
 from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.method import Discovery, Options, Representation, Task, learn, n_clusters_to_use, to_numpy
-from shoal.settings import to_dict
+from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use, to_numpy
+from shoal.methods.method import Method, TrainedSettings, identity_of
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.objective import Batch, Objective
-from shoal.training.settings import TrainSettings
+from shoal.training.model import Batch, Model, Shape, numbered_labels
+
+PUBLISHED_STARTS = 100
+"""Starts of semi-supervised k-means in the released code."""
 
 
 def _loss() -> LossSettings:
@@ -34,22 +35,15 @@ def _loss() -> LossSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GcdSettings:
-    """Everything that can be set; `recipes/gcd` holds the published values for DINO and CLIP."""
+class GcdSettings(TrainedSettings):
+    """Everything that can be set; `recipes/gcd` holds the published values for DINO and CLIP.
 
-    encoder: str = DEFAULT_ENCODER
-    n_tail_blocks: int | None = None
-    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
-    input_size: int | None = None
-    """Side of the images the encoder sees; None: what it was made for."""
+    Of `inference` only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted.
+    """
+
     head: HeadSettings = field(default_factory=HeadSettings)
-    training: TrainSettings = field(default_factory=TrainSettings)
     loss: LossSettings = field(default_factory=_loss)
     """τ of InfoNCE is `temperature`; `denominator: reference` is the usual supervised contrastive loss."""
-    inference: InferenceSettings = field(default_factory=InferenceSettings)
-    """Only `rule`, `min_clusters` and `max_clusters` are used: nothing is shifted."""
-    estimate_on: Literal["validation", "collection"] = "validation"
-    """Whose labels estimate K: those set aside from the loss, or all, on the final features; as for the method cms."""
     n_init: int = 10
     """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs a CPU about 20 s."""
 
@@ -57,54 +51,36 @@ class GcdSettings:
         if self.n_init < 1:
             raise UsageError(f"n_init: found {self.n_init}, expected at least 1")
 
-    def with_seed(self, seed: int) -> Self:
-        """The same settings with another seed."""
-        return replace(self, training=replace(self.training, seed=seed))
 
+class Gcd(Model):
+    """λ · L_supervised + (1 - λ) · InfoNCE, both through a head; images are clustered by the tail's features."""
 
-class ContrastiveObjective(Objective):
-    """λ · supervised + (1 - λ) · InfoNCE, both on the embeddings of the head."""
+    def __init__(self, encoder: Encoder, settings: GcdSettings, shape: Shape) -> None:
+        super().__init__(encoder, shape)
+        self.settings = settings
+        self.head = Head(encoder.feature_dim, settings.head)
 
-    uses_bank = False
-    discards_head = True
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """What the head makes of the features of views."""
+        return {"projections": self.head(self.encoder.tail(inputs))}
 
-    def __init__(self, loss: LossSettings) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, batch: Batch) -> dict[str, Tensor]:
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""
-        views = batch.gather(batch.embeddings)  # (2B, D)
-        unsupervised = contrastive_loss(views, self.loss.temperature)
+        loss, views = self.settings.loss, batch.gather(batch.outputs["projections"])  # (2B, D)
+        unsupervised = contrastive_loss(views, loss.temperature)
         supervised = supervised_loss(
             views,
             batch.labels,
-            self.loss.supervised_temperature,
-            with_positives=self.loss.denominator == "reference",
+            loss.supervised_temperature,
+            with_positives=loss.denominator == "reference",
         )
-        weight = self.loss.supervised_weight
+        weight = loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
 
     def identity(self) -> dict[str, Any]:
-        """The settings of the loss."""
-        return {"method": "gcd", "loss": to_dict(self.loss)}
-
-
-def represent(task: Task, settings: GcdSettings, *, device: torch.device, **options: Unpack[Options]) -> Representation:
-    """Train the tail through a head, and keep the tail."""
-    encoder, head, objective = build(settings)
-    trained = learn(task, (encoder, head, objective), settings, device=device, **options)
-    return Representation(
-        embeddings=trained.embeddings,
-        embed=lambda pixels: embed(pixels, encoder),
-        n_clusters=trained.validation.n_clusters,
-        rule=trained.validation.rule,
-        metrics=trained.metrics,
-        epoch=trained.epoch,
-        tokens=trained.tokens,
-        pool=trained.pool,
-    )
+        """The settings of head and loss."""
+        return {"name": "gcd", **identity_of(self.settings)}
 
 
 def cluster(
@@ -119,7 +95,8 @@ def cluster(
         wanted = estimate.n_clusters
     found = semi_supervised_kmeans(
         points,
-        torch.from_numpy(_renumbered(labels)).to(device),
+        # Without gaps: a class without a labeled image has no center to start from.
+        torch.from_numpy(numbered_labels(labels)).to(device),
         check_n_clusters(wanted, labels, len(labels)),
         generator=torch.Generator().manual_seed(settings.training.seed),
         n_init=settings.n_init,
@@ -134,15 +111,27 @@ def cluster(
     )
 
 
-def build(settings: GcdSettings) -> tuple[Encoder, Head, ContrastiveObjective]:
-    """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
-    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.training.seed)
-        return encoder, Head(encoder.feature_dim, settings.head), ContrastiveObjective(settings.loss)
+def say_losses(settings: GcdSettings) -> str:
+    """Which variant of the supervised loss, for under a table."""
+    kind = "paper's" if settings.loss.denominator == "paper" else "released code's"
+    return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
 
 
-def _renumbered(labels: Ints) -> Ints:
-    """Labels 0 … C-1 without gaps, -1 kept: a class without a labeled image has no center to start from."""
-    classes = np.unique(labels[labels != UNLABELED])
-    return np.where(labels == UNLABELED, UNLABELED, np.searchsorted(classes, labels))
+def say_starts(settings: GcdSettings) -> str:
+    """How often k-means starts, beside the released code."""
+    published = "as" if settings.n_init == PUBLISHED_STARTS else f"{PUBLISHED_STARTS}"
+    return f"{settings.n_init} starts ({published} in GCD's released code)"
+
+
+METHOD = Method(
+    settings=GcdSettings,
+    title="GCD",
+    about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
+    model=Gcd,
+    cluster=cluster,
+    losses=say_losses,
+    head=lambda settings: f"{settings.head.in_words()}, discarded after training",
+    number_remark="not by GCD's k-means on frozen features",
+    starts=say_starts,
+    released="GCD: its own losses and head, the released code's views, gradients not cut",
+)

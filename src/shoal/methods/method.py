@@ -1,177 +1,70 @@
-"""What every method takes and gives, so that one can stand in for another."""
+"""What every method takes and gives, so that one can stand in for another.
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+A method is a file: its settings, its model (`training/model.py`) where it trains, how it clusters, and what tables say
+of it; a `Method` at its end names them.
+N images, D columns of an embedding, M images that were not trained on.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypedDict, Unpack
+from typing import Any, Literal, Protocol, Self, TypedDict, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_labels
-from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.mean_shift import NeighborAttention
-from shoal.clustering.n_clusters import NClustersEstimate
-from shoal.clustering.n_clusters_range import keep_to
-from shoal.encoders.embed import ImageRows, check_pixels
-from shoal.encoders.head import Head
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
-from shoal.errors import DataError, UsageError
-from shoal.training.data import TrainingData
-from shoal.training.loop import OnProgress, Trained, train
-from shoal.training.objective import Objective
-from shoal.training.pool import ViewPool
+from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.task import Task
+from shoal.settings import to_dict
+from shoal.training.loop import OnProgress, train
+from shoal.training.model import Model, Shape
 from shoal.training.settings import TrainSettings
-from shoal.training.tokens import TokenCache
-from shoal.training.validation import Judge
+from shoal.training.trainer import shape_of
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """Images and the labels a user has; a hidden label has no way in but a `judge`."""
-
-    pixels: ImageRows
-    """(N, S, S, 3) uint8; a memory map will do."""
-    labels: Ints
-    """(N,) -1 for unlabeled."""
-    validation: Ints | None = None
-    """Rows whose labels are kept from the loss, to choose K and the snapshot."""
-    trains_on_validation: bool = True
-    """Whether the loss sees these images, unlabeled; False for a protocol in which they stand for unseen ones."""
-    judge: Judge | None = None
-    """Images of their own that choose K and the snapshot instead of the validation rows. For reproducing what released
-    code did with test labels, and for nothing else."""
-    n_clusters: int | None = None
-    """K where it is known; None: estimated."""
-    tokens: TokenCache | None = None
-    """The trunk's tokens of these images, where an earlier run with the same encoder has left them."""
-    pool: ViewPool | None = None
-    """The same for a pool of views, of the same seed."""
-    pool_labels: tuple[Ints, ...] = ()
-    """Labels (N,) of other trainings that will use the pool which this one makes."""
-
-    def __post_init__(self) -> None:
-        check_pixels(self.pixels)
-        as_labels(self.labels, len(self.pixels), name="labels")
-        if self.n_clusters is None and not self.is_labeled.any():
-            raise DataError("labels: no image is labeled, so K cannot be estimated; label a few, or give n_clusters")
-        if self.n_clusters is not None and not 1 <= self.n_clusters <= len(self.labels):
-            raise UsageError(
-                f"n_clusters: found {self.n_clusters}, expected 1 to {len(self.labels)}, the number of images"
-            )
-
-    @property
-    def is_labeled(self) -> Bools:
-        """(N,) which images carry a label."""
-        mask: Bools = self.labels != UNLABELED
-        return mask
-
-    @property
-    def training_data(self) -> TrainingData:
-        """What the training loop takes of it."""
-        return TrainingData(
-            pixels=self.pixels,
-            labels=self.labels,
-            validation=self.validation,
-            trains_on_validation=self.trains_on_validation,
-            judge=self.judge,
-            tokens=self.tokens,
-            pool=self.pool,
-            pool_labels=self.pool_labels,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Representation:
-    """What a method has learned, before any image is put into a cluster; several clusterings can share it."""
-
-    embeddings: Tensor
-    """(N, D) of the task's images, unit rows, on the device."""
-    embed: Callable[[ImageRows], Tensor]
-    """The same for other images."""
-    n_clusters: int | None = None
-    """K as the validation images estimate it with the snapshot that was kept; None where there was none to ask."""
-    rule: str | None = None
-    """The rule that decided on that K, where one did."""
-    attention: NeighborAttention | None = None
-    """Learned weights of the neighbors, where the method learns them."""
-    n_shifts: int | None = None
-    """How often to shift, where labels cannot say: on embeddings that were trained with all of them."""
-    tokens: TokenCache | None = None
-    """The trunk's tokens of the task's images, where they were to be kept for another training."""
-    pool: ViewPool | None = None
-    """The same for the pool of views."""
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    """A row per epoch of training."""
-    epoch: int = 0
-    """The epoch of the snapshot that was kept; 0 where nothing was trained."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Discovery:
-    """What a method found; rows are those of the task."""
-
-    clusters: Ints
-    """(N,) the cluster of every image, 0 … K-1."""
-    n_clusters: int
-    embeddings: Floats
-    """(N, D) from the encoder, unit rows."""
-    unlinked: Ints | None = None
-    """(N,) the same without must-links, where there were any: clusters that no label has a part in."""
-    shifted: Floats | None = None
-    """(N, D) after the mean shifts, where the method shifts."""
-    linkage: Floats | None = None
-    """(N-1, 4) the tree that was cut, where the method grows one."""
-    accuracies: tuple[float, ...] = ()
-    """Accuracy on the labeled images after 0, 1, 2 … shifts."""
-    n_shifts: int = 0
-    """How many of them the clusters come from."""
-    estimate: NClustersEstimate | None = None
-    """Where the number of clusters was estimated on these labels: the curve it was read from."""
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    """A row per epoch of training."""
-    epoch: int = 0
-    """The epoch of the snapshot that was kept; 0 where nothing was trained."""
-
-
-class MethodSettings(Protocol):
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MethodSettings:
     """What the settings of every method have in common."""
 
-    @property
-    def encoder(self) -> str:
-        """The name of the encoder."""
-        ...
+    encoder: str = DEFAULT_ENCODER
+    input_size: int | None = None
+    """Side of the images the encoder sees; None: what it was made for."""
+    inference: InferenceSettings = field(default_factory=InferenceSettings)
+    """How frozen features are clustered, and those of a method that shifts; its `rule` estimates K in all of them."""
 
-    @property
-    def input_size(self) -> int | None:
-        """Side of the images the encoder sees; None: what it was made for."""
-        ...
+    def with_seed(self, seed: int) -> Self:
+        """The same settings with another seed; nothing is drawn where nothing is trained."""
+        return self
 
-    @property
-    def inference(self) -> InferenceSettings:
-        """How images are clustered, as far as the method uses it; its `rule` estimates K in all of them."""
-        ...
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainedSettings(MethodSettings):
+    """What those of a method that trains have besides."""
+
+    n_tail_blocks: int | None = None
+    """How many of the encoder's last blocks are trained; None: what the encoder's catalog entry says."""
+    training: TrainSettings = field(default_factory=TrainSettings)
+    estimate_on: Literal["validation", "collection"] = "validation"
+    """Whose labels estimate K after training: those set aside from the loss, as in the paper, or all, on the final
+    embeddings. Where `shoal discover` has a first answer, 'validation' leaves K to that, unless the rule is the
+    paper's; a method that needs K before training takes it from the frozen encoder in any case."""
 
     def with_seed(self, seed: int) -> Self:
         """The same settings with another seed."""
-        ...
-
-
-class TrainedSettings(MethodSettings, Protocol):
-    """What those of a method that trains have besides."""
-
-    @property
-    def training(self) -> TrainSettings:
-        """How long, how fast and on which batches."""
-        ...
+        return replace(self, training=replace(self.training, seed=seed))
 
 
 class Options(TypedDict, total=False):
-    """How the first half of a method is run; nothing of it changes what is learned."""
+    """How a method learns; nothing of it changes what is learned."""
 
     folder: Path | None
     """Takes checkpoints and metrics."""
@@ -185,18 +78,8 @@ class Options(TypedDict, total=False):
     """Hand on what the trunk has computed, for another training."""
 
 
-class Represent(Protocol):
-    """The first half of a method: from images and some labels to embeddings."""
-
-    def __call__(
-        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]
-    ) -> Representation:
-        """Learn from a task. A K in the task serves to choose the snapshot."""
-        ...
-
-
 class Cluster(Protocol):
-    """The second half: from embeddings and some labels to clusters."""
+    """From embeddings and some labels to clusters."""
 
     def __call__(
         self, learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
@@ -205,57 +88,125 @@ class Cluster(Protocol):
         ...
 
 
-class Build(Protocol):
-    """The networks of a method that trains, before any training."""
+class ClusterUnseen(Protocol):
+    """From what was learned to clusters of images that were not trained on."""
 
-    def __call__(self, settings: Any) -> tuple[Encoder, Head, Objective]:
-        """Load the encoder and make a new head and objective, whose weights depend on the seed alone."""
+    def __call__(
+        self,
+        learned: Representation,
+        unseen: Tensor,
+        labels: Ints,
+        validation: Ints,
+        settings: Any,
+        *,
+        n_clusters: int | None,
+        device: torch.device,
+    ) -> Discovery:
+        """Cluster embeddings `unseen` (M, D); `labels` (N,) are those of the task, `validation` its rows kept apart."""
         ...
 
 
-def learn(
-    task: Task,
-    networks: tuple[Encoder, Head, Objective],
-    settings: TrainedSettings,
-    *,
-    device: torch.device,
-    **options: Unpack[Options],
-) -> Trained:
-    """Train the networks of a method on a task."""
-    encoder, head, objective = networks
-    return train(
-        task.training_data,
-        encoder.to(device),
-        head.to(device),
-        objective.to(device),
-        settings.training,
-        n_clusters=task.n_clusters,
-        rule=settings.inference.rule,
-        **options,
-    )
+def _says_nothing(settings: Any) -> str:
+    return ""
 
 
-def n_clusters_to_use(
-    given: int | None,
-    learned: Representation,
-    labels: Ints,
-    estimate_on: str,
-    inference: InferenceSettings | None = None,
-) -> int | None:
-    """The K given, else the one from the validation images, else None: to be estimated on all labels.
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A method: its settings, its model, how it clusters, and what is said of it."""
 
-    That from the validation images keeps to the range in `inference`, where there is one.
-    """
-    if given is not None:
-        return given
-    if learned.n_clusters is None or estimate_on == "collection":
-        return None
-    # The validation images may have missed a class that has no image among them.
-    found = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
-    return found if inference is None else keep_to(found, inference.min_clusters, inference.max_clusters)
+    settings: type[Any]
+    """A class of `MethodSettings`; of `TrainedSettings` where there is a model."""
+    title: str
+    """What papers call it."""
+    about: str
+    cluster: Cluster
+    model: Callable[[Encoder, Any, Shape], Model] | None = None
+    """Makes the networks of a method that trains."""
+    shifts: bool = False
+    """Whether its clustering shifts, so that K too is estimated on shifted embeddings."""
+    needs_n_clusters: bool = False
+    """Whether K has to be known before training, because a classifier has as many outputs."""
+    cluster_unseen: ClusterUnseen | None = None
+    """Clusters of images that were not trained on; None: `nearest_clusters`."""
+    protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the protocols of `protocols.py` decide of this method's own settings, block by block."""
+
+    losses: Callable[[Any], str] = _says_nothing
+    """The losses in a few words, for under a table."""
+    head: Callable[[Any], str] = _says_nothing
+    """The head, or the classifier."""
+    number: Callable[[Any], str] = _says_nothing
+    """How the method finds K, where it does that itself and not by the rule of `inference` on labeled images."""
+    number_remark: str = ""
+    """What is added where K is found by that rule."""
+    starts: Callable[[Any], str] = _says_nothing
+    """How often k-means starts, where there is one."""
+    released: str = ""
+    """What the protocol 'reference' takes from the released code."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether anything is trained."""
+        return self.model is not None
+
+    def run(self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]) -> Discovery:
+        """Learn from a task and cluster its images.
+
+        K is the given one, else the one estimated on the validation images with the snapshot that was kept, else, where
+        no images were set aside, the one estimated on all labels. Without any label (K given) there is no supervised
+        loss and nothing to choose a snapshot by: the last one is kept.
+        """
+        learned = self.represent(task, settings, device=device, **options)
+        return self.cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
+
+    def build(self, settings: Any, shape: Shape) -> Model:
+        """Load the encoder and make the model, whose weights depend on the seed alone."""
+        assert self.model is not None
+        encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.training.seed)
+            return self.model(encoder, settings, shape)
+
+    def represent(
+        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]
+    ) -> Representation:
+        """Train the model on a task, or embed its images where there is none. A K in the task chooses the snapshot."""
+        if self.model is None:
+            encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
+            progress = options.get("progress")
+            frozen = embed(task.pixels, encoder, progress=progress and partial(progress, "images"))
+            return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
+        if self.needs_n_clusters and task.n_clusters is None:
+            task = replace(task, n_clusters=_count_frozen(task, settings, device))
+        data = task.training_data
+        model = self.build(settings, shape_of(data, task.n_clusters)).to(device)
+        rule = settings.inference.rule
+        trained = train(data, model, settings.training, n_clusters=task.n_clusters, rule=rule, **options)
+        return Representation(
+            embeddings=trained.embeddings,
+            embed=model.embed,
+            model=model,
+            predicted=trained.predicted,
+            n_clusters=trained.validation.n_clusters,
+            rule=trained.validation.rule,
+            metrics=trained.metrics,
+            epoch=trained.epoch,
+            tokens=trained.tokens,
+            pool=trained.pool,
+        )
 
 
-def to_numpy(tensor: torch.Tensor) -> Floats:
-    """A tensor as a float32 array in the host's memory."""
-    array: Floats = np.ascontiguousarray(tensor.detach().float().cpu().numpy())
-    return array
+def _count_frozen(task: Task, settings: Any, device: torch.device) -> int:
+    """K as the labels that training sees estimate it with the encoder as it comes."""
+    encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
+    labels = task.labels.copy()
+    if task.validation is not None:
+        labels[task.validation] = UNLABELED
+    found = infer(embed(task.pixels, encoder), labels, None, settings.inference, device=device)
+    return found.n_clusters
+
+
+def identity_of(settings: TrainedSettings) -> dict[str, Any]:
+    """The settings of a method that a training depends on, besides its encoder and `training`."""
+    left_out = {"encoder", "input_size", "n_tail_blocks", "training", "inference", "estimate_on"}
+    return {name: value for name, value in to_dict(settings).items() if name not in left_out}

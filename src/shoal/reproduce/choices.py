@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.clustering.n_clusters import NEEDS
 from shoal.methods.catalog import get_method
-from shoal.reproduce.experiment import Cell
+from shoal.reproduce.experiment import ONE_STEP, Cell
 from shoal.reproduce.paper import CLIP
 
 
@@ -37,16 +37,6 @@ TITLES = {
 }
 """How those in words are headed under a table."""
 
-PUBLISHED_STARTS = 100
-"""Starts of semi-supervised k-means in the released code of GCD."""
-
-RELEASED = {
-    "cms": "CMS: the released code's losses, head and bank, as listed below, its views, gradients not cut",
-    "gcd": "GCD: its own losses and head, the released code's views, gradients not cut",
-    "agglomerative": "frozen features: K by given labels",
-}
-"""What the protocol 'reference' takes from the released code for the rows of each method."""
-
 
 def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
     """Say what a cell, and those that differ from it in their seed, choose.
@@ -54,11 +44,11 @@ def choices_of(cell: Cell, decided: Collection[str | None] = ()) -> Choices:
     `decided` are the rules that K came from in the finished ones of them, None for a record that does not say.
     """
     return Choices(
-        losses=_losses(cell),
+        losses=get_method(cell.method).losses(cell.settings),
         head=_head(cell),
         k_rule=_k_rule(cell, decided),
         snapshot=_snapshot(cell),
-        kmeans=_kmeans(cell),
+        kmeans="" if cell.clustering == ONE_STEP else get_method(cell.clustering).starts(cell.clustering_settings),
         epochs=cell.settings.training.epochs if get_method(cell.method).trains else None,
         input_size=cell.input_size,
     )
@@ -128,26 +118,11 @@ def _on(found: Mapping[str, list[str]]) -> str:
     return ", ".join(text if len(found) == 1 else f"{text} on {' and '.join(on)}" for text, on in found.items())
 
 
-def _losses(cell: Cell) -> str:
-    if not get_method(cell.method).trains:
-        return "none, nothing is trained"
-    loss, training = cell.settings.loss, cell.settings.training
-    kind = "paper's" if loss.denominator == "paper" else "released code's"
-    if cell.method != "cms":
-        return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
-    norm = "detached" if loss.detach_norm else "plain"
-    seen = "z" if loss.supervised_input == "shifted" else "v"
-    return f"{kind} denominators, norm of z {norm}, {seen} in the supervised loss, bank of {training.bank}"
-
-
 def _head(cell: Cell) -> str:
-    if not get_method(cell.method).trains:
-        return "none"
-    head = cell.settings.head
-    text = "paper" if head.kind == "paper" else f"bottleneck of {head.bottleneck} (released code)"
-    if cell.settings.encoder == CLIP:
+    text = get_method(cell.method).head(cell.settings)
+    if get_method(cell.method).trains and cell.settings.encoder == CLIP:
         text += ", on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
-    return text if cell.method == "cms" else f"{text}, discarded after training"
+    return text
 
 
 def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
@@ -155,12 +130,14 @@ def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
         return "given"
     if cell.sees_hidden_labels:
         return "highest accuracy on known classes by HIDDEN labels"
-    inference: Any = cell.clustering_settings.inference
-    is_validated = get_method(cell.method).trains and getattr(cell.settings, "estimate_on", "") == "validation"
-    if is_validated:
-        own = "" if cell.method == "cms" else ", not by GCD's k-means on frozen features"
-        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{own}"
-    shifts = f" after {inference.estimate_shifts} shift(s)" if cell.clustering == "cms" else ""
+    method, inference = get_method(cell.method), cell.clustering_settings.inference
+    if own := method.number(cell.settings):
+        return own
+    if method.trains and cell.settings.estimate_on == "validation":
+        remark = f", {method.number_remark}" if method.number_remark else ""
+        return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{remark}"
+    is_shifted = cell.clustering != ONE_STEP and get_method(cell.clustering).shifts
+    shifts = f" after {inference.estimate_shifts} shift(s)" if is_shifted else ""
     return f"{_rule(inference.rule, decided)} on all given labels{shifts}"
 
 
@@ -172,14 +149,6 @@ def _rule(asked: str, decided: Collection[str | None]) -> str:
     words += ["which one decided was not kept"] if None in decided and asked in NEEDS else []
     whose = "the paper's rule" if asked == "paper" else f"Shoal's rule '{asked}'"
     return whose + (f" ({'; '.join(words)})" if words else "")
-
-
-def _kmeans(cell: Cell) -> str:
-    if cell.clustering != "gcd":
-        return ""
-    starts = cell.clustering_settings.n_init
-    published = "as" if starts == PUBLISHED_STARTS else f"{PUBLISHED_STARTS}"
-    return f"{starts} starts ({published} in GCD's released code)"
 
 
 def _snapshot(cell: Cell) -> str:

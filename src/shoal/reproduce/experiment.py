@@ -27,6 +27,9 @@ Measure = Literal["accuracy", "all", "n_clusters", "recall", "iterations", "retr
 
 FIGURES = ("iterations", "retrieval", "tsne")
 
+ONE_STEP = "one-step"
+"""A clustering that is no method's: one shift, then Ward."""
+
 SELECTIONS = {
     "paper": "snapshot, K and shifts chosen by given labels only",
     "reference": "snapshot and K chosen by HIDDEN labels, those of the official test part, or in the inductive setup "
@@ -43,7 +46,7 @@ class Row:
     name: str
     method: str | None = "cms"
     clustering: str | None = None
-    """Whose second half clusters the embeddings, or 'one-step': one shift, then Ward. None: the method's own."""
+    """The method that clusters the embeddings, or `ONE_STEP`. None: the method's own."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Settings that differ from the recipe, by dotted name."""
     derived: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
@@ -55,8 +58,8 @@ class Row:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The methods whose settings it has: the one that learns, and the one whose second half clusters."""
-        clustering = "cms" if self.clustering == "one-step" else self.clustering
+        """The methods whose settings it has: the one that learns, and the one that clusters."""
+        clustering = "cms" if self.clustering == ONE_STEP else self.clustering
         return () if self.method is None else (self.method, clustering or self.method)
 
     @property
@@ -100,10 +103,14 @@ class Options:
     """Share of labeled and of unlabeled images set aside to choose snapshot and K; inductive: 0.1, as published."""
     protocol: str = "paper"
     """A name in `SELECTIONS`."""
+    methods: tuple[str, ...] = ()
+    """The methods whose rows are run, by their names in the catalog; none given: all of them."""
 
     def __post_init__(self) -> None:
         if self.protocol not in SELECTIONS:
             raise UnknownName("protocol", self.protocol, SELECTIONS)
+        for name in self.methods:
+            get_method(name)
         for name in self.changes:
             if plain_name(name) in OWNED:
                 raise UsageError(f"--set {name}: not a setting to change here; {OWNED[plain_name(name)]}")
@@ -127,6 +134,12 @@ OWNED = {
 """Names that a table or a flag of its own decides, and not a change of settings."""
 
 
+def rows_to_run(experiment: Experiment, options: Options) -> list[Row]:
+    """The rows of a table that are not only quoted from the paper."""
+    wanted = options.methods or METHODS
+    return [row for row in experiment.rows if row.method in wanted]
+
+
 def check_owned(experiment: Experiment, options: Options) -> None:
     """Refuse a change of what the rows of a table differ in: their names would no longer say what they are."""
     own = {name for row in experiment.rows for name in (*row.changes, *row.derived)}
@@ -141,14 +154,14 @@ def check_used(experiments: Iterable[Experiment], options: Options) -> None:
     """Refuse a change or a share that no row of these tables has; it would be passed over by all of them."""
     tables = list(experiments)
     shown = ", ".join(experiment.name for experiment in tables)
-    rows = [row for experiment in tables for row in experiment.rows if row.method is not None]
+    rows = [row for experiment in tables for row in rows_to_run(experiment, options)]
     takes_share = options.protocol == "paper" and any(row.takes_share for row in rows)
     if options.validation_share != VALIDATION_SHARE and not takes_share:
         raise UsageError(
             f"--validation-share: no row of what is run ({shown}) takes it: the inductive tables set a tenth aside, as "
             "published, the protocol 'reference' and rows without labels or training none; leave it out"
         )
-    methods = {method for experiment in tables for row in experiment.rows for method in row.methods}
+    methods = {method for row in rows for method in row.methods}
     for name in options.changes:
         if not any(has_setting(method, name) for method in methods) and any(has_setting(m, name) for m in METHODS):
             raise UsageError(f"--set {name}: no row of what is run ({shown}) has this setting; leave it out")
@@ -163,7 +176,7 @@ class Cell:
     settings: Any
     clustering: str
     clustering_settings: Any
-    """The settings of the method whose second half is used."""
+    """The settings of the method that clusters."""
     n_clusters: str
     setup: Setup
     selection: str
@@ -244,7 +257,8 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
         clustering_settings=_settings(second, row, dataset, encoder, options).with_seed(seed if trains else 0),
         n_clusters=row.n_clusters,
         setup=row.setup,
-        selection=row.selection,
+        # A method with a classifier is told K before it trains, where it is given.
+        selection=row.n_clusters if get_method(row.method).needs_n_clusters else row.selection,
         figure=experiment.measure if experiment.is_figure else None,
         validation_share=0.1 if row.setup == "inductive" else share,
         protocol=options.protocol,

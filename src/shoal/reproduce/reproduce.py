@@ -11,7 +11,7 @@ from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Experiment, Options, check_used, protocol_suffix
+from shoal.reproduce.experiment import Experiment, Options, check_used, protocol_suffix, rows_to_run
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.runner import Runner, cells_of
 from shoal.reproduce.tables import build_table
@@ -89,7 +89,7 @@ def _write_table(
     table = build_table(experiment, datasets, seeds, options, results, failures)
     contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
     stem = f"table{experiment.name}{protocol_suffix(options.protocol)}"
-    expected = sum(row.method is not None for row in experiment.rows) * len(datasets)
+    expected = len(rows_to_run(experiment, options)) * len(datasets)
     has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
     return Reproduction(
         experiment=experiment,

@@ -11,7 +11,7 @@ import torch
 import shoal
 from shoal.errors import DataError
 from shoal.files import write_text
-from shoal.methods.method import Representation
+from shoal.methods.clusters import Representation
 from shoal.reproduce.experiment import Cell
 from shoal.reproduce.stage import Images
 from shoal.training.bank import collapse_statistics, describe_collapse

@@ -15,10 +15,11 @@ from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct, UsageError
 from shoal.files import make_folder
 from shoal.methods.catalog import get_method
-from shoal.methods.method import Discovery, Representation, Task
+from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.method import Options as Keeping
+from shoal.methods.task import Task
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
-from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, make_cell
+from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, make_cell, rows_to_run
 from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.reproduce.scoring import figure_material, recall, score
 from shoal.reproduce.stage import Stage, read_names_sha256
@@ -268,7 +269,7 @@ def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], 
     for seed in seeds:
         check_seed(seed)
     check_owned(experiment, options)
-    rows = [row for row in experiment.rows if row.method is not None]
+    rows = rows_to_run(experiment, options)
     return [make_cell(experiment, row, name, seed, options) for name in datasets for row in rows for seed in seeds]
 
 

@@ -14,7 +14,7 @@ from shoal.clustering.matching import Accuracy, gcd_accuracy, recall_at_k
 from shoal.clustering.mean_shift import find_neighbors, shift
 from shoal.clustering.neighbors import k_nearest
 from shoal.encoders.embed import ImageRows
-from shoal.methods.method import Representation
+from shoal.methods.clusters import Representation
 from shoal.reproduce.clusterings import shifted_by
 from shoal.reproduce.experiment import Cell
 from shoal.reproduce.stage import Images

@@ -32,7 +32,11 @@ def judge_by_hidden_labels(pixels: ImageRows, truth: Ints, is_known: Bools) -> J
         cut = min(n_clusters, tree.n_leaves)
         return Validation(accuracy=_known_accuracy(tree, cut, truth, is_known), n_clusters=n_clusters)
 
-    return Judge(pixels=pixels, score=score)
+    def score_clusters(clusters: Ints) -> Validation:
+        found = gcd_accuracy(truth, clusters, is_known).known
+        return Validation(accuracy=found, n_clusters=len(np.unique(clusters)))
+
+    return Judge(pixels=pixels, score=score, score_clusters=score_clusters)
 
 
 def sweep(tree: Tree, truth: Ints, is_known: Bools) -> Validation:

@@ -7,8 +7,8 @@ from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.methods.catalog import get_method
-from shoal.reproduce.choices import RELEASED, TITLES, Choices, choices_of, describe_making, grouped
-from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell
+from shoal.reproduce.choices import TITLES, Choices, choices_of, describe_making, grouped
+from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell, rows_to_run
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -105,7 +105,7 @@ class Table:
 
     @property
     def _setups(self) -> set[str]:
-        return {row.setup for row in self.experiment.rows if row.method is not None}
+        return {row.setup for row in rows_to_run(self.experiment, self.options)}
 
     @property
     def _is_unsupervised(self) -> bool:
@@ -118,8 +118,8 @@ class Table:
         if self._is_unsupervised:
             return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
         if self.options.protocol != "paper":
-            methods = dict.fromkeys(row.method for row in self.experiment.rows if row.method is not None)
-            return "; ".join([*(RELEASED[method] for method in methods), SELECTIONS[self.options.protocol]])
+            methods = dict.fromkeys(row.methods[0] for row in rows_to_run(self.experiment, self.options))
+            return "; ".join([*(get_method(method).released for method in methods), SELECTIONS[self.options.protocol]])
         if "inductive" in self._setups:  # as published
             return SELECTIONS["paper"] + ", 10 % of the images set aside for it"
         return (
@@ -150,7 +150,7 @@ def build_table(
     for row, dataset in ((row, dataset) for row in experiment.rows for dataset in chosen):
         place, keys = (row.name, dataset), cell_keys(experiment, row, dataset, seeds, options)
         found = {key: results[key] for key in keys if key in results}
-        if row.method is not None:
+        if keys:
             cell = make_cell(experiment, row, dataset, seeds[0], options)
             table.choices[place] = choices_of(cell, [result.get("rule") for result in found.values()])
             table.remarks[place] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
@@ -165,9 +165,9 @@ def cell_keys(
     experiment: Experiment, row: Row, dataset: str, seeds: Iterable[int], options: Options
 ) -> dict[str, int | None]:
     """The cells of a row by key, each with its seed; one without any where the method draws nothing."""
-    if row.method is None:
+    if row not in rows_to_run(experiment, options):
         return {}
-    trains = get_method(row.method).trains
+    trains = get_method(row.methods[0]).trains
     return {make_cell(experiment, row, dataset, seed, options).key: seed if trains else None for seed in seeds}
 
 

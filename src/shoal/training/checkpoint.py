@@ -1,8 +1,8 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped, in safetensors files.
 
-    checkpoint.safetensors   weights, momentum, epoch, metrics so far and which snapshot is the best; without weights
-                             and momentum when the run is finished
-    best-<epoch>.safetensors the weights of that snapshot; older ones are removed once the checkpoint names a newer
+    checkpoint.safetensors   the model, the optimizer's state, epoch, metrics so far and which snapshot is the best;
+                             without the first two when the run is finished
+    best-<epoch>.safetensors the model of that snapshot; older ones are removed once the checkpoint names a newer
     metrics.jsonl            a row per epoch
 
 Batches, views and random neighbors are functions of seed and epoch, so no generator's state needs to be kept. A file
@@ -21,17 +21,24 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
+from torch import Tensor
 
 from shoal.distributed import barrier, is_main
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import damaged, reading
+from shoal.training.model import Model
 from shoal.training.validation import Validation
 
-FORMAT = "shoal-2"
+FORMAT = "shoal-3"
+
+OLDER = ("shoal-2",)
+"""Earlier formats: tail and head of a finished run are the same in them."""
 
 CHECKPOINT = "checkpoint.safetensors"
+
+OPTIMIZER = "optimizer/"
+"""How the names of the optimizer's tensors begin."""
 
 SMALL_BYTES = 10 << 20
 """A checkpoint up to this size is written after every epoch."""
@@ -66,9 +73,10 @@ def read_checkpoint(file: Path) -> Checkpoint:
                 tensors = {name: found.get_tensor(name) for name in found.keys()}  # noqa: SIM118  (no mapping)
         except SafetensorError as error:
             raise ValueError(f"no checkpoint: {error}") from error
-        if FORMAT not in entries:
+        version = next((name for name in (FORMAT, *OLDER) if name in entries), None)
+        if version is None:
             raise damaged(file, "not a checkpoint of this version of Shoal")
-        about = json.loads(entries[FORMAT])
+        about = json.loads(entries[version])
     if not isinstance(about, dict):
         raise damaged(file, "what it says of itself is no object")
     return Checkpoint(tensors=tensors, about=about)
@@ -80,36 +88,39 @@ def is_finished(folder: Path) -> bool:
     return file.is_file() and bool(read_checkpoint(file).about.get("is_finished"))
 
 
-def module_tensors(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """The weights of several modules under 'name/weight'."""
-    return {f"{name}/{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
+def load_model(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Put weights back into a model; a name or shape that does not fit is an error, and nothing is left at random."""
+    try:
+        model.load_tensors({name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)})
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{where}: the weights do not fit; was it made with another encoder or method? ({reason})"
+        ) from error
 
 
-def load_modules(modules: Mapping[str, nn.Module], tensors: Mapping[str, Tensor], where: str) -> None:
-    """Put weights back into modules; a name or shape that does not fit is an error, and nothing is left at random."""
-    for name, module in modules.items():
-        own = {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
-        try:
-            module.load_state_dict(own)
-        except RuntimeError as error:
-            raise DataError(
-                f"{where}: the weights of the {name} do not fit; was it made with another encoder?"
-            ) from error
+def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What an optimizer remembers of each parameter, by its position: tensors, and plain numbers apart from them."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for position, entries in optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{OPTIMIZER}{position}/{name}"] = value
+            elif value is not None:
+                numbers[f"{position}/{name}"] = value
+    return tensors, numbers
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The momentum of an SGD optimizer, by the position of its parameter."""
-    state = optimizer.state_dict()["state"]
-    return {f"momentum/{i}": s["momentum_buffer"] for i, s in state.items() if s.get("momentum_buffer") is not None}
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Put the momentum back; the learning rate is set by the schedule."""
-    parameters = [value for group in optimizer.param_groups for value in group["params"]]
-    for position, parameter in enumerate(parameters):
-        found = tensors.get(f"momentum/{position}")
-        if found is not None:
-            optimizer.state[parameter]["momentum_buffer"] = found.to(parameter.device)
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
+    """Put back what an optimizer remembered; the learning rate is set by the schedule."""
+    kept = {name.removeprefix(OPTIMIZER): value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
+    state: dict[int, dict[str, Any]] = {}
+    for place, value in (kept | dict(numbers)).items():
+        position, _, name = place.partition("/")
+        state.setdefault(int(position), {})[name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 class Journal:
@@ -118,12 +129,12 @@ class Journal:
     def __init__(
         self,
         folder: Path | None,
-        modules: Mapping[str, nn.Module],
+        model: Model,
         optimizer: torch.optim.Optimizer,
         *,
         keeps_last: bool = False,
     ) -> None:
-        self.folder, self.modules, self.optimizer, self.keeps_last = folder, modules, optimizer, keeps_last
+        self.folder, self.model, self.optimizer, self.keeps_last = folder, model, optimizer, keeps_last
         self.identity: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
         self.best: Validation | None = None
@@ -153,8 +164,8 @@ class Journal:
         self.best = Validation(**found.about["best"])
         self.best_epoch = found.about["best_epoch"]
         if not found.about.get("is_finished"):
-            load_modules(self.modules, found.tensors, str(file))
-            load_optimizer(self.optimizer, found.tensors)
+            load_model(self.model, found.tensors, str(file))
+            load_optimizer(self.optimizer, found.tensors, found.about["optimizer"])
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
         if is_main():
             self._follow_checkpoint()
@@ -169,13 +180,15 @@ class Journal:
         self.metrics.append({name: _json_number(value) for name, value in row.items()} | {"is_best": is_better})
         if is_better:
             self.best, self.best_epoch = validation, epoch
-            self._snapshot = {name: value.detach().clone() for name, value in module_tensors(self.modules).items()}
+            self._snapshot = {name: value.detach().clone() for name, value in self.model.saved_tensors().items()}
         if self.folder is None or not is_main():
             return
-        tensors = module_tensors(self.modules) | optimizer_tensors(self.optimizer)
+        remembered, numbers = optimizer_state(self.optimizer)
+        tensors = self.model.saved_tensors() | remembered
         if self._is_due(tensors):
             self.write_best()
-            write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=self._about(epoch)))
+            about = self._about(epoch) | {"optimizer": numbers}
+            write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
             self._saved_at = time.monotonic()
             self._follow_checkpoint()
         else:
@@ -187,7 +200,7 @@ class Journal:
         return sum(value.nbytes for value in tensors.values()) <= SMALL_BYTES
 
     def finish(self, epoch: int) -> None:
-        """Drop the last epoch's weights and momentum from the disk: only the best snapshot is asked for again."""
+        """Drop the last epoch's weights and optimizer from the disk: only the best snapshot is asked for again."""
         if self.folder is not None and is_main():
             about = self._about(epoch) | {"is_finished": True}
             self.write_best()
@@ -224,7 +237,7 @@ class Journal:
     def restore_best(self) -> Validation:
         """Put the weights of the best snapshot back into the networks."""
         assert self.best is not None
-        load_modules(self.modules, self._snapshot, "the best snapshot")
+        load_model(self.model, self._snapshot, "the best snapshot")
         return self.best
 
     def _best_file(self, epoch: int) -> Path:

@@ -1,6 +1,5 @@
 """What a training will take on this machine: a few images through the networks, and the time of it."""
 
-import copy
 from dataclasses import dataclass
 
 import torch
@@ -9,10 +8,9 @@ from torch import Tensor
 from shoal.device import seconds_of
 from shoal.distributed import world_size
 from shoal.encoders.embed import autocast, to_device
-from shoal.encoders.head import Head, HeadSettings
-from shoal.encoders.vision import Encoder
 from shoal.training.data import TrainingData
 from shoal.training.draws import views_to_pool
+from shoal.training.model import Model
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
 from shoal.training.views import draw_views, make_views
@@ -47,25 +45,24 @@ class Cost:
         return self.n_steps * self.step_s
 
 
-def measure_cost(
-    data: TrainingData, encoder: Encoder, head: HeadSettings, settings: TrainSettings, *, n_done: int = 0
-) -> Cost:
-    """Time a few images through trunk, tail and a head, forward and backward; `n_done` epochs are done already.
+def measure_cost(data: TrainingData, model: Model, settings: TrainSettings, *, n_done: int = 0) -> Cost:
+    """Time a few images through the trunk and the model, forward and backward; `n_done` epochs are done already.
 
-    Nothing of the encoder changes. What a loss, a bank or a validation takes besides is not counted.
+    The model gets gradients, which are taken away again. What a loss, a bank or a validation takes is not counted.
     """
-    size = 2 * settings.batch_size
-    n_timed = min(len(data.pixels), size if encoder.device.type == "cuda" else N_TIMED)
-    view_s, step_s = _time_networks(to_device(data.pixels[:n_timed], encoder.device), encoder, head, settings)
+    n_views = model.n_views
+    size = n_views * settings.batch_size
+    n_timed = min(len(data.pixels), size if model.device.type == "cuda" else N_TIMED)
+    view_s, step_s = _time_networks(to_device(data.pixels[:n_timed], model.device), model, settings)
     n_epochs, n_steps = settings.epochs - n_done, len(data.training) // settings.batch_size
-    n_views = len(data.pixels) // world_size()
-    if settings.views.pool is None:
+    n_rows = 0 if model.reads_images else len(data.pixels) // world_size()
+    if settings.views.pool is None or model.reads_images:
         step_s += view_s
     elif n_epochs:
-        n_views += len(views_to_pool(data.pooled_labels, data.training, settings))
+        n_rows += len(views_to_pool(data.pooled_labels, data.training, settings, n_views))
     bank_s = len(data.pixels) * step_s / BACKWARD / world_size()  # every epoch embeds every image once
     return Cost(
-        n_views=n_views,
+        n_views=n_rows,
         view_s=view_s,
         n_steps=n_epochs * n_steps,
         step_s=size * step_s / world_size() + bank_s / max(1, n_steps),
@@ -73,23 +70,23 @@ def measure_cost(
     )
 
 
-def _time_networks(
-    pixels: Tensor, encoder: Encoder, head: HeadSettings, settings: TrainSettings
-) -> tuple[float, float]:
-    """Seconds for a view through the trunk, and for its tokens through tail and head, forward and backward."""
+def _time_networks(pixels: Tensor, model: Model, settings: TrainSettings) -> tuple[float, float]:
+    """Seconds for a view up to the model's input, and for that through the model, forward and backward."""
+    encoder = model.encoder
     looks = draw_views(len(pixels), torch.Generator().manual_seed(0)).to(encoder.device)
     rows = torch.arange(len(pixels), device=encoder.device)
-    with torch.random.fork_rng(devices=[]):
-        tail, projection = copy.deepcopy(encoder.tail), Head(encoder.feature_dim, head).to(encoder.device)
 
     def look() -> Tensor:
-        return trunk_tokens(make_views(pixels, rows, looks, encoder, settings.views), encoder)
+        views = make_views(pixels, rows, looks, encoder, settings.views)
+        return views if model.reads_images else trunk_tokens(views, encoder)
 
-    tokens = look().clone().float()  # no longer of inference mode
+    inputs = look().clone().float()  # no longer of inference mode
 
     def step() -> None:
         with autocast(encoder.device):
-            loss = projection(tail(tokens)).square().sum()
-        loss.backward()
+            loss = sum(output.float().square().sum() for output in model(inputs).values())
+        assert isinstance(loss, Tensor)
+        loss.backward()  # type: ignore[no-untyped-call]
+        model.zero_grad(set_to_none=True)
 
     return seconds_of(look, encoder.device) / len(pixels), seconds_of(step, encoder.device) / len(pixels)

@@ -18,7 +18,7 @@ from shoal.training.sampling import balanced_batches, epoch_generator
 from shoal.training.settings import TrainSettings
 from shoal.training.views import draw_views
 
-BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL = range(5)
+BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
 """What random numbers are drawn for; each has a generator of its own."""
 
 
@@ -28,14 +28,16 @@ class Draws:
 
     labels: Ints
     settings: TrainSettings
+    n_views: int = 2
+    """Of each image in a batch, W."""
 
     def steps(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """The batches of an epoch, (T, B) training images, and what their views look like, (T, 2B, 7)."""
+        """The batches of an epoch, (T, B) training images, and what their views look like, (T, W·B, 7)."""
         assert epoch < self.settings.epochs, "a pool holds the views of these epochs alone"
         size = self.settings.batch_size
         batches = balanced_batches(self.labels, size, self._generator(epoch, BATCHES))
-        looks = draw_views(2 * batches.numel(), self._generator(epoch, VIEWS))
-        return batches, looks.view(len(batches), 2 * size, -1)
+        looks = draw_views(self.n_views * batches.numel(), self._generator(epoch, VIEWS))
+        return batches, looks.view(len(batches), self.n_views * size, -1)
 
     def bank(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Two views of every training image, view 1 of all, then view 2, in batches: (2B,) images and (2B, 7)."""
@@ -48,6 +50,10 @@ class Draws:
         """What a loss that draws is given."""
         return self._generator(epoch, OBJECTIVE)
 
+    def for_epoch(self, epoch: int) -> torch.Generator:
+        """What a method that draws before an epoch is given."""
+        return self._generator(epoch, EPOCH)
+
     def for_pool(self) -> torch.Generator:
         """What the views of a pool are drawn with."""
         return self._generator(0, POOL)
@@ -59,7 +65,8 @@ class Draws:
         is_used = torch.zeros((int(images.max()) + 1) * n_views, dtype=torch.bool)
         for epoch in range(self.settings.epochs):
             batches, looks = self.steps(epoch)
-            is_used[choose_views(images[batches].repeat(1, 2), looks, n_views)] = True
+            chosen = choose_views(images[batches].repeat(1, self.n_views), looks, n_views, self.n_views)
+            is_used[chosen] = True
             if self.settings.bank == "views":
                 for rows, look in self.bank(epoch):
                     is_used[choose_views(images[rows], look, n_views)] = True
@@ -70,15 +77,18 @@ class Draws:
         return epoch_generator(self.settings.seed, epoch, purpose)
 
 
-def views_to_pool(everyones: Sequence[Ints], training: Ints, settings: TrainSettings) -> Ints:
+def views_to_pool(everyones: Sequence[Ints], training: Ints, settings: TrainSettings, n_views: int = 2) -> Ints:
     """The views that several trainings on the same images look at, sorted: `everyones` labels (n,) of each of them."""
-    views = [Draws(labels, settings).pooled_views(training) for labels in everyones]
+    views = [Draws(labels, settings, n_views).pooled_views(training) for labels in everyones]
     return functools.reduce(np.union1d, views)
 
 
-def choose_views(images: Tensor, looks: Tensor, n_views: int) -> Tensor:
-    """Two different views of a pool for each image: rows (…, 2b) of `images` (…, 2b), by uniform numbers (…, 2b, 7)."""
-    first, second = looks[..., 0].chunk(2, dim=-1)  # (…, b) each
-    one = (first * n_views).long()
-    other = (one + 1 + (second * (n_views - 1)).long()) % n_views
-    return images * n_views + torch.cat([one, other], dim=-1)
+def choose_views(images: Tensor, looks: Tensor, n_pooled: int, n_views: int = 2) -> Tensor:
+    """Views of a pool for each image: rows (…, W·b) of `images` (…, W·b), by uniform numbers (…, W·b, 7).
+
+    The second view, and any after it, is another one than the first.
+    """
+    first, *others = looks[..., 0].chunk(n_views, dim=-1)  # (…, b) each
+    one = (first * n_pooled).long()
+    rest = [(one + 1 + (other * (n_pooled - 1)).long()) % n_pooled for other in others]
+    return images * n_pooled + torch.cat([one, *rest], dim=-1)

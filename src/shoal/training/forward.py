@@ -1,6 +1,6 @@
-"""A batch of views through the networks: cut, trunk, tail and head; compiled where that is asked for.
+"""A batch of views through the networks: cut, trunk, and the model's forward; compiled where that is asked for.
 
-b views, C the side of a crop, T tokens of a view, D entries of an embedding.
+b views, C the side of a crop, T tokens of a view, X columns of an output.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from shoal.encoders.embed import autocast
-from shoal.encoders.head import Head
-from shoal.encoders.vision import Encoder
 from shoal.errors import MissingError
+from shoal.training.model import Model
 from shoal.training.views import ViewSettings, cut_views, finish_views
 
 HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {}}
@@ -29,18 +28,19 @@ class Forward:
     which look up neighbors in a bank that changes, and the optimizer.
     """
 
-    def __init__(self, encoder: Encoder, head: Head, views: ViewSettings, *, is_compiled: bool = False) -> None:
-        self.encoder, self.head, self.views = encoder, head, views
+    def __init__(self, model: Model, views: ViewSettings, *, is_compiled: bool = False) -> None:
+        encoder = model.encoder
+        self.model, self.encoder, self.views = model, encoder, views
         self._has_graphs = is_compiled and encoder.device.type == "cuda"
         self._tokens: Callable[[Tensor], Tensor] = encoder.trunk if is_compiled else encoder.run_trunk
         self._run_trunk: Callable[[Tensor, Tensor], Tensor] = self._trunk
-        self._run_tail: Callable[[Tensor], tuple[Tensor, Tensor]] = self._tail
+        self._run_model: Callable[[Tensor], dict[str, Tensor]] = self._model
         if is_compiled:
             self._warm_up()
             # A batch cut short gets a graph of its own: one for any size would be recorded anew for each anyway.
             how = {"dynamic": False, **HOW[encoder.device.type]}
             self._run_trunk = torch.compile(self._trunk, **how)
-            self._run_tail = torch.compile(self._tail, **how)
+            self._run_model = torch.compile(self._model, **how)
 
     def begin(self) -> None:
         """Begin a step: what the last one has left in the memory of a graph may be overwritten."""
@@ -51,16 +51,18 @@ class Forward:
         """Cut views of images `rows` (b,) of `pixels`: (b, C, C, 3) uint8."""
         return cut_views(pixels, rows, draws, self.views)
 
-    @torch.no_grad()  # and not inference mode, whose tensors the tail's backward could not keep
-    def tokens(self, cut: Tensor, draws: Tensor) -> Tensor:
-        """Colour what was cut and run the trunk over it: (b, T, …)."""
+    @torch.no_grad()  # and not inference mode, whose tensors the model's backward could not keep
+    def inputs(self, cut: Tensor, draws: Tensor) -> Tensor:
+        """Colour what was cut and run the trunk over it, unless the model reads images: (b, T, …)."""
+        if self.model.reads_images:
+            return finish_views(cut, draws, self.encoder, self.views)
         with explain_compiler():
             return self._run_trunk(cut, draws)
 
-    def embeddings(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The tail's features (b, F) and the head's embeddings (b, D), with gradients."""
+    def outputs(self, inputs: Tensor) -> dict[str, Tensor]:
+        """What the model makes of its inputs, (b, X) each, with gradients."""
         with explain_compiler():
-            return self._run_tail(tokens)
+            return self._run_model(inputs)
 
     @torch.no_grad()
     def _warm_up(self) -> None:
@@ -74,11 +76,9 @@ class Forward:
         with autocast(self.encoder.device):
             return self._tokens(views)
 
-    def _tail(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def _model(self, inputs: Tensor) -> dict[str, Tensor]:
         with autocast(self.encoder.device):
-            features: Tensor = self.encoder.tail(tokens)
-            embeddings: Tensor = self.head(features)
-        return features, embeddings
+            return self.model.forward(inputs)
 
 
 @contextmanager

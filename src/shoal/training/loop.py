@@ -1,6 +1,6 @@
 """The training loop: epoch after epoch, train, validate, record, and keep the best snapshot.
 
-A method brings its objective; everything else is here and in `trainer.py`.
+A method brings its model; everything else is here and in `trainer.py`.
 """
 
 import time
@@ -11,14 +11,13 @@ from typing import Any
 
 from torch import Tensor
 
+from shoal.arrays import Ints
 from shoal.distributed import barrier, is_main
 from shoal.encoders.embed import Progress, explain_out_of_memory
-from shoal.encoders.head import Head
-from shoal.encoders.vision import Encoder
 from shoal.files import make_folder
 from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
-from shoal.training.objective import Objective
+from shoal.training.model import Model
 from shoal.training.pool import ViewPool
 from shoal.training.sampling import check_batch_size
 from shoal.training.settings import TrainSettings
@@ -46,7 +45,9 @@ class Trained:
     """The epoch of that snapshot, counted from 1."""
     validation: Validation
     embeddings: Tensor
-    """(N, D) of all images, from that snapshot, on the device; the tail's features where the head is discarded."""
+    """(N, D) of all images, from that snapshot, on the device, compact."""
+    predicted: Ints | None
+    """(N,) the cluster of each image, where the model has a classifier."""
     metrics: list[dict[str, Any]]
     """A row per epoch."""
     tokens: TokenCache | None = None
@@ -57,9 +58,7 @@ class Trained:
 
 def train(
     data: TrainingData,
-    encoder: Encoder,
-    head: Head,
-    objective: Objective,
+    model: Model,
     settings: TrainSettings,
     *,
     n_clusters: int | None = None,
@@ -70,7 +69,7 @@ def train(
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
     keeps_trunk: bool = False,
 ) -> Trained:
-    """Train tail, head and objective on the device they are on; leave them at the best snapshot.
+    """Train a model on the device it is on; leave it at the best snapshot.
 
     The best is the one with the highest validation accuracy, the latest on ties; without validation labels, or with
     `settings.snapshot` 'last', it is the last. `n_clusters` fixes K, else it is estimated by `rule` (the default of
@@ -85,12 +84,11 @@ def train(
     `keeps_trunk` hands on what the trunk has computed, for another training, which then lets go of it.
     """
     check_batch_size(settings.batch_size, len(data.training))
-    objective.check_images(len(data.training), settings.bank)
+    model.check()
     if folder is not None:
         _tidy(folder)
-    trainer = Trainer(data, encoder, head, objective, settings)
-    modules = {"tail": encoder.tail, "head": head, "objective": objective}
-    journal = Journal(folder, modules, trainer.optimizer, keeps_last=settings.snapshot == "last")
+    trainer = Trainer(data, model, settings)
+    journal = Journal(folder, model, trainer.optimizer, keeps_last=settings.snapshot == "last")
     # Reading every image for it is for runs that can be resumed.
     identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
@@ -115,15 +113,17 @@ def train(
             journal.write_best()  # the newest snapshot in the folder is the model of the answer
         validation = journal.restore_best()
         trainer.forget_embeddings()
-        embeddings = trainer.embed_all()
+        embeddings = model.compact(trainer.embed_all())
+        predicted = trainer.predict(embeddings)
         if not keeps_trunk:
             trainer.clean()
     return Trained(
         epoch=journal.best_epoch,
         validation=validation,
         embeddings=embeddings,
+        predicted=predicted,
         metrics=journal.metrics,
-        tokens=trainer.tokens if keeps_trunk else None,
+        tokens=trainer.tokens if keeps_trunk and isinstance(trainer.tokens, TokenCache) else None,
         pool=trainer.pool if keeps_trunk else None,
     )
 

@@ -24,9 +24,9 @@ class ViewPool:
         self.made = made
         """(U,) which views the tokens are of, as rows image · V + view, sorted; None: all of them."""
 
-    def take(self, images: Tensor, looks: Tensor) -> Tensor:
-        """Tokens (2b, T) for `images` (2b,), view 1 of all, then view 2; `looks` (2b, 7) uniform numbers choose."""
-        rows = choose_views(images, looks, self.n_views)  # (2b,)
+    def take(self, images: Tensor, looks: Tensor, n_views: int = 2) -> Tensor:
+        """Tokens (W·b, T) for `images` (W·b,), W = `n_views`, view 1 of all, then view 2; `looks` (W·b, 7) choose."""
+        rows = choose_views(images, looks, self.n_views, n_views)  # (W·b,)
         if self.made is not None:
             rows = torch.searchsorted(self.made, rows)
         if isinstance(self.tokens, Tensor):

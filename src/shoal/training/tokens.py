@@ -6,7 +6,7 @@ N images, T the shape of one image's tokens, D the dimension of an embedding.
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,6 @@ from shoal.encoders.embed import (
     explain_out_of_memory,
     to_device,
 )
-from shoal.encoders.head import Head
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError
 from shoal.files import writing
@@ -35,12 +34,15 @@ from shoal.files import writing
 Kept = Tensor | NDArray[np.float16]
 """Tokens in the device's memory, or in a memory-mapped file."""
 
+Represent = Callable[[Tensor], Tensor]
+"""From tokens (or images) of a batch to rows (b, D) of any length."""
+
 SHARE_OF_MEMORY = 0.45
 """The share of the free memory of the device that pixels, and then tokens, may each take."""
 
 
 class TokenCache:
-    """The trunk's tokens of N un-augmented images, this process's share; `embed` runs tail and head over them."""
+    """The trunk's tokens of N un-augmented images, this process's share; `embed` runs a network over them."""
 
     def __init__(self, tokens: Kept, batch_size: int) -> None:
         self.tokens, self.batch_size = tokens, batch_size
@@ -54,16 +56,40 @@ class TokenCache:
         """Delete the file, where there is one."""
         remove_tokens(self.tokens)
 
-    def embed(self, encoder: Encoder, head: Head | None) -> Tensor:
-        """Unit embeddings (N, D) of all images, float32, in every process; without a head, of the tail's features."""
-        parts = [torch.empty(0, head.settings.dim if head is not None else encoder.feature_dim, device=encoder.device)]
-        for start in range(0, len(self.tokens), self.batch_size):
-            batch = self.tokens[start : start + self.batch_size]
-            batch = batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(encoder.device)
-            with torch.inference_mode(), autocast(encoder.device):
-                features = encoder.tail(batch.float())
-                parts.append(F.normalize((features if head is None else head(features)).float(), dim=1))
-        return gather_rows(torch.cat(parts))
+    def embed(self, represent: Represent, device: torch.device) -> Tensor:
+        """Unit embeddings (N, D) of all images by what `represent` makes of their tokens; in every process."""
+        # A process without images runs none of them, to learn how long a row is.
+        starts = range(0, len(self.tokens), self.batch_size) or range(1)
+        return gather_rows(embed_batches((self._batch(start, device) for start in starts), represent, device))
+
+    def _batch(self, start: int, device: torch.device) -> Tensor:
+        batch = self.tokens[start : start + self.batch_size]
+        return (batch if isinstance(batch, Tensor) else torch.from_numpy(np.array(batch)).to(device)).float()
+
+
+class ImageInputs:
+    """N un-augmented images for a network that reads images; nothing is kept, and each process does all of them."""
+
+    def __init__(self, pixels: ImageRows, encoder: Encoder, batch_size: int) -> None:
+        self.pixels, self.encoder, self.batch_size = pixels, encoder, batch_size
+
+    def remove(self) -> None:
+        """There is no file."""
+
+    def embed(self, represent: Represent, device: torch.device) -> Tensor:
+        """Unit embeddings (N, D) of all images by what `represent` makes of them."""
+        starts = range(0, len(self.pixels), self.batch_size)
+        return embed_batches((self._batch(start, device) for start in starts), represent, device)
+
+    def _batch(self, start: int, device: torch.device) -> Tensor:
+        return center_images(to_device(self.pixels[start : start + self.batch_size], device), self.encoder)
+
+
+def embed_batches(batches: Iterable[Tensor], represent: Represent, device: torch.device) -> Tensor:
+    """Unit rows (N, D), float32, of what `represent` makes of each batch."""
+    with torch.inference_mode(), autocast(device):
+        parts = [F.normalize(represent(batch).float(), dim=1) for batch in batches]
+    return torch.cat(parts)  # outside of inference mode: whoever is given them may use them in place
 
 
 def cache_tokens(

@@ -1,11 +1,11 @@
-"""The trainer: the networks, the images, and what is kept of them between epochs.
+"""The trainer: a model, the images, and what is kept of them between epochs.
 
 Several processes share a batch: each runs its images through the networks, embeddings are gathered, every process
 computes the whole loss and backs it through its own images, and gradients are added up, so the result is that of one
 process, to rounding.
 
-N images, n of them for training, B of a batch, b this process's share of it, T steps of an epoch, D entries of an
-embedding.
+N images, n of them for training, B of a batch, b this process's share of it, V views of each, T steps of an epoch, D
+entries of an embedding.
 """
 
 import itertools
@@ -20,47 +20,32 @@ from shoal.arrays import Ints
 from shoal.checksums import digest_rows
 from shoal.distributed import shard
 from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
-from shoal.encoders.head import Head, compact
-from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
-from shoal.training.bank import Bank, collapse_statistics
 from shoal.training.data import TrainingData
 from shoal.training.draws import Draws, views_to_pool
 from shoal.training.forward import Forward
 from shoal.training.gradients import add_over_processes, cut_to_length
 from shoal.training.identity import identify_encoder
-from shoal.training.objective import Batch, Objective
+from shoal.training.model import Batch, Epoch, Model, Shape, numbered_labels
 from shoal.training.pool import pool_views
 from shoal.training.settings import TrainSettings
-from shoal.training.tokens import TokenCache, cache_tokens, resident, take
+from shoal.training.tokens import ImageInputs, TokenCache, resident, take
 from shoal.training.totals import Totals
-from shoal.training.validation import Validation, validate
+from shoal.training.validation import Validation, score_clusters, validate
 
 
 class Trainer:
-    """The networks, the images and what is kept of them between epochs."""
+    """The model, the images and what is kept of them between epochs."""
 
-    def __init__(
-        self,
-        data: TrainingData,
-        encoder: Encoder,
-        head: Head,
-        objective: Objective,
-        settings: TrainSettings,
-    ) -> None:
-        self.data, self.settings = data, settings
-        self.encoder, self.head, self.objective = encoder, head, objective
-        self.device = encoder.device
-        self.parameters = [
-            value for module in (encoder.tail, head, objective) for value in module.parameters() if value.requires_grad
-        ]
-        self.optimizer = torch.optim.SGD(
-            self.parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
-        )
-        self.forward = Forward(encoder, head, settings.views, is_compiled=settings.compile)
+    def __init__(self, data: TrainingData, model: Model, settings: TrainSettings) -> None:
+        self.data, self.model, self.settings = data, model, settings
+        self.device = model.device
+        self.parameters = model.trained_parameters()
+        self.optimizer = model.make_optimizer(settings)
+        self.forward = Forward(model, settings.views, is_compiled=settings.compile)
         self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
-        self.labels = torch.from_numpy(data.training_labels).to(self.device)  # (n,)
-        self.draws = Draws(data.training_labels, settings)
+        self.labels = torch.from_numpy(numbered_labels(data.training_labels)).to(self.device)  # (n,)
+        self.draws = Draws(data.training_labels, settings, model.n_views)
         self.n_epochs_left = settings.epochs
         self._batch_size = f"training.batch_size (now {settings.batch_size})"
         self._embeddings: Tensor | None = None
@@ -77,17 +62,18 @@ class Trainer:
         self.pixels = resident(self.data.pixels, self.device)
         size, judge = 2 * self.settings.batch_size, self.data.judge
         after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
-        self.tokens = self.data.tokens or cache_tokens(
-            self.pixels, self.encoder, batch_size=size, file=token_file, progress=_after(progress, 0, total)
+        how: dict[str, Any] = {"batch_size": size, "file": token_file, "progress": _after(progress, 0, total)}
+        self.tokens: TokenCache | ImageInputs = (
+            self.model.inputs_of(self.pixels, **how) if self._makes_tokens else self.data.tokens  # type: ignore[assignment]
         )
         if judge is not None:
             count = _after(progress, after_tokens, total)
-            self.judge_tokens = cache_tokens(judge.pixels, self.encoder, batch_size=size, progress=count)
-        self.pool = self.data.pool
+            self.judge_tokens = self.model.inputs_of(judge.pixels, batch_size=size, progress=count)
+        self.pool = None if self.model.reads_images else self.data.pool
         if self._makes_pool:
             self.pool = pool_views(
                 self.pixels,
-                self.encoder,
+                self.model.encoder,
                 self.settings.views,
                 generator=self.draws.for_pool(),
                 only=self._pooled_views,
@@ -97,12 +83,17 @@ class Trainer:
             )
 
     @property
+    def _makes_tokens(self) -> bool:
+        return self.data.tokens is None or self.model.reads_images
+
+    @property
     def _makes_pool(self) -> bool:
-        return self.data.pool is None and self.settings.views.pool is not None and self.n_epochs_left > 0
+        is_wanted = self.settings.views.pool is not None and not self.model.reads_images
+        return self.data.pool is None and is_wanted and self.n_epochs_left > 0
 
     @cached_property
     def _pooled_views(self) -> Ints:
-        return views_to_pool(self.data.pooled_labels, self.data.training, self.settings)
+        return views_to_pool(self.data.pooled_labels, self.data.training, self.settings, self.model.n_views)
 
     @property
     def n_trunk_rows(self) -> tuple[int, int, int]:
@@ -111,6 +102,8 @@ class Trainer:
         None of what is there already.
         """
         data = self.data
+        if self.model.reads_images:
+            return 0, 0, 0
         judged = 0 if data.judge is None else _n_own(len(data.judge.pixels))
         return (
             _n_own(len(data.pixels)) if data.tokens is None else 0,
@@ -120,7 +113,7 @@ class Trainer:
 
     def clean(self) -> None:
         """Delete the files of tokens that this trainer has made."""
-        if self.data.tokens is None:
+        if self._makes_tokens:
             self.tokens.remove()
         if self.data.pool is None and self.pool is not None:
             self.pool.remove()
@@ -130,9 +123,8 @@ class Trainer:
         data = self.data
         return {
             "training": to_dict(self.settings),
-            "head": to_dict(self.head.settings),
-            "objective": self.objective.identity(),
-            "encoder": identify_encoder(self.encoder),
+            "method": self.model.identity(),
+            "encoder": identify_encoder(self.model.encoder),
             "data": {
                 "images": digest_rows(data.pixels),
                 "labels": digest_rows(data.labels),
@@ -143,31 +135,35 @@ class Trainer:
         }
 
     def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
-        """Renew the bank and train on every batch once; the row of metrics says how it went."""
+        """Let the model begin the epoch and train on every batch once; the row of metrics says how it went."""
+        lr = self.settings.lr_at(epoch)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr_at(epoch)
-        row: dict[str, Any] = {"epoch": epoch + 1, "lr": self.settings.lr_at(epoch)}
-        bank = self.renew_bank(epoch) if self.objective.uses_bank else None
-        if bank is not None:
-            row |= collapse_statistics(bank.rows)
+            group["lr"] = lr * group.get("lr_scale", 1.0)
+        row: dict[str, Any] = {"epoch": epoch + 1, "lr": lr}
+        row |= self.begin_epoch(epoch)
         batches, looks = self._draw(epoch)
         generator = self.draws.for_objective(epoch)
         totals = Totals(self.device)
         for step, (rows, look) in enumerate(zip(batches, looks, strict=True)):
             with explain_out_of_memory(self._batch_size):
-                totals.add(step, self._step(rows, look, bank, epoch, generator))
+                totals.add(step, self._step(rows, look, epoch, generator))
             if progress is not None:
                 progress(step + 1, len(batches))
-        totals.check_weights(parameter for group in self.optimizer.param_groups for parameter in group["params"])
-        totals.check_finite(epoch + 1, self.settings.lr_at(epoch))
+        totals.check_weights(self.parameters)
+        totals.check_finite(epoch + 1, lr)
         return row | totals.means()
 
-    def renew_bank(self, epoch: int) -> Bank:
-        """Embed every image (or two random views of each) with the networks as they are now."""
-        basis = self.head.basis()
-        is_plain = self.settings.bank == "images"
-        embeddings = self.embed_all()[self.training] if is_plain else self._embed_random_views(epoch)
-        return Bank(rows=compact(embeddings, basis).clone(), basis=basis, kind=self.settings.bank)
+    def begin_epoch(self, epoch: int) -> dict[str, float]:
+        """Let the model look at the training images, with the networks as they are now; what it says of them."""
+        return self.model.begin_epoch(
+            Epoch(
+                number=epoch,
+                labels=self.labels,
+                embed=lambda: self.embed_all()[self.training],
+                embed_views=lambda: self._embed_random_views(epoch),
+                generator=self.draws.for_epoch(epoch),
+            )
+        )
 
     def embed_all(self) -> Tensor:
         """(N, D) what images are clustered by, with the networks as they are now; computed once between two epochs."""
@@ -175,61 +171,75 @@ class Trainer:
             self._embeddings = self._embed(self.tokens)
         return self._embeddings
 
-    def _embed(self, tokens: TokenCache) -> Tensor:
-        head = None if self.objective.discards_head else self.head
+    def _embed(self, tokens: TokenCache | ImageInputs) -> Tensor:
         with explain_out_of_memory(self._batch_size):
-            return tokens.embed(self.encoder, head)
+            return tokens.embed(self.model.represent, self.device)
 
     def forget_embeddings(self) -> None:
         """Say that the networks have changed."""
         self._embeddings = None
 
     def validate(self, n_clusters: int | None = None, rule: str | None = None) -> Validation:
-        """Score the networks as they are now on the validation images, or by the judge where there is one."""
-        rows = self.data.validation
-        basis = None if self.objective.discards_head else self.head.basis()
-        if self.data.judge is not None:
-            return self.data.judge.score(compact(self._embed(self.judge_tokens), basis), n_clusters)
+        """Score the networks as they are now on the validation images, or by the judge where there is one.
+
+        A model with a classifier is scored by its predictions, any other by Ward's tree of the embeddings.
+        """
+        rows, judge = self.data.validation, self.data.judge
+        if judge is not None:
+            embeddings = self.model.compact(self._embed(self.judge_tokens))
+            predicted = self.predict(embeddings)
+            if predicted is None:
+                return judge.score(embeddings, n_clusters)
+            assert judge.score_clusters is not None
+            return judge.score_clusters(predicted)
         if rows is None:
             return Validation(accuracy=float("nan"), n_clusters=n_clusters)
-        embeddings = compact(self.embed_all()[torch.from_numpy(rows).to(self.device)], basis)
-        return validate(embeddings, self.data.labels[rows], n_clusters=n_clusters, rule=rule)
+        embeddings = self.model.compact(self.embed_all()[torch.from_numpy(rows).to(self.device)])
+        predicted, labels = self.predict(embeddings), self.data.labels[rows]
+        if predicted is not None:
+            return score_clusters(predicted, labels, n_clusters)
+        return validate(embeddings, labels, n_clusters=n_clusters, rule=rule)
+
+    def predict(self, embeddings: Tensor) -> Ints | None:
+        """(N,) clusters of unit embeddings (N, D) by the model's classifier; None where it has none."""
+        with torch.inference_mode():
+            found = self.model.predict(embeddings)
+        return None if found is None else found.cpu().numpy()
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, 2B, 7)."""
+        """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, V·B, 7)."""
         batches, looks = self.draws.steps(epoch)
         return batches.to(self.device), looks.to(self.device)
 
-    def _step(
-        self, rows: Tensor, looks: Tensor, bank: Bank | None, epoch: int, generator: torch.Generator
-    ) -> dict[str, Tensor]:
-        mine = shard(len(rows))
-        images = rows[mine].repeat(2)  # (2b,)
-        looks = torch.cat([half[mine] for half in looks.chunk(2)])  # (2b, 7)
-        features, embeddings = self.forward.embeddings(self._tokens(images, looks))
-        losses = self.objective(
-            Batch(
-                images=images,
-                features=features,
-                embeddings=embeddings,
-                labels=self.labels[rows].repeat(2),
-                bank=bank,
-                epoch=epoch,
-                generator=generator,
-            )
+    def _step(self, rows: Tensor, looks: Tensor, epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
+        mine, n_views = shard(len(rows)), self.model.n_views
+        images = rows[mine].repeat(n_views)  # (V·b,)
+        looks = torch.cat([view[mine] for view in looks.chunk(n_views)])  # (V·b, 7)
+        inputs = self._inputs(images, looks, n_views)
+        batch = Batch(
+            images=images,
+            inputs=inputs,
+            outputs=self.forward.outputs(inputs),
+            labels=self.labels[rows].repeat(n_views),
+            epoch=epoch,
+            generator=generator,
+            n_views=n_views,
         )
+        losses = self.model.loss(batch)
         self._backward(losses["loss"])
         losses["gradient"] = self._update()
         self.forget_embeddings()
+        with torch.no_grad():
+            self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
 
-    def _tokens(self, images: Tensor, looks: Tensor) -> Tensor:
-        """The trunk's tokens of views of some training images, begun anew."""
+    def _inputs(self, images: Tensor, looks: Tensor, n_views: int = 2) -> Tensor:
+        """The trunk's tokens of views of some training images, begun anew; or the views, where the model reads them."""
         self.forward.begin()
         if self.pool is not None:
-            return self.pool.take(self.training[images], looks)
+            return self.pool.take(self.training[images], looks, n_views)
         source, places = take(self.pixels, self.training[images], self.device)
-        return self.forward.tokens(self.forward.cut(source, places, looks), looks)
+        return self.forward.inputs(self.forward.cut(source, places, looks), looks)
 
     def _backward(self, loss: Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -245,13 +255,19 @@ class Trainer:
 
     @torch.no_grad()
     def _embed_random_views(self, epoch: int) -> Tensor:
-        """(2N, D), view 1 of every image, then view 2; each process does all of them (the released code's variant)."""
+        """(2n, D), view 1 of every training image, then view 2; each process does all of them."""
         parts = []
         for rows, look in self.draws.bank(epoch):
             with autocast(self.device):
-                tokens = self._tokens(rows.to(self.device), look.to(self.device))
-                parts.append(self.head(self.encoder.tail(tokens)))
+                inputs = self._inputs(rows.to(self.device), look.to(self.device))
+                parts.append(self.model.represent(inputs))
         return torch.cat(parts)
+
+
+def shape_of(data: TrainingData, n_clusters: int | None) -> Shape:
+    """What a model is told of a task when it is made."""
+    n_known = int(numbered_labels(data.training_labels).max(initial=-1)) + 1
+    return Shape(n_images=len(data.training), n_known=n_known, n_clusters=n_clusters)
 
 
 def _n_own(n_rows: int) -> int:

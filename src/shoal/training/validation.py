@@ -47,6 +47,15 @@ class Judge:
     """(M, S, S, 3) uint8."""
     score: Callable[[Tensor, int | None], Validation]
     """Called with their embeddings (M, D), and K where it is given."""
+    score_clusters: Callable[[Ints], Validation] | None = None
+    """Called with their clusters (M,) instead, where a classifier predicts them."""
+
+
+def score_clusters(clusters: Ints, labels: Ints, n_clusters: int | None) -> Validation:
+    """Score clusters (N,) that a classifier predicts of the validation images against their labels (N,)."""
+    is_labeled = labels != UNLABELED
+    accuracy = matched_accuracy(labels[is_labeled], clusters[is_labeled]) if is_labeled.any() else float("nan")
+    return Validation(accuracy=accuracy, n_clusters=n_clusters)
 
 
 def validate(embeddings: Tensor, labels: Ints, *, n_clusters: int | None = None, rule: str | None = None) -> Validation:

@@ -1,0 +1,190 @@
+"""What a method has learned, what it finds in it, and the ways of clustering that methods share.
+
+N images, D columns of an embedding, M images that were not trained on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.categories import category_centers
+from shoal.clustering.inference import Inference, InferenceSettings, infer
+from shoal.clustering.mean_shift import NeighborAttention
+from shoal.clustering.n_clusters import NClustersEstimate
+from shoal.clustering.n_clusters_range import keep_to
+from shoal.clustering.neighbors import k_nearest
+from shoal.encoders.embed import ImageRows
+from shoal.training.model import Model
+from shoal.training.pool import ViewPool
+from shoal.training.tokens import TokenCache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Representation:
+    """What a method has learned, before any image is put into a cluster; several clusterings can share it."""
+
+    embeddings: Tensor
+    """(N, D) of the task's images, unit rows, on the device."""
+    embed: Callable[[ImageRows], Tensor]
+    """The same for other images."""
+    model: Model | None = None
+    """What was trained; None where nothing was."""
+    predicted: Ints | None = None
+    """(N,) the cluster of each image by the model's classifier, where it has one."""
+    n_clusters: int | None = None
+    """K as the validation images estimate it with the snapshot that was kept; None where there was none to ask."""
+    rule: str | None = None
+    """The rule that decided on that K, where one did."""
+    n_shifts: int | None = None
+    """How often to shift, where labels cannot say: on embeddings that were trained with all of them."""
+    tokens: TokenCache | None = None
+    """The trunk's tokens of the task's images, where they were to be kept for another training."""
+    pool: ViewPool | None = None
+    """The same for the pool of views."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """A row per epoch of training."""
+    epoch: int = 0
+    """The epoch of the snapshot that was kept; 0 where nothing was trained."""
+
+    @property
+    def attention(self) -> NeighborAttention | None:
+        """Learned weights of the neighbors in a mean shift, where the model learns them."""
+        return None if self.model is None else self.model.attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """What a method found; rows are those of the task."""
+
+    clusters: Ints
+    """(N,) the cluster of every image, 0 … K-1."""
+    n_clusters: int
+    embeddings: Floats
+    """(N, D) from the encoder, unit rows."""
+    predicted: Ints | None = None
+    """(N,) the output of the model's classifier, where the clusters come from it."""
+    unlinked: Ints | None = None
+    """(N,) the clusters without must-links, where there were any: clusters that no label has a part in."""
+    shifted: Floats | None = None
+    """(N, D) after the mean shifts, where the method shifts."""
+    linkage: Floats | None = None
+    """(N-1, 4) the tree that was cut, where the method grows one."""
+    accuracies: tuple[float, ...] = ()
+    """Accuracy on the labeled images after 0, 1, 2 … shifts."""
+    n_shifts: int = 0
+    """How many of them the clusters come from."""
+    estimate: NClustersEstimate | None = None
+    """Where the number of clusters was estimated on these labels: the curve it was read from."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """A row per epoch of training."""
+    epoch: int = 0
+    """The epoch of the snapshot that was kept; 0 where nothing was trained."""
+
+
+def shift_and_cut(
+    learned: Representation,
+    labels: Ints,
+    inference: InferenceSettings,
+    *,
+    n_clusters: int | None,
+    seed: int,
+    device: torch.device,
+) -> Discovery:
+    """Shift until the labeled accuracy stops rising, cut Ward's tree at K (section 4.4, Algorithm 1).
+
+    That is how the method cms clusters, and how the frozen features are clustered for every method that trains.
+    """
+    found = infer(
+        learned.embeddings,
+        labels,
+        n_clusters,
+        inference,
+        attention=learned.attention,
+        generator=torch.Generator().manual_seed(seed),
+        device=device,
+        n_shifts=learned.n_shifts,
+    )
+    return replace(as_discovery(found, learned.embeddings), metrics=learned.metrics, epoch=learned.epoch)
+
+
+def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:
+    """What Algorithm 1 found in embeddings (N, D), as methods answer."""
+    return Discovery(
+        clusters=found.labels,
+        unlinked=found.unlinked,
+        n_clusters=found.n_clusters,
+        embeddings=to_numpy(embeddings),
+        shifted=to_numpy(found.embeddings),
+        linkage=found.tree.linkage,
+        accuracies=found.accuracies,
+        n_shifts=found.n_shifts,
+        estimate=found.estimate,
+    )
+
+
+def cluster_by_classifier(
+    learned: Representation, labels: Ints, settings: Any, *, n_clusters: int | None, device: torch.device
+) -> Discovery:
+    """The answer of a method that learns a classifier: the cluster that it predicts; outputs without images are none.
+
+    K was decided before training. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
+    """
+    if learned.predicted is None:
+        how: dict[str, Any] = {"n_clusters": n_clusters, "seed": settings.training.seed, "device": device}
+        return shift_and_cut(learned, labels, settings.inference, **how)
+    used, clusters = np.unique(learned.predicted, return_inverse=True)
+    return Discovery(
+        clusters=clusters,
+        n_clusters=len(used),
+        embeddings=to_numpy(learned.embeddings),
+        predicted=learned.predicted,
+        metrics=learned.metrics,
+        epoch=learned.epoch,
+    )
+
+
+def nearest_clusters(learned: Representation, found: Discovery, unseen: Tensor) -> Ints:
+    """(M,) clusters of images that were not trained on: what the classifier predicts, else the nearest mean.
+
+    `unseen` (M, D) are their embeddings, `found` the clusters of the images that were trained on.
+    """
+    if learned.predicted is not None:
+        assert learned.model is not None
+        predicted = learned.model.predict(unseen)
+        assert predicted is not None
+        outputs: Ints = predicted.cpu().numpy()
+        return outputs
+    centers = category_centers(learned.embeddings, found.clusters, found.n_clusters)  # (K, D)
+    nearest: Ints = k_nearest(unseen, centers.to(unseen.dtype), 1).indices[:, 0].cpu().numpy()
+    return nearest
+
+
+def n_clusters_to_use(
+    given: int | None,
+    learned: Representation,
+    labels: Ints,
+    estimate_on: str,
+    inference: InferenceSettings | None = None,
+) -> int | None:
+    """The K given, else the one from the validation images, else None: to be estimated on all labels.
+
+    That from the validation images keeps to the range in `inference`, where there is one.
+    """
+    if given is not None:
+        return given
+    if learned.n_clusters is None or estimate_on == "collection":
+        return None
+    # The validation images may have missed a class that has no image among them.
+    found = max(learned.n_clusters, len(np.unique(labels[labels != UNLABELED])))
+    return found if inference is None else keep_to(found, inference.min_clusters, inference.max_clusters)
+
+
+def to_numpy(tensor: torch.Tensor) -> Floats:
+    """A tensor as a float32 array in the host's memory."""
+    array: Floats = np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+    return array

@@ -1,0 +1,148 @@
+"""SimGCD (Wen, Zhao, Qi, ICCV 2023): a classifier over known and novel classes, taught by its own other view.
+
+Training: each view of an image is classified; its sharpened prediction is the target of the other view, without
+gradients. A term that rewards a mean prediction spread over all clusters keeps the classifier from using a few. Labeled
+images add a cross-entropy, and both views the contrastive losses of GCD through a projection head. Inference: the
+classifier's largest output.
+
+B images of a batch, b this process's share of it, C entries of a feature, D of a projection, K clusters.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from shoal.encoders.head import Head, HeadSettings, unit
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.methods.clusters import cluster_by_classifier
+from shoal.methods.method import Method, TrainedSettings, identity_of
+from shoal.training.classifier import (
+    CosineClassifier,
+    entropy_of_mean,
+    labeled_cross_entropy,
+    n_outputs,
+    soft_cross_entropy,
+)
+from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.training.model import Batch, Model, Shape
+from shoal.training.settings import TrainSettings
+
+
+def _loss() -> LossSettings:
+    return LossSettings(temperature=1.0, denominator="reference")
+
+
+def _head() -> HeadSettings:
+    return HeadSettings(kind="mlp", dim=256)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SimGcdSettings(TrainedSettings):
+    """Everything that can be set; `recipes/simgcd` holds the published values."""
+
+    head: HeadSettings = field(default_factory=_head)
+    """The projection head of the contrastive losses."""
+    loss: LossSettings = field(default_factory=_loss)
+    """Those losses; `supervised_weight` λ balances the classifier's losses too."""
+    student_temperature: float = 0.1
+    """τ_s: what the logits are divided by."""
+    teacher_temperature: float = 0.04
+    """τ_t: the same in a target, from `teacher_warmup` epochs on."""
+    first_teacher_temperature: float = 0.07
+    """Where τ_t begins; it falls along a line."""
+    teacher_warmup: int = 30
+    """Epochs until it has fallen."""
+    entropy_weight: float = 2.0
+    """ε: how much a spread mean prediction is rewarded."""
+
+    def __post_init__(self) -> None:
+        for name in ("student_temperature", "teacher_temperature", "first_teacher_temperature"):
+            if not 0 < getattr(self, name) <= 10:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number in (0, 10], say 0.1")
+        if self.teacher_warmup < 0:
+            raise UsageError(f"teacher_warmup: found {self.teacher_warmup}, expected epochs, 0 or more")
+        if self.entropy_weight < 0:
+            raise UsageError(f"entropy_weight: found {self.entropy_weight}, expected 0 or more")
+
+    def teacher_temperature_at(self, epoch: int) -> float:
+        """τ_t of an epoch, counted from 0."""
+        share = min(1.0, epoch / self.teacher_warmup) if self.teacher_warmup else 1.0
+        return self.first_teacher_temperature + share * (self.teacher_temperature - self.first_teacher_temperature)
+
+
+class SimGcd(Model):
+    """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
+
+    def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: Shape) -> None:
+        super().__init__(encoder, shape)
+        self.settings = settings
+        self.head = Head(encoder.feature_dim, settings.head)
+        self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Projections (b, D) for the contrastive losses, and cosines with the clusters, (b, K)."""
+        features = self.encoder.tail(inputs)
+        return {"projections": self.head(features), "cosines": self.classifier(unit(features.float()))}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """The whole loss and its parts."""
+        settings, weight = self.settings, self.settings.loss.supervised_weight
+        cosines = batch.gather(batch.outputs["cosines"])  # (2B, K)
+        views = batch.gather(batch.outputs["projections"])  # (2B, D)
+        logits = cosines / settings.student_temperature
+        taught = self.taught_loss(cosines, logits, batch.epoch)
+        spread = math.log(logits.shape[1]) - entropy_of_mean(logits.softmax(dim=1))
+        classified = labeled_cross_entropy(logits, batch.labels)
+        contrastive = contrastive_loss(views, settings.loss.temperature)
+        supervised = supervised_loss(views, batch.labels, settings.loss.supervised_temperature, with_positives=True)
+        unsupervised = taught + settings.entropy_weight * spread + contrastive
+        return {
+            "loss": (1 - weight) * unsupervised + weight * (classified + supervised),
+            "loss_taught": taught,
+            "loss_spread": spread,
+            "loss_classified": classified,
+            "loss_contrastive": contrastive,
+            "loss_supervised": supervised,
+        }
+
+    def taught_loss(self, cosines: Tensor, logits: Tensor, epoch: int) -> Tensor:
+        """Each view's prediction against the sharpened one of the other view, which is a target: no gradient."""
+        sharpness = self.settings.teacher_temperature_at(epoch)
+        targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)  # (2B, K)
+        return soft_cross_entropy(logits, targets)
+
+    def predict(self, embeddings: Tensor) -> Tensor:
+        """The cluster with the largest cosine."""
+        cosines: Tensor = self.classifier(embeddings)  # (N, K)
+        return cosines.argmax(dim=1)
+
+    def make_optimizer(self, settings: TrainSettings) -> torch.optim.Optimizer:
+        """SGD; biases and other vectors do not decay."""
+        parameters = self.trained_parameters()
+        groups: list[dict[str, Any]] = [
+            {"params": [value for value in parameters if value.ndim > 1]},
+            {"params": [value for value in parameters if value.ndim <= 1], "weight_decay": 0.0},
+        ]
+        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+
+    def identity(self) -> dict[str, Any]:
+        """All settings of the losses."""
+        return {"name": "simgcd", **identity_of(self.settings)}
+
+
+METHOD = Method(
+    settings=SimGcdSettings,
+    title="SimGCD",
+    about="a classifier that learns from its own other view (Wen et al., ICCV 2023)",
+    model=SimGcd,
+    cluster=cluster_by_classifier,
+    needs_n_clusters=True,
+    losses=lambda settings: "self-distillation, mean entropy and cross-entropy; InfoNCE and supervised contrastive",
+    head=lambda settings: f"classifier of K outputs; {settings.head.in_words()} for the contrastive losses",
+    number=lambda settings: "on frozen features, before training",
+    released="SimGCD: its own losses and heads, the released code's views, gradients not cut",
+)

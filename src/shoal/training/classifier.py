@@ -1,0 +1,55 @@
+"""A classifier with an output for each cluster, and the losses that methods with one share.
+
+N rows, B images of a batch, D entries of a feature, K outputs.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shoal.arrays import UNLABELED
+from shoal.errors import UsageError
+from shoal.training.model import Shape
+
+
+class CosineClassifier(nn.Module):
+    """A direction for each cluster; its output for a unit row is their cosine."""
+
+    def __init__(self, dim: int, n_clusters: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_clusters, dim))
+        nn.init.trunc_normal_(self.weight, std=0.02)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Cosines (N, K) of unit rows (N, D), in float32 whatever the precision of the rows."""
+        with torch.autocast(rows.device.type, enabled=False):
+            return F.linear(rows.float(), F.normalize(self.weight, dim=1))
+
+
+def n_outputs(shape: Shape) -> int:
+    """K of a task, which a classifier needs; fewer than the known classes are refused."""
+    assert shape.n_clusters is not None, "a method with a classifier is told K"
+    if shape.n_clusters < shape.n_known:
+        raise UsageError(
+            f"n_clusters: found {shape.n_clusters} with {shape.n_known} known classes, expected at least as many"
+        )
+    return shape.n_clusters
+
+
+def labeled_cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy of logits (N, K) over the rows with a label (N,); 0 where no row has one."""
+    is_labeled = labels != UNLABELED
+    losses = F.cross_entropy(logits, labels.clamp_min(0), reduction="none")  # (N,)
+    # A sum and not a selection of rows: the shape of every tensor stays the same, so nothing waits for the device.
+    return (losses * is_labeled).sum() / is_labeled.sum().clamp_min(1)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over rows of the cross-entropy of logits (N, K) with target probabilities (N, K)."""
+    return -(targets * logits.log_softmax(dim=1)).sum(dim=1).mean()
+
+
+def entropy_of_mean(probabilities: Tensor) -> Tensor:
+    """The entropy of the mean of rows (N, K) of probabilities: log K where all clusters are used alike."""
+    mean = probabilities.mean(dim=0)  # (K,)
+    return -(mean * mean.clamp_min(1e-12).log()).sum()

@@ -1,0 +1,255 @@
+"""What a method may be made of: each part trained, saved, resumed to the same bytes, and shared by processes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from several_processes import finish_processes, start_processes
+from shoal.errors import UsageError
+from shoal.training.checkpoint import read_checkpoint
+from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled_cross_entropy, n_outputs
+from shoal.training.cost import measure_cost
+from shoal.training.draws import Draws
+from shoal.training.loop import train
+from shoal.training.model import Batch, Model, Shape, numbered_labels
+from shoal.training.trainer import Trainer, shape_of
+from shoal.training.views import ViewSettings
+
+SHAPE = Shape(n_images=48, n_known=2, n_clusters=4)
+
+
+class Everything(Model):
+    """Three views, a teacher that follows by EMA, a memory, centers made once an epoch, two stages, Adam in groups."""
+
+    n_views = 3
+
+    def __init__(self, encoder, shape=SHAPE):
+        super().__init__(encoder, shape)
+        self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
+        self.teacher = CosineClassifier(encoder.feature_dim, n_outputs(shape)).requires_grad_(False)
+        self.teacher.load_state_dict(self.classifier.state_dict())
+        self.register_buffer("memory", torch.zeros(shape.n_images, encoder.feature_dim))
+        self.centers = None
+
+    def forward(self, inputs):
+        return {"features": F.normalize(self.encoder.tail(inputs).float(), dim=1)}
+
+    def begin_epoch(self, epoch):
+        rows = epoch.embed()
+        drawn = torch.randint(len(rows), (4,), generator=epoch.generator)
+        self.centers = rows[drawn].clone()
+        return {"n_labeled": float((epoch.labels >= 0).sum())}
+
+    def loss(self, batch):
+        features = batch.gather(batch.outputs["features"])
+        logits = self.classifier(features) / 0.1
+        targets = (self.teacher(features) / 0.05).softmax(dim=1).detach()
+        taught = -(targets.roll(batch.n_images, dims=0) * logits.log_softmax(dim=1)).sum(dim=1).mean()
+        near = (features @ self.centers.T).max(dim=1).values.mean()
+        kept = (features * self.memory[batch.gather(batch.images)]).sum(dim=1).mean()
+        stage = near if batch.epoch == 0 else kept
+        total = taught + labeled_cross_entropy(logits, batch.labels) - stage - entropy_of_mean(logits.softmax(dim=1))
+        return {"loss": total}
+
+    def after_step(self, batch):
+        self.teacher.weight.lerp_(self.classifier.weight, 0.1)
+        images, features = (batch.gather(rows)[: batch.n_images] for rows in (batch.images, batch.outputs["features"]))
+        self.memory[images] = features.detach()
+
+    def predict(self, embeddings):
+        return self.classifier(embeddings).argmax(dim=1)
+
+    def make_optimizer(self, settings):
+        own = {"params": list(self.classifier.parameters()), "lr_scale": 2.0}
+        return torch.optim.AdamW([{"params": list(self.encoder.tail.parameters())}, own], lr=settings.lr)
+
+    def identity(self):
+        return {"name": "everything"}
+
+
+def make_model(toy):
+    torch.manual_seed(3)
+    return Everything(toy.encoder())
+
+
+def settings(toy, **changes):
+    return toy.settings(lr=0.01, batch_size=7, **changes)
+
+
+@pytest.mark.parametrize("pool", [None, 3])
+@pytest.mark.parametrize("dies_after", [1, 2])
+def test_killed_and_resumed_every_part_ends_in_the_same_bytes(toy, tmp_path, dies_after, pool):
+    chosen = settings(toy, views=ViewSettings(pool=pool))
+    whole = make_model(toy)
+    expected = train(toy.data(), whole, chosen, n_clusters=4, folder=tmp_path / "whole")
+
+    def die(row):
+        if row["epoch"] == dies_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(toy.data(), make_model(toy), chosen, n_clusters=4, folder=tmp_path / "cut", on_epoch=die)
+    resumed = make_model(toy)
+    found = train(toy.data(), resumed, chosen, n_clusters=4, folder=tmp_path / "cut", resume=True)
+    ours, theirs = resumed.saved_tensors(), whole.saved_tensors()
+    assert {"teacher/weight", "classifier/weight", "memory"} <= ours.keys()
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    assert np.array_equal(found.predicted, expected.predicted)
+    best = f"best-{found.epoch}.safetensors"
+    assert (tmp_path / "cut" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
+
+
+def test_the_teacher_is_the_average_of_the_weights_in_closed_form(toy):
+    model, seen = make_model(toy), []
+    first = model.classifier.weight.detach().clone()
+    real = model.after_step
+
+    def follow(batch):
+        seen.append(model.classifier.weight.detach().clone())
+        real(batch)
+
+    model.after_step = follow
+    train(toy.data(with_validation=False), model, settings(toy, epochs=2))
+    n_steps = len(seen)
+    expected = 0.9**n_steps * first + sum(0.1 * 0.9 ** (n_steps - 1 - i) * weight for i, weight in enumerate(seen))
+    torch.testing.assert_close(model.teacher.weight, expected)
+    assert n_steps == 12
+
+
+def test_groups_have_their_own_share_of_the_learning_rate(toy):
+    trainer = Trainer(toy.data(), make_model(toy), settings(toy))
+    trainer.prepare()
+    row = trainer.run_epoch(1)
+    assert [group["lr"] for group in trainer.optimizer.param_groups] == [row["lr"], 2 * row["lr"]]
+
+
+def test_a_snapshot_with_a_classifier_is_judged_by_its_predictions(toy):
+    """A classifier that puts all images into one cluster gets the share of the largest labeled class right."""
+    data = toy.data()
+    trainer = Trainer(data, make_model(toy), settings(toy))
+    trainer.prepare()
+    trainer.model.predict = lambda embeddings: torch.zeros(len(embeddings), dtype=torch.long)
+    labels = data.labels[data.validation]
+    labeled = labels[labels >= 0]
+    assert trainer.validate(n_clusters=4).accuracy == pytest.approx(np.bincount(labeled).max() / len(labeled))
+
+
+def test_scrambled_labels_of_validation_images_change_no_weight(toy):
+    data = toy.data()
+    labels = data.labels.copy()
+    labels[data.validation] = np.random.default_rng(1).permutation(labels[data.validation])
+    found = []
+    for each in (data.labels, labels):
+        model = make_model(toy)
+        given = type(data)(pixels=data.pixels, labels=each, validation=data.validation)
+        train(given, model, settings(toy, snapshot="last"), n_clusters=4)
+        found.append(model.saved_tensors())
+    assert not np.array_equal(labels, data.labels)
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+TWO = """
+import sys, torch
+from pathlib import Path
+sys.path[:0] = [{training!r}, {tests!r}]
+import conftest as toy
+from test_model import Everything
+from shoal.distributed import processes, is_main
+from shoal.training.loop import train
+torch.set_num_threads(1)
+with processes(torch.device("cpu")):
+    torch.manual_seed(3)
+    model = Everything(toy.make_encoder())
+    train(toy.make_data(), model, toy.make_settings(lr=0.01, batch_size=7), n_clusters=4, folder=Path({out!r}))
+    if is_main():
+        torch.save(model.saved_tensors(), {out!r} + "/weights.pt")
+"""
+
+
+def test_two_processes_train_as_one_does(toy, tmp_path):
+    folders = {"tests": str(Path(__file__).parent.parent), "training": str(Path(__file__).parent)}
+    running = start_processes(TWO.format(out=str(tmp_path), **folders))
+    model = make_model(toy)
+    alone = train(toy.data(), model, settings(toy), n_clusters=4)
+    finish_processes(running)
+    together = [json.loads(row)["loss"] for row in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert together == pytest.approx([row["loss"] for row in alone.metrics], rel=1e-3)
+    for name, value in torch.load(tmp_path / "weights.pt", weights_only=True).items():
+        torch.testing.assert_close(value, model.saved_tensors()[name], rtol=1e-2, atol=1e-3)
+
+
+class Prompted(Model):
+    """A pattern that is learned and added to every image, before the frozen trunk."""
+
+    reads_images = True
+
+    def __init__(self, encoder, shape=SHAPE):
+        super().__init__(encoder, shape)
+        self.prompt = torch.nn.Parameter(torch.zeros(3, 14, 14))
+
+    def represent(self, inputs):
+        return self.encoder(inputs + self.prompt)
+
+    def forward(self, inputs):
+        return {"features": F.normalize(self.represent(inputs), dim=1)}
+
+    def loss(self, batch):
+        first, second = batch.gather(batch.outputs["features"]).chunk(2)
+        return {"loss": -(first * second).sum(dim=1).mean()}
+
+    def identity(self):
+        return {"name": "prompted"}
+
+
+def test_what_is_learned_before_the_trunk_is_trained_saved_and_used(toy, tmp_path):
+    trained = Prompted(toy.encoder())
+    found = train(toy.data(), trained, toy.settings(views=ViewSettings(pool=3)), folder=tmp_path)
+    assert float(trained.prompt.detach().abs().max()) > 0
+    kept = read_checkpoint(tmp_path / f"best-{found.epoch}.safetensors").tensors
+    assert torch.equal(kept["prompt"], trained.prompt)
+    again = Prompted(toy.encoder())
+    again.load_tensors(kept)
+    torch.testing.assert_close(again.embed(toy.data().pixels), found.embeddings)
+    assert measure_cost(toy.data(), again, toy.settings()).n_views == 0, "the trunk runs in every step instead"
+
+
+def test_weights_of_another_method_are_refused(toy):
+    with pytest.raises(RuntimeError, match="only one of the two has"):
+        make_model(toy).load_tensors(Prompted(toy.encoder()).saved_tensors())
+
+
+def test_labels_are_numbered_without_gaps_and_a_task_has_a_shape(toy):
+    assert numbered_labels(np.array([7, -1, 3, 7])).tolist() == [1, -1, 0, 1]
+    assert shape_of(toy.data(), 4) == SHAPE
+    with pytest.raises(UsageError, match="n_clusters: found 1 with 2 known classes"):
+        n_outputs(Shape(n_images=48, n_known=2, n_clusters=1))
+
+
+@pytest.mark.parametrize("n_views", [2, 3, 4])
+def test_a_batch_has_as_many_views_as_a_method_asks_for_and_none_after_the_first_is_the_first(toy, n_views):
+    data = toy.data()
+    draws = Draws(data.training_labels, toy.settings(views=ViewSettings(pool=2)), n_views)
+    batches, looks = draws.steps(0)
+    assert looks.shape == (6, n_views * 8, 7)
+    assert batches.shape == (6, 8)
+    assert len(draws.pooled_views(data.training)) <= 2 * 48
+
+
+def test_rows_of_a_batch_are_gathered_and_taken_view_by_view():
+    rows = torch.arange(12.0).view(6, 2)
+    batch = Batch(
+        images=torch.arange(2).repeat(3),
+        inputs=rows,
+        outputs={},
+        labels=torch.full((6,), -1),
+        epoch=0,
+        generator=torch.Generator(),
+        n_views=3,
+    )
+    assert torch.equal(batch.gather(rows), rows)
+    assert torch.equal(batch.own(rows), rows)
+    assert batch.n_images == 2
