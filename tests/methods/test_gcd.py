@@ -5,13 +5,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from shoal.clustering.inference import InferenceSettings, unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Representation
-from shoal.methods.gcd import Gcd, GcdSettings, cluster
+from shoal.methods.gcd import Gcd, GcdSettings, cluster, search_by_kmeans
 from shoal.methods.task import Task
 from shoal.training.losses import LossSettings
 from shoal.training.model import Batch, Shape
@@ -135,3 +136,21 @@ def test_fewer_clusters_than_known_classes_are_refused(task):
 def test_a_task_hands_everything_to_the_trainer(task):
     assert isinstance(task, Task)
     assert task.training_data.validation is task.validation
+
+
+def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_came(task, tiny_encoder, monkeypatch):
+    searching = replace(SETTINGS, search_n_clusters=True, inference=InferenceSettings(max_clusters=20))
+    learned = represent(task, searching, device=CPU)
+    frozen = embed(task.pixels, tiny_encoder("tiny"))
+    torch.testing.assert_close(learned.embed_frozen(), frozen)
+    expected = search_by_kmeans(unit_points(frozen), task.labels, searching)
+    found = cluster(replace(learned, n_clusters=17), task.labels, searching, n_clusters=None, device=CPU)
+    assert found.n_clusters == expected != 17
+    assert cluster(learned, task.labels, searching, n_clusters=7, device=CPU).n_clusters == 7
+    assert "Brent" in get_method("gcd").number(searching)
+    assert not get_method("gcd").number(SETTINGS)
+
+
+def test_frozen_features_are_their_own():
+    rows = torch.eye(4)
+    assert Representation(embeddings=rows, embed=lambda pixels: rows).embed_frozen() is rows

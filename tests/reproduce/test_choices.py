@@ -42,6 +42,9 @@ def test_where_k_comes_from():
     assert chosen("1", "CMS, K estimated", Options()).k_rule == "the paper's rule on labeled validation images"
     assert chosen("1", "Agglomerative, K estimated").k_rule == "Shoal's rule 'pairs' on all given labels"
     gcds = chosen("1", "GCD, K estimated").k_rule
+    assert gcds.startswith("highest accuracy of k-means, started once, on frozen features")
+    by_rule = replace(OFFLINE, changes={"gcd.search_n_clusters": False})
+    gcds = chosen("1", "GCD, K estimated", by_rule).k_rule
     assert gcds == "Shoal's rule 'pairs' on labeled validation images, not by GCD's k-means on frozen features"
     shifted = chosen("1", "Agglomerative + IMS, K estimated").k_rule
     assert shifted == "Shoal's rule 'pairs' on all given labels after 1 shift(s)"

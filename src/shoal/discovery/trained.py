@@ -212,7 +212,8 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
         answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
         return replace(answer, counted_on=first.embeddings, **_networks(job, learned, job.run.path))
     found = cluster(learned, collection.labels, settings)
-    if found.estimate is None and settings.n_clusters is None and withheld.validation is not None:
+    counts_itself = bool(get_method(settings.method).number(settings.of_method))
+    if found.estimate is None and not counts_itself and settings.n_clusters is None and withheld.validation is not None:
         found = _with_estimate(found, collection.labels, withheld.validation, settings)
     answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
     return replace(answer, **_networks(job, learned, job.run.path))

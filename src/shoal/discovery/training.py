@@ -99,7 +99,8 @@ def train_on(
     if len(learned.metrics) < job.n_epochs:
         _note_stopped(job, len(learned.metrics))
     watch(collapse_statistics(learned.embeddings))
-    return learned
+    # What is there need not be embedded again, which processes that help would have to take part in.
+    return replace(learned, frozen=lambda: job.frozen.embeddings)
 
 
 def measure(job: TrainingJob, task: Task, done: Run) -> Cost:

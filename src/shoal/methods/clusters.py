@@ -34,6 +34,8 @@ class Representation:
     """The same for other images."""
     model: Model | None = None
     """What was trained; None where nothing was."""
+    frozen: Callable[[], Tensor] | None = None
+    """(N, C) unit embeddings of the same images by the encoder as it came; None where `embeddings` are these."""
     predicted: Ints | None = None
     """(N,) the cluster of each image by the model's classifier, where it has one."""
     n_clusters: int | None = None
@@ -50,6 +52,10 @@ class Representation:
     """A row per epoch of training."""
     epoch: int = 0
     """The epoch of the snapshot that was kept; 0 where nothing was trained."""
+
+    def embed_frozen(self) -> Tensor:
+        """(N, C) what the encoder made of the images as it came, unit rows, on the device."""
+        return self.embeddings if self.frozen is None else self.frozen()
 
     @property
     def attention(self) -> NeighborAttention | None:

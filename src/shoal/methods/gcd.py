@@ -7,15 +7,18 @@ highest accuracy on labeled validation images; the released code takes the one t
 B images of a batch, D entries of an embedding.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from shoal.arrays import Ints
+from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.inference import check_n_clusters, unit_points
-from shoal.clustering.kmeans import semi_supervised_kmeans
+from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
+from shoal.clustering.n_clusters import NClustersEstimate
+from shoal.clustering.n_clusters_search import search_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.head import Head, HeadSettings
@@ -44,6 +47,9 @@ class GcdSettings(TrainedSettings):
     head: HeadSettings = field(default_factory=HeadSettings)
     loss: LossSettings = field(default_factory=_loss)
     """τ of InfoNCE is `temperature`; `denominator: reference` is the usual supervised contrastive loss."""
+    search_n_clusters: bool = False
+    """Estimate K as published: by the highest labeled accuracy of k-means on the encoder's features as they come, found
+    by Brent's search; else by `inference.rule`. Where `shoal discover` takes K from its first answer, that stays."""
     n_init: int = 10
     """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs a CPU about 20 s."""
 
@@ -87,23 +93,57 @@ def cluster(
     learned: Representation, labels: Ints, settings: GcdSettings, *, n_clusters: int | None, device: torch.device
 ) -> Discovery:
     """Run semi-supervised k-means: labeled images keep their class, the others go to the nearest center."""
+
+    def search(points: Tensor) -> int:
+        return search_by_kmeans(unit_points(learned.embed_frozen(), device=device), labels, settings)
+
+    return cluster_by_kmeans(learned, labels, settings, n_clusters=n_clusters, device=device, search=search)
+
+
+def cluster_by_kmeans(
+    learned: Representation,
+    labels: Ints,
+    settings: GcdSettings,
+    *,
+    n_clusters: int | None,
+    device: torch.device,
+    search: Callable[[Tensor], int],
+) -> Discovery:
+    """Semi-supervised k-means for a method that finds K of unit points (N, D) by a `search` of its own."""
     points = unit_points(learned.embeddings, device=device)
-    wanted = n_clusters_to_use(n_clusters, learned, labels, settings.estimate_on, settings.inference)
-    estimate = None
-    if wanted is None:
-        estimate = settings.inference.estimate(Tree(ward_linkage(points, device=device)), labels)
-        wanted = estimate.n_clusters
-    found = semi_supervised_kmeans(
-        points,
-        # Without gaps: a class without a labeled image has no center to start from.
-        torch.from_numpy(numbered_labels(labels)).to(device),
-        check_n_clusters(wanted, labels, len(labels)),
-        generator=torch.Generator().manual_seed(settings.training.seed),
-        n_init=settings.n_init,
-    )
+    wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
+    found = cluster_points(points, labels, wanted, settings)
+    return describe_found(learned, found.labels.cpu().numpy(), wanted, estimate)
+
+
+def decide_n_clusters(
+    given: int | None,
+    learned: Representation,
+    points: Tensor,
+    labels: Ints,
+    settings: GcdSettings,
+    search: Callable[[Tensor], int],
+) -> tuple[int, NClustersEstimate | None]:
+    """The K given, else that of the method's own search where it is asked for, else that of the rule in `inference`.
+
+    And its estimate, where the rule was asked on the tree of the points (N, D).
+    """
+    if given is None and settings.search_n_clusters:
+        given = search(points)
+    wanted = n_clusters_to_use(given, learned, labels, settings.estimate_on, settings.inference)
+    if wanted is not None:
+        return check_n_clusters(wanted, labels, len(labels)), None
+    estimate = settings.inference.estimate(Tree(ward_linkage(points, device=points.device)), labels)
+    return estimate.n_clusters, estimate
+
+
+def describe_found(
+    learned: Representation, clusters: Ints, n_clusters: int, estimate: NClustersEstimate | None
+) -> Discovery:
+    """Clusters (N,) of what was learned, as methods answer."""
     return Discovery(
-        clusters=found.labels.cpu().numpy(),
-        n_clusters=wanted,
+        clusters=clusters,
+        n_clusters=n_clusters,
         embeddings=to_numpy(learned.embeddings),
         estimate=estimate,
         metrics=learned.metrics,
@@ -111,10 +151,47 @@ def cluster(
     )
 
 
+def cluster_points(points: Tensor, labels: Ints, n_clusters: int, settings: GcdSettings) -> KMeansResult:
+    """Semi-supervised k-means of unit points (N, D); clusters 0 … C-1 are the classes in `labels` (N,), in order."""
+    return semi_supervised_kmeans(
+        points,
+        # Without gaps: a class without a labeled image has no center to start from.
+        torch.from_numpy(numbered_labels(labels)).to(points.device),
+        n_clusters,
+        generator=torch.Generator().manual_seed(settings.training.seed),
+        n_init=settings.n_init,
+    )
+
+
+def search_by_kmeans(points: Tensor, labels: Ints, settings: GcdSettings) -> int:
+    """K by the labeled accuracy of plain k-means, started once each, on unit points (N, D)."""
+
+    def find(n_clusters: int) -> Ints:
+        found: Ints = plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
+        return found
+
+    inference = settings.inference
+    return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)
+
+
+def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
+    """K-means of unit points (N, D) that knows no label, started once."""
+    nobody = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
+    return semi_supervised_kmeans(
+        points, nobody, n_clusters, generator=torch.Generator().manual_seed(seed), n_init=1, max_iterations=100
+    )
+
+
 def say_losses(settings: GcdSettings) -> str:
     """Which variant of the supervised loss, for under a table."""
     kind = "paper's" if settings.loss.denominator == "paper" else "released code's"
     return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
+
+
+def say_number(settings: GcdSettings) -> str:
+    """How K is found, where that is not the rule of `inference`."""
+    own = "highest accuracy of k-means, started once, on frozen features by all given labels, Brent's search"
+    return own if settings.search_n_clusters else ""
 
 
 def say_starts(settings: GcdSettings) -> str:
@@ -131,6 +208,7 @@ METHOD = Method(
     cluster=cluster,
     losses=say_losses,
     head=lambda settings: f"{settings.head.in_words()}, discarded after training",
+    number=say_number,
     number_remark="not by GCD's k-means on frozen features",
     starts=say_starts,
     released="GCD: its own losses and head, the released code's views, gradients not cut",

@@ -186,6 +186,7 @@ class Method:
             embeddings=trained.embeddings,
             embed=model.embed,
             model=model,
+            frozen=partial(_embed_frozen, task, settings, device),
             predicted=trained.predicted,
             n_clusters=trained.validation.n_clusters,
             rule=trained.validation.rule,
@@ -198,12 +199,16 @@ class Method:
 
 def _count_frozen(task: Task, settings: Any, device: torch.device) -> int:
     """K as the labels that training sees estimate it with the encoder as it comes."""
-    encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
     labels = task.labels.copy()
     if task.validation is not None:
         labels[task.validation] = UNLABELED
-    found = infer(embed(task.pixels, encoder), labels, None, settings.inference, device=device)
+    found = infer(_embed_frozen(task, settings, device), labels, None, settings.inference, device=device)
     return found.n_clusters
+
+
+def _embed_frozen(task: Task, settings: Any, device: torch.device) -> Tensor:
+    """(N, C) unit embeddings of a task's images by the encoder as it comes."""
+    return embed(task.pixels, load_encoder(settings.encoder, input_size=settings.input_size).to(device))
 
 
 def identity_of(settings: TrainedSettings) -> dict[str, Any]:

@@ -128,11 +128,11 @@ def _head(cell: Cell) -> str:
 def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
     if cell.n_clusters == "given":
         return "given"
-    if cell.sees_hidden_labels:
-        return "highest accuracy on known classes by HIDDEN labels"
     method, inference = get_method(cell.method), cell.clustering_settings.inference
     if own := method.number(cell.settings):
         return own
+    if cell.sees_hidden_labels:
+        return "highest accuracy on known classes by HIDDEN labels"
     if method.trains and cell.settings.estimate_on == "validation":
         remark = f", {method.number_remark}" if method.number_remark else ""
         return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{remark}"

@@ -305,8 +305,8 @@ def _shared(cell: Cell) -> tuple[Any, ...]:
 
 
 def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> str | None:
-    """The rule that K comes from; None where it was given, or hidden labels chose it."""
-    if cell.n_clusters == "given":
+    """The rule that K comes from; None where it was given, hidden labels chose it, or the method finds it itself."""
+    if cell.n_clusters == "given" or get_method(cell.method).number(cell.settings):
         return None
     return learned.rule if clusters.estimate is None else clusters.estimate.rule
 

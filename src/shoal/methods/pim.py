@@ -1,0 +1,172 @@
+"""PIM (Chiaroni et al., ICCV 2023): GCD's features, clustered by the most informative linear classifier.
+
+Training is that of GCD. Inference: a linear classifier starts from the centers of semi-supervised k-means and is fitted
+to all features at once. Its predictions shall be sure for each unlabeled image, spread over the clusters on the whole,
+and right for labeled images. How much sureness counts, λ, decides how unequal clusters may be; it is the λ that does
+best on labeled images when the same is done without their labels.
+
+N images, D columns of an embedding, K clusters, C known classes.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.inference import unit_points
+from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.errors import UsageError
+from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.gcd import (
+    Gcd,
+    GcdSettings,
+    cluster_points,
+    decide_n_clusters,
+    describe_found,
+    plain_kmeans,
+    say_losses,
+    say_starts,
+)
+from shoal.methods.method import Method
+from shoal.training.classifier import entropy_of_mean, labeled_cross_entropy
+from shoal.training.model import numbered_labels
+
+MUTUAL_INFORMATION = 1.0
+"""λ with which the objective without labels is the mutual information of images and clusters."""
+
+
+def _grid() -> tuple[float, ...]:
+    return tuple(round(0.05 * step, 2) for step in range(2, 21))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PimSettings(GcdSettings):
+    """Everything that can be set; `recipes/pim` holds the published values.
+
+    `n_init` counts the starts of the k-means that the classifier begins from.
+    """
+
+    search_n_clusters: bool = True
+    """Estimate K by the highest labeled accuracy of the classifier fitted without labels, found by Brent's search; else
+    by `inference.rule`. Where `shoal discover` takes K from its first answer, that stays."""
+    sharpness: float = 25.0
+    """What the classifier's products are multiplied by."""
+    sureness_weights: tuple[float, ...] = _grid()
+    """The λ that are tried, each at the cost of a fit."""
+    fit_steps: int = 1000
+    """Steps of Adam over all images; each costs three products of N × D × K."""
+    fit_lr: float = 0.001
+    fit_weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        # Not super(): in a dataclass with slots it would name the class before it was given them.
+        GcdSettings.__post_init__(self)
+        if not self.sureness_weights or not all(0 <= weight <= 100 for weight in self.sureness_weights):
+            raise UsageError(
+                f"sureness_weights: found {self.sureness_weights}, expected some λ of 0 or more, say [0.5]"
+            )
+        if self.fit_steps < 1:
+            raise UsageError(f"fit_steps: found {self.fit_steps}, expected at least 1")
+        for name in ("sharpness", "fit_lr"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number above 0")
+        if not self.fit_weight_decay >= 0:
+            raise UsageError(f"fit_weight_decay: found {self.fit_weight_decay}, expected 0 or more")
+
+
+def cluster(
+    learned: Representation, labels: Ints, settings: PimSettings, *, n_clusters: int | None, device: torch.device
+) -> Discovery:
+    """Fit the classifier to the embeddings; clusters that it leaves without images are none."""
+    points = unit_points(learned.embeddings, device=device)
+
+    def search(points: Tensor) -> int:
+        return search_by_pim(points, labels, settings)
+
+    wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
+    weight = choose_weight(points, labels, wanted, settings)
+    begun = cluster_points(points, labels, wanted, settings)
+    given = torch.from_numpy(numbered_labels(labels)).to(device)  # (N,)
+    predicted = fit(points, begun.centers, given, weight, settings)
+    used, clusters = np.unique(torch.where(given >= 0, given, predicted).cpu().numpy(), return_inverse=True)
+    return describe_found(learned, clusters, len(used), estimate)
+
+
+def choose_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> float:
+    """The λ with the highest labeled accuracy of a fit that sees no label; the first of equals.
+
+    Without labels, or a choice, it is the middle one.
+    """
+    weights, is_labeled = settings.sureness_weights, labels != UNLABELED
+    if len(weights) == 1 or not is_labeled.any():
+        return weights[len(weights) // 2]
+    begun = plain_kmeans(points, n_clusters, settings.training.seed)
+    found = [fit(points, begun.centers, None, weight, settings).cpu().numpy() for weight in weights]
+    accuracies = [matched_accuracy(labels[is_labeled], clusters[is_labeled]) for clusters in found]
+    return weights[int(np.argmax(accuracies))]
+
+
+def search_by_pim(points: Tensor, labels: Ints, settings: PimSettings) -> int:
+    """K by the labeled accuracy of the classifier of most mutual information on points (N, D)."""
+
+    def find(n_clusters: int) -> Ints:
+        begun = plain_kmeans(points, n_clusters, settings.training.seed)
+        found: Ints = fit(points, begun.centers, None, MUTUAL_INFORMATION, settings).cpu().numpy()
+        return found
+
+    inference = settings.inference
+    return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)
+
+
+def fit(points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings) -> Tensor:
+    """(N,) the clusters of unit points (N, D) by a classifier that starts from centers (K, D).
+
+    `labels` (N,) are 0 … C-1, -1 for unlabeled; None: none is known.
+    """
+    nobody = torch.full((len(points),), UNLABELED, dtype=torch.int64, device=points.device)
+    given, rows = nobody if labels is None else labels, points.float()
+    directions = F.normalize(centers.float(), dim=1).requires_grad_()  # (K, D)
+    optimizer = torch.optim.Adam([directions], lr=settings.fit_lr, weight_decay=settings.fit_weight_decay)
+    with torch.enable_grad():
+        for _ in range(settings.fit_steps):
+            optimizer.zero_grad()
+            objective(settings.sharpness * rows @ directions.T, given, weight).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    with torch.no_grad():
+        return (rows @ directions.T).argmax(dim=1)
+
+
+def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
+    """What is minimized: λ · mean entropy of unlabeled rows - entropy of the mean + cross-entropy of labeled rows.
+
+    `logits` (N, K), `labels` (N,) with -1 for unlabeled.
+    """
+    log_p = logits.log_softmax(dim=1)
+    probabilities, is_unlabeled = log_p.exp(), labels == UNLABELED
+    entropies = -(probabilities * log_p).sum(dim=1)  # (N,)
+    unsure = (entropies * is_unlabeled).sum() / is_unlabeled.sum().clamp_min(1)
+    return weight * unsure - entropy_of_mean(probabilities) + labeled_cross_entropy(logits, labels)
+
+
+def say_number(settings: PimSettings) -> str:
+    """How K is found, where that is not the rule of `inference`."""
+    own = "highest accuracy of PIM without labels on trained features by all given labels, Brent's search"
+    return own if settings.search_n_clusters else ""
+
+
+METHOD = Method(
+    settings=PimSettings,
+    title="PIM",
+    about="GCD's features, clustered by mutual information (Chiaroni et al., ICCV 2023)",
+    model=Gcd,
+    cluster=cluster,
+    losses=say_losses,
+    head=lambda settings: f"{settings.head.in_words()}, discarded after training; then a linear classifier",
+    number=say_number,
+    starts=say_starts,
+    released="PIM: GCD's losses and head, the released code's views, gradients not cut",
+)
