@@ -45,14 +45,32 @@ def tiny(monkeypatch):
     monkeypatch.setattr(method, "load_encoder", make_tiny_encoder)
 
 
-@pytest.fixture
-def truth():
+def make_truth():
     return np.arange(100) % 5
 
 
-@pytest.fixture
-def task(truth):
-    rng = np.random.default_rng(0)
+def make_task():
+    rng, truth = np.random.default_rng(0), make_truth()
     pixels = COLOURS[truth][:, None, None] + rng.integers(-50, 51, size=(100, 16, 16, 3))
     labels = np.where((truth < 3) & (rng.random(100) < 0.6), truth, -1)
     return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, validation=np.arange(0, 100, 3))
+
+
+@pytest.fixture
+def truth():
+    return make_truth()
+
+
+@pytest.fixture
+def task():
+    return make_task()
+
+
+@pytest.fixture
+def dim_task():
+    """Twice as many images in very different light, which the frozen encoder takes for different colours; the truth."""
+    rng, truth = np.random.default_rng(0), np.arange(200) % 5
+    light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
+    pixels = COLOURS[truth][:, None, None] * light + rng.integers(-40, 41, size=(200, 16, 16, 3))
+    labels = np.where((truth < 3) & (rng.random(200) < 0.6), truth, -1)
+    return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, n_clusters=5), truth

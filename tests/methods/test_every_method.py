@@ -1,0 +1,132 @@
+"""What must hold for every method of the catalog, the next one too."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from several_processes import finish_processes, start_processes
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.encoders.head import HeadSettings
+from shoal.methods.catalog import METHODS, get_method, load_recipe
+from shoal.training.settings import TrainSettings
+
+CPU = torch.device("cpu")
+TRAINED = [name for name, method in METHODS.items() if method.trains]
+
+
+def small_settings(name, **training):
+    """The default recipe with small networks, two epochs and the four nearest neighbors."""
+    chosen = load_recipe(method=name)
+    how = {"epochs": 2, "batch_size": 16, "lr": 0.005, "max_gradient": 10.0, "snapshot": chosen.training.snapshot}
+    changes = {
+        "training": TrainSettings(**how | training),
+        "inference": InferenceSettings(shift=ShiftSettings(n_neighbors=4)),
+    }
+    named = {field.name for field in fields(chosen)}
+    if "head" in named:
+        changes["head"] = HeadSettings(kind=chosen.head.kind, width=32, dim=12, bottleneck=8)
+    if "n_init" in named:
+        changes["n_init"] = 2
+    return replace(chosen, **changes)
+
+
+def same(first, second):
+    names = ("clusters", "n_clusters", "embeddings", "shifted", "predicted")
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
+
+
+def test_every_method_is_named_described_and_has_words_for_tables():
+    assert len({method.title for method in METHODS.values()}) == len(METHODS)
+    for name, method in METHODS.items():
+        settings = load_recipe(method=name)
+        assert method.about
+        assert method.losses(settings)
+        assert method.head(settings)
+        assert method.released
+
+
+def test_every_method_has_a_section_in_the_docs():
+    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"\n## {name}\n" not in text] == []
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_killed_and_resumed_a_method_gives_the_same_bytes(task, tmp_path, name):
+    run, settings = get_method(name).run, small_settings(name)
+    given = replace(task, n_clusters=5)
+    expected = run(given, settings, device=CPU, folder=tmp_path / "whole")
+
+    def die(row):
+        if row["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(given, settings, device=CPU, folder=tmp_path / "cut", on_epoch=die)
+    found = run(given, settings, device=CPU, folder=tmp_path / "cut", resume=True)
+    assert same(found, expected)
+    best = f"best-{found.epoch}.safetensors"
+    assert (tmp_path / "cut" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
+    assert 1 <= found.n_clusters <= 5
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_labels_that_the_loss_does_not_see_change_no_weight(task, name):
+    """Other labels on the validation images; the last snapshot is kept, so that they do not choose it either."""
+    settings, labels = small_settings(name, snapshot="last", epochs=1), task.labels.copy()
+    labels[task.validation] = np.random.default_rng(1).permutation(labels[task.validation])
+    assert not np.array_equal(labels, task.labels)
+    found = [
+        get_method(name).represent(replace(task, labels=each, n_clusters=5), settings, device=CPU)
+        for each in (task.labels, labels)
+    ]
+    assert torch.equal(found[0].embeddings, found[1].embeddings)
+    assert np.array_equal(found[0].predicted, found[1].predicted)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_other_images_are_embedded_and_clustered_as_those_that_were_trained_on(task, name):
+    settings = small_settings(name, epochs=1)
+    learned = get_method(name).represent(replace(task, n_clusters=5), settings, device=CPU)
+    torch.testing.assert_close(learned.embed(task.pixels[:9]), learned.embeddings[:9], atol=1e-4, rtol=0)
+    if learned.predicted is not None:
+        assert learned.predicted.max() < 5
+        assert torch.equal(learned.model.predict(learned.embeddings), torch.from_numpy(learned.predicted))
+
+
+TWO = """
+import sys, numpy as np, torch
+from dataclasses import replace
+sys.path[:0] = [{methods!r}, {tests!r}]
+import conftest, test_every_method
+from shoal.distributed import processes, is_main
+from shoal.methods import method
+from shoal.methods.catalog import get_method
+torch.set_num_threads(1)
+method.load_encoder = conftest.make_tiny_encoder
+with processes(torch.device("cpu")):
+    for name in {names!r}:
+        settings = test_every_method.small_settings(name, batch_size=15)
+        task = replace(conftest.make_task(), n_clusters=5)
+        found = get_method(name).represent(task, settings, device=torch.device("cpu"))
+        if is_main():
+            np.save(f"{out}/{{name}}.npy", found.embeddings.numpy())
+"""
+
+
+def test_two_processes_learn_as_one_does(task, tmp_path):
+    """A batch of 15 does not split evenly."""
+    here = Path(__file__).parent
+    text = TWO.format(methods=str(here), tests=str(here.parent), names=TRAINED, out=str(tmp_path))
+    running = start_processes(text)
+    alone = {}
+    for name in TRAINED:
+        settings = small_settings(name, batch_size=15)
+        alone[name] = get_method(name).represent(replace(task, n_clusters=5), settings, device=CPU).embeddings
+    finish_processes(running)
+    for name, expected in alone.items():
+        together = torch.from_numpy(np.load(tmp_path / f"{name}.npy"))
+        torch.testing.assert_close(together, expected, rtol=0, atol=2e-3, msg=lambda text, name=name: f"{name}: {text}")
