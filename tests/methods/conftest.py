@@ -64,13 +64,3 @@ def truth():
 @pytest.fixture
 def task():
     return make_task()
-
-
-@pytest.fixture
-def dim_task():
-    """Twice as many images in very different light, which the frozen encoder takes for different colours; the truth."""
-    rng, truth = np.random.default_rng(0), np.arange(200) % 5
-    light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
-    pixels = COLOURS[truth][:, None, None] * light + rng.integers(-40, 41, size=(200, 16, 16, 3))
-    labels = np.where((truth < 3) & (rng.random(200) < 0.6), truth, -1)
-    return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, n_clusters=5), truth
