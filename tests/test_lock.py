@@ -58,6 +58,13 @@ def test_a_living_process_is_named_with_its_host_and_since_when(tmp_path: Path, 
     take(tmp_path / "run")
 
 
+def test_the_systems_lock_alone_keeps_others_out_where_the_file_names_nobody(tmp_path: Path, holder) -> None:
+    (tmp_path / "run" / LOCK).write_text("")  # as a full disk, or an editor, may leave it
+    for look in (check_not_held, take):
+        with pytest.raises(UsageError, match="is being written by another process; wait until that ends"):
+            look(tmp_path / "run")
+
+
 def test_a_killed_process_holds_nothing_though_its_file_is_there(tmp_path: Path, holder) -> None:
     holder.kill()
     holder.wait()

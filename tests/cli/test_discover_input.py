@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from shoal.cli import console
 from shoal.cli.main import app
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,6 +36,12 @@ def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless
     allowed = discover(*given, "--dry-run", "--allow-missing")
     assert allowed.exit_code == 0, allowed.stderr
     assert "note: 2 row(s) name images that are not there" in allowed.stderr
+
+
+def test_every_line_for_a_person_is_made_visible_where_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    for speak in (console.say, console.complain):
+        speak("heron\x1b]0;owned\x07.jpg")
+        assert capsys.readouterr().err == "heron␛]0;owned␇.jpg\n"
 
 
 def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(given, photos, tmp_path: Path) -> None:

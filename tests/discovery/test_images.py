@@ -247,7 +247,7 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
 def test_images_without_features_are_named_and_leave_no_run_behind(photos, settings, tmp_path, monkeypatch) -> None:
     rows = torch.tensor([7, 31])
     monkeypatch.setattr(
-        "shoal.discovery.frozen.embed", lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0)
+        "shoal.discovery.embed.embed", lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0)
     )
     first, second = (sorted(photos.truth)[row] for row in rows.tolist())
     with pytest.raises(
