@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods import agglomerative, cms, gcd, pim, simgcd
+from shoal.methods import agglomerative, cms, dccl, gcd, pim, simgcd
 from shoal.methods.method import Method
 from shoal.settings import load_settings
 
@@ -16,6 +16,7 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 METHODS: dict[str, Method] = {
     "cms": cms.METHOD,
     "gcd": gcd.METHOD,
+    "dccl": dccl.METHOD,
     "pim": pim.METHOD,
     "simgcd": simgcd.METHOD,
     "agglomerative": agglomerative.METHOD,

@@ -1,0 +1,69 @@
+"""Communities: groups of images that are linked more among themselves than with others, in a graph of near neighbors.
+
+Found by Louvain's search for the highest modularity, of networkx. No number of groups is given; a `resolution` above 1
+asks for more and smaller ones.
+
+N images, E links.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.neighbors import k_nearest
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class NeighborGraph:
+    """Which images are linked, and how strongly."""
+
+    n_images: int
+    first: Ints
+    """(E,) one end of each link."""
+    second: Ints
+    """(E,) the other end, a larger number."""
+    weights: Floats
+    """(E,) above 0."""
+
+
+def link_neighbors(points: Tensor, labels: Ints, *, n_neighbors: int, min_similarity: float) -> NeighborGraph:
+    """Link each of the unit points (N, D) with its nearest ones, by their similarity where that is high enough.
+
+    `labels` (N,) have a say, -1 for unlabeled: neighbors of one class are linked with weight 1, of two classes not.
+    """
+    n_images = len(points)
+    everyone = torch.arange(n_images, device=points.device)
+    found = k_nearest(points, points, min(n_neighbors, n_images - 1), exclude=everyone)
+    ends = everyone[:, None].expand_as(found.indices).cpu().numpy().ravel(), found.indices.cpu().numpy().ravel()
+    similarity = found.similarities.cpu().numpy().ravel().astype(np.float64)
+    ours, theirs = (labels[end] for end in ends)
+    are_labeled = (ours != UNLABELED) & (theirs != UNLABELED)
+    weights = np.where(are_labeled & (ours == theirs), 1.0, similarity)
+    is_kept = (weights >= min_similarity) & (weights > 0) & ~(are_labeled & (ours != theirs))
+    low, high = np.minimum(*ends)[is_kept], np.maximum(*ends)[is_kept]
+    _, once = np.unique(low * n_images + high, return_index=True)  # a link that both ends ask for is one
+    return NeighborGraph(n_images, low[once], high[once], weights[is_kept][once])
+
+
+def find_communities(graph: NeighborGraph, *, resolution: float, min_members: int, seed: int) -> Ints:
+    """(N,) the community of each image, numbered by its first image; -1 in those with fewer than `min_members`.
+
+    The same for the same graph and seed, in every process. Cost: seconds for 100,000 links, in one thread.
+    """
+    import networkx
+
+    network = networkx.Graph()
+    network.add_nodes_from(range(graph.n_images))
+    links = zip(graph.first.tolist(), graph.second.tolist(), graph.weights.tolist(), strict=True)
+    network.add_weighted_edges_from(links)
+    found = networkx.community.louvain_communities(network, resolution=resolution, seed=seed)
+    communities = np.full(graph.n_images, UNLABELED, dtype=np.int64)
+    large = sorted(
+        (sorted(members) for members in found if len(members) >= min_members), key=lambda members: members[0]
+    )
+    for number, members in enumerate(large):
+        communities[members] = number
+    return communities

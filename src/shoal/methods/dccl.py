@@ -1,0 +1,199 @@
+"""DCCL (Pu, Zhong, Sebe, CVPR 2023): images are drawn to concepts, which are communities in the graph of neighbors.
+
+Training: before each epoch all images are linked with their nearest ones, and communities of this graph are taken for
+concepts. A memory holds the center of each concept. Beside GCD's losses each view is drawn to the center of its image's
+concept and away from the others, and the centers follow the views. Inference: GCD's semi-supervised k-means; K, where
+it is not given, is the number of communities.
+
+n training images, N images, B of a batch, C entries of a feature, M concepts.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.categories import category_centers
+from shoal.clustering.communities import find_communities, link_neighbors
+from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.n_clusters_range import keep_to
+from shoal.encoders.head import unit
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
+from shoal.methods.method import Method, identity_of
+from shoal.training.classifier import labeled_cross_entropy
+from shoal.training.model import Batch, Epoch, Shape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DcclSettings(GcdSettings):
+    """Everything that can be set; `recipes/dccl` holds the published values."""
+
+    search_n_clusters: bool = True
+    """Take the number of communities for K; else the one of `inference.rule`. Where `shoal discover` takes K from its
+    first answer, that stays."""
+    n_neighbors: int = 15
+    """Images that each one is linked with."""
+    min_similarity: float = 0.6
+    """Cosine from which on two neighbors are linked."""
+    min_members: int = 5
+    """Images from which on a community is a concept; those of smaller ones are drawn to none."""
+    resolutions: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 16.0)
+    """How fine communities are. Of several the one with the highest labeled accuracy is taken, on the graph of the
+    first epoch without what labels say about links."""
+    concept_weight: float = 0.4
+    """Of the concept loss beside GCD's, from `concept_ramp` epochs on."""
+    first_concept_weight: float = 0.04
+    """Where it begins; it rises along a line."""
+    concept_ramp: int = 100
+    """Epochs until it has risen."""
+    concept_temperature: float = 0.05
+    """What cosines with the centers are divided by."""
+    concept_momentum: float = 0.1
+    """What is left of a center when it follows the views of a batch."""
+
+    def __post_init__(self) -> None:
+        GcdSettings.__post_init__(self)  # super() does not work in a dataclass with slots
+        for name in ("n_neighbors", "min_members"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        for name in ("concept_weight", "first_concept_weight", "concept_ramp"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        if not self.resolutions or min(self.resolutions) <= 0:
+            raise UsageError(f"resolutions: found {self.resolutions}, expected numbers above 0, say [1.0]")
+        if not 0 < self.concept_temperature <= 10 or not 0 <= self.concept_momentum <= 1:
+            raise UsageError(
+                f"concept_temperature, concept_momentum: found {self.concept_temperature}, {self.concept_momentum}, "
+                "expected a number in (0, 10] and one in [0, 1]"
+            )
+
+    def concept_weight_at(self, epoch: int) -> float:
+        """The weight of the concept loss in an epoch, counted from 0."""
+        share = min(1.0, epoch / self.concept_ramp) if self.concept_ramp else 1.0
+        return self.first_concept_weight + share * (self.concept_weight - self.first_concept_weight)
+
+
+class Dccl(Gcd):
+    """GCD's losses and the concept loss. Concepts are renewed before each epoch, so a resumed run makes the same."""
+
+    resolution: Tensor
+
+    def __init__(self, encoder: Encoder, settings: DcclSettings, shape: Shape) -> None:
+        super().__init__(encoder, settings, shape)
+        self.of_concepts = settings
+        self.register_buffer("resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64))
+        self.concepts = torch.full((shape.n_images,), UNLABELED)  # (n,) -1: none
+        self.centers = torch.empty(0, encoder.feature_dim)  # (M, C) unit rows
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """What the head makes of the features of views, and the features, unit rows."""
+        features = self.encoder.tail(inputs)
+        return {"projections": self.head(features), "features": unit(features.float())}
+
+    def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
+        """Find the concepts among the training images, and their centers."""
+        points, labels = epoch.embed(), epoch.labels.cpu().numpy()
+        if epoch.number == 0:
+            self.resolution.fill_(choose_resolution(points, labels, self.of_concepts))
+        found = find_concepts(points, labels, float(self.resolution), self.of_concepts)  # (n,)
+        self.concepts = torch.from_numpy(found).to(points.device)
+        in_one = self.concepts >= 0
+        self.centers = category_centers(points[in_one], found[found >= 0], int(found.max(initial=-1)) + 1).float()
+        return {"n_concepts": float(len(self.centers)), "in_concepts": float((found >= 0).mean())}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """The whole loss and its parts."""
+        losses = super().loss(batch)
+        concept = self.concept_loss(batch)
+        total = losses["loss"] + self.of_concepts.concept_weight_at(batch.epoch) * concept
+        return {**losses, "loss": total, "loss_concept": concept}
+
+    def concept_loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the cosines of views with all centers; of views whose image has a concept."""
+        features = batch.gather(batch.outputs["features"])  # (2B, C)
+        if len(self.centers) == 0:
+            return features.sum() * 0
+        with torch.autocast(features.device.type, enabled=False):
+            logits = features.float() @ self.centers.T / self.of_concepts.concept_temperature  # (2B, M)
+            return labeled_cross_entropy(logits, self.concepts[batch.gather(batch.images)])
+
+    def after_step(self, batch: Batch) -> None:
+        """Let the center of each concept in the batch follow the mean of its views."""
+        n_concepts = len(self.centers)
+        if n_concepts == 0:
+            return
+        features, concepts = batch.gather(batch.outputs["features"].detach()), self.concepts[batch.gather(batch.images)]
+        # A product and not a sum into places: that would add in no fixed order on a GPU.
+        members = F.one_hot(concepts + 1, n_concepts + 1)[:, 1:].to(features.dtype)  # (2B, M)
+        n_views = members.sum(dim=0)[:, None]  # (M, 1)
+        means = members.T @ features / n_views.clamp_min(1)
+        share = self.of_concepts.concept_momentum
+        self.centers = torch.where(n_views > 0, unit(share * self.centers + (1 - share) * means), self.centers)
+
+    def identity(self) -> dict[str, Any]:
+        """All settings of losses and graph."""
+        return {"name": "dccl", **identity_of(self.settings)}
+
+
+def find_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> Ints:
+    """(N,) the concept of each of the unit points (N, C), -1 for none; `labels` (N,) have a say in who is linked."""
+    graph = link_neighbors(points, labels, n_neighbors=settings.n_neighbors, min_similarity=settings.min_similarity)
+    return find_communities(graph, resolution=resolution, min_members=settings.min_members, seed=settings.training.seed)
+
+
+def choose_resolution(points: Tensor, labels: Ints, settings: DcclSettings) -> float:
+    """The resolution whose communities agree best with labels (N,) that they do not know; the first of equals.
+
+    Without labels it is the first of all.
+    """
+    is_labeled, tried = labels != UNLABELED, settings.resolutions
+    if len(tried) == 1 or not is_labeled.any():
+        return tried[0]
+    nobody = np.full_like(labels, UNLABELED)
+    found = [find_concepts(points, nobody, resolution, settings)[is_labeled] for resolution in tried]
+    # Images without a concept are each alone.
+    alone = -1 - np.arange(int(is_labeled.sum()))
+    accuracies = [matched_accuracy(labels[is_labeled], np.where(one >= 0, one, alone)) for one in found]
+    return tried[int(np.argmax(accuracies))]
+
+
+def cluster(
+    learned: Representation, labels: Ints, settings: DcclSettings, *, n_clusters: int | None, device: torch.device
+) -> Discovery:
+    """GCD's semi-supervised k-means."""
+
+    def search(points: Tensor) -> int:
+        model = learned.model
+        chosen = float(model.resolution) if isinstance(model, Dccl) else choose_resolution(points, labels, settings)
+        return count_concepts(points, labels, chosen, settings)
+
+    return cluster_by_kmeans(learned, labels, settings, n_clusters=n_clusters, device=device, search=search)
+
+
+def count_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> int:
+    """How many concepts there are among points (N, C), within the range in `inference`; no fewer than known classes."""
+    found = int(find_concepts(points, labels, resolution, settings).max(initial=-1)) + 1
+    n_known = len(np.unique(labels[labels != UNLABELED]))
+    inference = settings.inference
+    return max(keep_to(max(found, 1), inference.min_clusters, inference.max_clusters), n_known)
+
+
+METHOD = Method(
+    settings=DcclSettings,
+    title="DCCL",
+    about="images drawn to concepts, communities in the graph of neighbors (Pu et al., CVPR 2023)",
+    model=Dccl,
+    cluster=cluster,
+    losses=lambda settings: f"{say_losses(settings)}; cross-entropy with concepts",
+    head=lambda settings: f"{settings.head.in_words()}, discarded after training",
+    number=lambda settings: "the number of communities" if settings.search_n_clusters else "",
+    starts=say_starts,
+    released="DCCL: its own losses and head, the released code's views, gradients not cut",
+)

@@ -1,0 +1,192 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.matching import gcd_accuracy
+from shoal.encoders.head import HeadSettings
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method
+from shoal.methods.clusters import Representation
+from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, cluster, count_concepts, find_concepts
+from shoal.training.loop import train
+from shoal.training.model import Epoch, Shape
+from shoal.training.settings import TrainSettings
+from shoal.training.trainer import shape_of
+from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
+
+CPU = torch.device("cpu")
+METHOD = get_method("dccl")
+SETTINGS = DcclSettings(
+    head=HeadSettings(width=16, dim=8),
+    training=TrainSettings(epochs=2, batch_size=16, lr=0.01),
+    n_init=3,
+    n_neighbors=5,
+    min_similarity=0.5,
+    concept_ramp=4,
+)
+LABELS = torch.tensor([0, -1, 1, -1, -1, 0])
+CONCEPTS = torch.tensor([2, 0, -1, 1, 1, 0])
+
+
+def make_model(**changes):
+    torch.manual_seed(0)
+    return Dccl(tiny_vit(), replace(SETTINGS, **changes), Shape(n_images=6, n_known=2, n_clusters=None))
+
+
+def with_concepts(model):
+    model.concepts = CONCEPTS
+    drawn = torch.randn(3, model.encoder.feature_dim, generator=torch.Generator().manual_seed(2))
+    model.centers = F.normalize(drawn, dim=1)
+    return model
+
+
+def slow_features(model, batch):
+    rows = [model.encoder.tail(row[None])[0] for row in batch.inputs]
+    return [row / row.norm() for row in rows]
+
+
+def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
+    model = with_concepts(make_model())
+    batch = make_batch(model, LABELS, epoch=1)
+    found = model.loss(batch)
+    views = torch.stack([model.head(model.encoder.tail(row[None]))[0] for row in batch.inputs])
+    concept, n_rows = 0.0, 0
+    for row, of in zip(slow_features(model, batch), CONCEPTS.repeat(2).tolist(), strict=True):
+        if of >= 0:
+            cosines = [torch.dot(row, center) / 0.05 for center in model.centers]
+            concept = concept - (cosines[of].exp() / sum(cosine.exp() for cosine in cosines)).log()
+            n_rows += 1
+    concept = concept / n_rows
+    assert n_rows == 10
+    expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, batch.labels.tolist(), 0.07)
+    expected = expected + (0.04 + 0.25 * (0.4 - 0.04)) * concept
+    assert found["loss_concept"].item() == pytest.approx(concept.item(), rel=1e-4)
+    assert found["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
+    torch.testing.assert_close(gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4)
+
+
+def test_centers_follow_the_mean_of_their_views_and_others_stay():
+    model = with_concepts(make_model())
+    before = model.centers.clone()
+    batch = make_batch(model, LABELS, images=torch.tensor([0, 3, 4, 2, 2, 0]))
+    with torch.no_grad():
+        model.after_step(batch)
+        features = torch.stack(slow_features(model, batch))
+        concepts = [2, 1, 1, -1, -1, 2] * 2
+        for number in range(3):
+            own = [i for i, of in enumerate(concepts) if of == number]
+            expected = before[number]
+            if own:
+                moved = 0.1 * before[number] + 0.9 * sum(features[i] for i in own) / len(own)
+                expected = moved / moved.norm()
+            torch.testing.assert_close(model.centers[number], expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(model.centers[0], before[0])
+
+
+def test_without_concepts_the_loss_is_gcds():
+    model = make_model(concept_weight=1.0)
+    batch = make_batch(model, LABELS)
+    found = model.loss(batch)
+    assert found["loss_concept"].item() == 0
+    model.after_step(batch)
+    assert len(model.centers) == 0
+
+
+def test_concepts_and_centers_are_renewed_before_an_epoch_and_the_first_chooses_how_fine_they_are():
+    """Four groups of ten; labels of two of them."""
+    truth = np.repeat(np.arange(4), 10)
+    noise = torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
+    points = F.normalize(torch.eye(32)[truth] + 0.05 * noise, dim=1)
+    labels = torch.from_numpy(np.where((truth < 2) & (np.arange(40) % 2 == 0), truth, -1))
+    model = make_model(resolutions=(1e-9, 1.0), min_similarity=-1.0, n_neighbors=12)
+
+    def begin(number):
+        how = {"labels": labels, "embed_views": None, "generator": torch.Generator()}
+        return model.begin_epoch(Epoch(number=number, embed=lambda: points, **how))
+
+    row = begin(0)
+    assert row == {"n_concepts": 4.0, "in_concepts": 1.0}
+    assert float(model.resolution) == 1.0, "with 1e-9 all that is linked is one concept"
+    assert np.array_equal(model.concepts.numpy(), truth)
+    expected = torch.stack([F.normalize(points[truth == each].mean(dim=0), dim=0) for each in range(4)])
+    torch.testing.assert_close(model.centers, expected)
+    assert "resolution" in model.saved_tensors(), "a resumed run goes on with it"
+    model.resolution.fill_(1e-9)
+    assert begin(1)["n_concepts"] == 1.0
+
+
+def test_the_resolution_is_chosen_without_what_labels_say_about_links():
+    """Two groups that are nearly one: labels that take part in links would part them at any resolution."""
+    truth = np.repeat(np.arange(2), 10)
+    points = F.normalize(torch.eye(8)[0] + 0.02 * torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=1)
+    settings = replace(SETTINGS, resolutions=(1e-9, 1e-8), n_neighbors=19)
+    assert find_concepts(points, truth, 1e-9, settings).max() == 1
+    assert find_concepts(points, np.full(20, -1), 1e-9, settings).max() == 0
+    assert choose_resolution(points, truth, settings) == 1e-9
+    assert choose_resolution(points, np.full(20, -1), replace(settings, resolutions=(3.0, 1.0))) == 3.0
+
+
+def six_groups():
+    truth = np.repeat(np.arange(6), 12)
+    noise = torch.randn(72, 16, generator=torch.Generator().manual_seed(1))
+    points = F.normalize(torch.eye(16)[truth] + 0.1 * noise, dim=1)
+    return points, truth, np.where((truth < 3) & (np.arange(72) % 2 == 0), truth, -1)
+
+
+def test_the_number_of_clusters_is_that_of_communities():
+    points, _, labels = six_groups()
+    learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=17)
+    found = cluster(learned, labels, SETTINGS, n_clusters=None, device=CPU)
+    assert found.n_clusters == 6 == len(np.unique(found.clusters))
+    assert cluster(learned, labels, SETTINGS, n_clusters=9, device=CPU).n_clusters == 9
+    ranged = replace(SETTINGS, inference=InferenceSettings(max_clusters=5))
+    assert count_concepts(points, labels, 1.0, ranged) == 5
+    assert count_concepts(points, labels, 1.0, replace(SETTINGS, min_members=50)) == 3, "not below the known classes"
+    by_rule = replace(SETTINGS, search_n_clusters=False)
+    assert cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 17
+    assert METHOD.number(SETTINGS)
+    assert not METHOD.number(by_rule)
+
+
+def test_five_colours_are_found_and_concepts_recorded(task, truth):
+    found = METHOD.run(replace(task, n_clusters=5), SETTINGS, device=CPU)
+    unlabeled = ~task.is_labeled
+    assert gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3).all > 0.9
+    assert all(row["n_concepts"] >= 3 and row["loss_concept"] > 0 for row in found.metrics)
+
+
+def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
+    """The second epoch begins from the resolution that the first has chosen, which is not the first of those tried."""
+    linked = {"resolutions": (1e-9, 1.0), "min_similarity": -1.0, "n_neighbors": 40}
+    chosen = replace(SETTINGS, **linked, training=replace(SETTINGS.training, epochs=3))
+
+    def make():
+        return METHOD.build(chosen, shape_of(task.training_data, None))
+
+    def die(row):
+        if row["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    whole, resumed = make(), make()
+    expected = train(task.training_data, whole, chosen.training, folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(task.training_data, make(), chosen.training, folder=tmp_path / "cut", on_epoch=die)
+    found = train(task.training_data, resumed, chosen.training, folder=tmp_path / "cut", resume=True)
+    assert float(whole.resolution) != 1e-9
+    ours, theirs = resumed.saved_tensors(), whole.saved_tensors()
+    assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+    assert [row["loss"] for row in found.metrics] == [row["loss"] for row in expected.metrics]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"n_neighbors": 0}, {"resolutions": (0.0,)}, {"concept_temperature": 0.0}, {"concept_ramp": -1}, {"n_init": 0}],
+    ids=str,
+)
+def test_settings_that_cannot_be_used_are_refused(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        replace(SETTINGS, **wrong)
