@@ -5,9 +5,16 @@ import pytest
 import torch
 from torch import nn
 
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.matching import gcd_accuracy
+from shoal.encoders.embed import embed
+from shoal.encoders.hub import import_transformers
+from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import method
 from shoal.methods.task import Task
+from shoal.training.model import Batch
+from small_models import make_model
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [190, 190, 40], [40, 190, 190]])
 
@@ -64,3 +71,76 @@ def truth():
 @pytest.fixture
 def task():
     return make_task()
+
+
+@pytest.fixture
+def dim_task():
+    """Twice as many images in very different light, which the frozen encoder takes for different colours; the truth."""
+    rng, truth = np.random.default_rng(0), np.arange(200) % 5
+    light = rng.uniform(0.3, 1.25, size=(200, 1, 1, 1))
+    pixels = COLOURS[truth][:, None, None] * light + rng.integers(-40, 41, size=(200, 16, 16, 3))
+    labels = np.where((truth < 3) & (rng.random(200) < 0.6), truth, -1)
+    return Task(pixels=pixels.clip(0, 255).astype(np.uint8), labels=labels, n_clusters=5), truth
+
+
+@pytest.fixture
+def score(dim_task):
+    """Accuracy of clusters on the unlabeled images of that task."""
+    task, truth = dim_task
+    hidden = ~task.is_labeled
+    return lambda clusters: gcd_accuracy(truth[hidden], clusters[hidden], truth[hidden] < 3)
+
+
+@pytest.fixture
+def frozen_accuracy(dim_task, score, tiny_encoder):
+    """The same of the encoder as it comes, clustered by Algorithm 1."""
+    task, _ = dim_task
+    frozen = embed(task.pixels, tiny_encoder("tiny"))
+    return score(infer(frozen, task.labels, 5, InferenceSettings(), device=torch.device("cpu")).labels)
+
+
+class TinyVit:
+    """A small ViT twice with the same weights: split, as an encoder, and whole, as the transformers library runs it.
+
+    The whole one has gradients where the encoder's tail has them: in its last block.
+    """
+
+    def __init__(self):
+        transformers = import_transformers()
+        parts = split_model(make_model(transformers, "vit"), 32)
+        self.encoder = Encoder("vit", parts, InputFormat(size=32, mean=(0.5,) * 3, std=(0.5,) * 3), 1)
+        self.whole = make_model(transformers, "vit").requires_grad_(False)
+        self.layers = next(module for module in self.whole.modules() if isinstance(module, nn.ModuleList))
+        self.layers[-1].requires_grad_(True)
+        self.views = torch.randn(12, 3, 32, 32, generator=torch.Generator().manual_seed(5))  # two each of six images
+
+    def features(self):
+        """(12, 32) of the views, by the whole model."""
+        return self.whole(pixel_values=self.views).last_hidden_state[:, 0]
+
+    def batch(self, model, labels, epoch=0):
+        """The views as the trainer hands them to a loss; labels of the six images."""
+        inputs = self.views if model.reads_images else model.encoder.trunk(self.views)
+        return Batch(
+            images=torch.arange(6).repeat(2),
+            inputs=inputs,
+            outputs=model(inputs),
+            labels=torch.tensor(labels).repeat(2),
+            epoch=epoch,
+            generator=torch.Generator().manual_seed(9),
+        )
+
+    def check(self, loss, expected):
+        """One step of the method and of its slow version: the same loss, the same gradients of the last block."""
+        torch.testing.assert_close(loss, expected)
+        loss.backward(retain_graph=True)
+        expected.backward(retain_graph=True)
+        ours, theirs = self.encoder.tail[0].parameters(), self.layers[-1].parameters()
+        for a, b in zip(ours, theirs, strict=True):
+            assert float(b.grad.abs().max()) > 0
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5 * max(1.0, float(b.grad.abs().max())))
+
+
+@pytest.fixture
+def tiny_vit():
+    return TinyVit()

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods import agglomerative, cms, dccl, gcd, pim, simgcd
+from shoal.methods import agglomerative, cms, dccl, gcd, orca, pim, rankstats, simgcd, uno
 from shoal.methods.method import Method
 from shoal.settings import load_settings
 
@@ -19,6 +19,9 @@ METHODS: dict[str, Method] = {
     "dccl": dccl.METHOD,
     "pim": pim.METHOD,
     "simgcd": simgcd.METHOD,
+    "orca": orca.METHOD,
+    "uno": uno.METHOD,
+    "rankstats": rankstats.METHOD,
     "agglomerative": agglomerative.METHOD,
 }
 

@@ -1,0 +1,101 @@
+import math
+
+import pytest
+import torch
+
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method
+from shoal.methods.rankstats import RankStats, RankStatsSettings, largest_entries
+from shoal.training.model import Shape
+from shoal.training.settings import TrainSettings
+
+CPU = torch.device("cpu")
+LABELS = [0, 1, 0, -1, -1, -1]
+SHAPE = Shape(n_images=6, n_known=2, n_clusters=4)
+
+
+def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
+    training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
+    settings = RankStatsSettings(training=training, n_ranked=4, temperature=0.2, consistency_epochs=0)
+    found = get_method("rankstats").run(dim_task[0], settings, device=CPU)
+    accuracy = score(found.clusters)
+    assert accuracy.all > frozen_accuracy.all
+    assert accuracy.novel > frozen_accuracy.novel + 0.15
+
+
+def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
+    """The loss of RankStats+ of features (2B, C), pair by pair."""
+    n_images = len(features) // 2
+    logits = [
+        torch.stack([(row / row.norm()) @ (center / center.norm()) / settings.temperature for center in weight])
+        for row in features
+    ]
+    classified, n_labeled = 0.0, 0
+    for row, values in enumerate(logits):
+        label = LABELS[row % n_images]
+        if label >= 0:
+            classified = classified - (values[label].exp() / values[:n_known].exp().sum()).log()
+            n_labeled += 1
+    shares = [values.exp() / values.exp().sum() for values in logits]
+    ranked = []
+    for row in features.detach().tolist():
+        order = sorted(range(len(row)), key=lambda entry: -abs(row[entry]))
+        ranked.append(set(order[: settings.n_ranked]))
+    pairs, n_alike, free = [], 0, [image for image in range(n_images) if LABELS[image] < 0]
+    for i in free:
+        for j in free:
+            agreement = shares[i] @ shares[n_images + j]
+            pairs.append(-agreement.log() if ranked[i] == ranked[j] else -(1 - agreement).log())
+            n_alike += ranked[i] == ranked[j]
+    consistent = 0.0
+    for image in range(n_images):
+        one, two = logits[image], logits[n_images + image]
+        known = one[:n_known].softmax(0) - two[:n_known].softmax(0)
+        both = one.softmax(0) - two.softmax(0)
+        consistent = consistent + (known**2).mean() / n_images + (both**2).mean() / n_images
+    return classified / n_labeled + sum(pairs) / len(pairs) + weight_of_consistency * consistent, n_alike
+
+
+def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
+    torch.manual_seed(0)
+    tiny_vit.views[4] = 0.9 * tiny_vit.views[3]  # two images that rank alike
+    settings = RankStatsSettings(n_ranked=3, consistency_weight=20, consistency_epochs=10)
+    model = RankStats(tiny_vit.encoder, settings, SHAPE)
+    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=4))["loss"]
+    weight = model.classifier.weight.detach().clone().requires_grad_()
+    expected, n_alike = slow_step(tiny_vit.features(), weight, settings, 20 * math.exp(-5 * 0.6**2))
+    assert n_alike == 5, "each of the three with itself, and two with each other"
+    tiny_vit.check(loss, expected)
+    torch.testing.assert_close(model.classifier.weight.grad, weight.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_ranks_are_of_magnitudes_and_a_set():
+    features = torch.tensor([[1.0, -9, 3, 0], [-3, 4, 0, 0], [2, 5, -5.5, 1]])
+    assert largest_entries(features, 2).tolist() == [[1, 2], [0, 1], [1, 2]]
+
+
+def test_consistency_rises_to_its_weight():
+    settings = RankStatsSettings(consistency_weight=50, consistency_epochs=10)
+    assert settings.consistency_at(0) == pytest.approx(50 * math.exp(-5))
+    assert settings.consistency_at(5) == pytest.approx(50 * math.exp(-1.25))
+    assert settings.consistency_at(10) == settings.consistency_at(99) == 50
+    assert RankStatsSettings(consistency_epochs=0).consistency_at(0) == 50
+
+
+def test_without_labels_it_trains(tiny_vit):
+    model = RankStats(tiny_vit.encoder, RankStatsSettings(), Shape(n_images=6, n_known=0, n_clusters=3))
+    losses = model.loss(tiny_vit.batch(model, [-1] * 6))
+    losses["loss"].backward()
+    assert torch.isfinite(losses["loss"])
+    assert float(losses["loss_classified"].detach()) == 0
+
+
+def test_more_ranks_than_entries_are_refused_before_any_work(tiny_vit):
+    with pytest.raises(UsageError, match="n_ranked: found 33 with features of 32 entries"):
+        RankStats(tiny_vit.encoder, RankStatsSettings(n_ranked=33), SHAPE).check()
+
+
+@pytest.mark.parametrize("bad", [{"n_ranked": 0}, {"temperature": 0}, {"consistency_weight": -1}])
+def test_settings_out_of_range_are_refused(bad):
+    with pytest.raises(UsageError, match=next(iter(bad))):
+        RankStatsSettings(**bad)
