@@ -228,7 +228,8 @@ def _judge_frozen(stage: Stage, settings: Any, began: float) -> None:
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
     tokens = stage.tokens(settings)
     assert tokens is not None
-    features, n_classes, device = tokens.embed(encoder.to(stage.device), None), stage.train.n_classes, stage.device
+    device, n_classes = stage.device, stage.train.n_classes
+    features = tokens.embed(encoder.to(device).tail, device)
     judge = take_labels(stage.train.labels, settings.training.seed)
     plain = Tree(ward_linkage(features, device=device)).cut(n_classes)
     found = infer(features, judge.labels, n_classes, device=device)
