@@ -159,7 +159,8 @@ def test_a_method_a_protocol_and_its_recipe_are_flags(photos, given, tiny_encode
     run = discover(*given, *flags)
     assert run.exit_code == 0, run.stderr
     config = Run.open(tmp_path / "run").config
-    assert (config["method"], config["cms"], config["hidden_share"]) == ("agglomerative", None, 0.0)
+    assert (config["method"], config["hidden_share"]) == ("agglomerative", 0.0)
+    assert "cms" not in config
     inference = config["agglomerative"]["inference"]
     assert (inference["rule"], inference["estimate_shifts"]) == ("paper", 0)
     assert "first answer" not in run.stderr  # it would be the same as the last
@@ -196,7 +197,7 @@ def test_folders_are_labels_too_and_the_run_is_named_after_the_folder(
         (["--encoder", "efficientnet-lite3"], 2, ["did you mean 'efficientnet-lite2'"]),
         (["--encoder", "./nowhere"], 4, ["no folder or file './nowhere'"]),
         (["--recipe", "cub"], 2, ["recipe and config: found both"]),
-        (["--method", "kmeans"], 2, ["no method 'kmeans'", "agglomerative, cms, gcd"]),
+        (["--method", "kmeans"], 2, ["no method 'kmeans'; known: agglomerative, ", ", simgcd"]),
         (["--method", "agglomerative", "--epochs", 3], 2, ["epochs: found 3, but the method agglomerative trains"]),
         (["--protocol", "papers"], 2, ["did you mean 'paper'"]),
         (["--device", "tpu"], 2, ["found 'tpu', expected cpu"]),

@@ -51,7 +51,7 @@ def test_tight_groups_far_apart_give_scipys_tree_with_few_distances(
 ) -> None:
     rows = tight_groups(600, 4)
     monkeypatch.setitem(FEW, "cpu", n_tabled)
-    ours, theirs = ward_linkage(rows), linkage(rows.astype(np.float64), "ward")
+    ours, theirs = ward_linkage(rows, device=torch.device("cpu")), linkage(rows.astype(np.float64), "ward")
     np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9)
     for n_clusters in range(2, 300, 7):
         np.testing.assert_array_equal(Tree(ours).cut(n_clusters), Tree(theirs).cut(n_clusters))

@@ -2,12 +2,16 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.cluster.hierarchy import linkage
 
 from shoal.clustering.ward.bounds import FLOAT32, FLOAT64
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
 from shoal.clustering.ward.table import FEW_EXACT, Table
+
+CPU = torch.device("cpu")
+"""Another device has other limits."""
 
 
 @pytest.fixture
@@ -25,12 +29,12 @@ def spread_out(n: int, seed: int = 0) -> np.ndarray:
 
 
 def test_float32_decides_rows_that_are_spread_out(filled: list[object]) -> None:
-    ward_linkage(spread_out(300))
+    ward_linkage(spread_out(300), device=CPU)
     assert filled == [FLOAT32]
 
 
 def test_ties_everywhere_make_the_table_hold_the_distances_themselves(filled: list[object]) -> None:
-    ward_linkage(np.eye(100))
+    ward_linkage(np.eye(100), device=CPU)
     assert filled == [FLOAT32, FLOAT64, None]
 
 
@@ -41,10 +45,10 @@ def test_a_table_that_float32_cannot_decide_is_computed_in_float64(
     """Two groups so tight that float32 products of their rows differ by rounding alone."""
     rows = spread * np.random.default_rng(0).normal(size=(400, 8))
     rows[::2] += 1
-    Z = ward_linkage(rows)
+    Z = ward_linkage(rows, device=CPU)
     assert filled[:2] == [FLOAT32, FLOAT64]
     monkeypatch.setitem(FEW, "cpu", 0)
-    assert np.array_equal(ward_linkage(rows), Z)
+    assert np.array_equal(ward_linkage(rows, device=CPU), Z)
     np.testing.assert_allclose(Z[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-7)
 
 
