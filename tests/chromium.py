@@ -51,8 +51,9 @@ class Browser:
         self.n_sent += 1
         message = {"id": self.n_sent, "method": method, "params": params}
         os.write(self.writing, json.dumps({**message, **({"sessionId": session} if session else {})}).encode() + b"\0")
+        until = time.monotonic() + WAIT_SECONDS
         while True:
-            answer = self._next(time.monotonic() + WAIT_SECONDS)
+            answer = self._next(until)
             if answer.get("id") == self.n_sent:
                 assert "error" not in answer, f"{method}: {answer['error']['message']}"
                 found: dict[str, Any] = answer["result"]
@@ -109,7 +110,7 @@ class Page:
     def wait(self, script: str) -> None:
         """Wait until an expression holds."""
         until = time.monotonic() + WAIT_SECONDS
-        while not self.run(script):
+        while not self.run(f"Boolean({script})"):  # an element would come back as an empty object
             assert time.monotonic() < until, f"waited {WAIT_SECONDS} s for {script}"
             time.sleep(0.02)
 

@@ -48,7 +48,7 @@ function side(words, name, note) {
 function facts(image) {
   const rows = [
     ["Category", data.nameOf(data.store.category[image.row])],
-    ["Found as", image.found],
+    ["Found as", image.found === data.nameOf(data.store.category[image.row]) ? "" : image.found],
     ["Given label", image.given],
     ["Confidence", digits(image.confidence)],
     ["Outlier score", digits(image.outlier)],

@@ -20,7 +20,8 @@ export function askName(title, { value = "", verb, hint, quick = [] }) {
     form.addEventListener("submit", () => input.value.trim() && done(input.value.trim()));
     const label = make("label", { className: "wide" }, "Name ", input);
     const tools = make("div", { className: "tools" }, make("button", { type: "submit", className: "main", textContent: verb }));
-    const chips = make("div", { className: "tools" }, ...quick.map((name) => button(name, "", () => done(name), { className: "chip" })));
+    const chips = make("div", { className: "tools" });
+    Promise.resolve(quick).then((names) => chips.append(...names.map((name) => button(name, "", () => done(name), { className: "chip" }))), () => {});
     form.append(label, told, tools, chips);
     tell();
     setTimeout(() => input.select());

@@ -6,7 +6,7 @@ const GAP = 6, AROUND = 3, IDLE_MS = 180, MAX_HEIGHT = 30e6, DRAG = 5;
 export class Grid {
   constructor(element, space, box, hooks) {
     Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0, size: 112, side: 112 });
-    Object.assign(this, { selected: new Set(), tiles: new Map(), pool: [], columns: 1, canBeSharp: false, drawn: 0 });
+    Object.assign(this, { selected: new Set(), tiles: new Map(), pool: [], columns: 1, canBeSharp: false, drawn: 0, spare: new Map() });
     element.addEventListener("scroll", () => this.plan(), { passive: true });
     new ResizeObserver(() => this.layout()).observe(element);
     element.addEventListener("pointerdown", (event) => this.press(event));
@@ -31,8 +31,12 @@ export class Grid {
     this.focus = isSame ? Math.min(this.focus, Math.max(0, rows.length - 1)) : 0;
     this.anchor = this.focus;
     if (!isSame) this.element.scrollTop = 0;
-    this.drop();
+    this.spare = new Map([...this.tiles.values()].map((tile) => [tile.row, tile]));
+    this.tiles.clear();
     this.layout();
+    for (const tile of this.spare.values()) this.release(tile);
+    this.spare.clear();
+    this.markAll();
     this.hooks.focus(this.focused);
     this.hooks.select(this.selected.size);
   }
@@ -83,7 +87,9 @@ export class Grid {
     for (let place = first; place < last; place++) {
       if (!this.tiles.has(place)) this.tiles.set(place, this.fill(place));
     }
-    this.mark();
+    const tile = this.tiles.get(this.focus);
+    if (tile) this.element.setAttribute("aria-activedescendant", tile.element.id);
+    else this.element.removeAttribute("aria-activedescendant");
     clearTimeout(this.idle);
     this.idle = setTimeout(() => this.rest(), IDLE_MS);
   }
@@ -135,41 +141,53 @@ export class Grid {
     return { element, image, mark, row: -1, place: -1 };
   }
 
+  // The tile of a place: one that shows this image already, or another that is free.
   fill(place) {
-    const tile = this.pool.pop() ?? this.make();
     const row = this.rows[place];
+    const there = this.spare.get(row);
+    this.spare.delete(row);
+    const tile = there ?? this.pool.pop() ?? this.make();
     Object.assign(tile, { row, place });
-    const { element, image } = tile;
+    this.put(tile);
+    if (!there) this.load(tile);
+    this.mark(tile);
+    return tile;
+  }
+
+  put({ element, place }) {
     const x = GAP + (place % this.columns) * this.step, y = GAP + Math.floor(place / this.columns) * this.step;
     element.style.transform = `translate(${x}px, ${y}px)`;
     element.style.width = element.style.height = `${this.side}px`;
-    element.id = `tile-${row}`;
-    element.dataset.row = row;
     element.setAttribute("aria-posinset", place + 1);
     element.setAttribute("aria-setsize", this.rows.length);
+  }
+
+  load(tile) {
+    const { element, image, row, place } = tile;
+    element.id = `tile-${row}`;
+    element.dataset.row = row;
     element.setAttribute("aria-label", `image ${place + 1}`);
     element.title = "";
     element.hidden = false;
     this.drawn++;
     showThumbnail(row, image, { size: this.side, canBeSharp: this.canBeSharp, isWanted: () => tile.row === row });
-    return tile;
   }
 
-  mark() {
-    for (const tile of this.tiles.values()) {
-      const isSelected = this.selected.has(tile.row);
-      tile.element.setAttribute("aria-selected", isSelected);
-      tile.element.classList.toggle("focus", tile.place === this.focus);
-      const status = this.hooks.status(tile.row);
-      if (tile.element.dataset.status !== status.word) {
-        tile.element.dataset.status = status.word;
-        tile.mark.textContent = status.mark;
-      }
-      tile.element.classList.toggle("off", status.isOff);
+  // What a tile says of its image; written only where it is something else than before.
+  mark(tile) {
+    const { word, mark, isOff } = this.hooks.status(tile.row);
+    const name = `tile${tile.place === this.focus ? " focus" : ""}${isOff ? " off" : ""}`;
+    const isSelected = this.selected.has(tile.row);
+    if (tile.name !== name) tile.element.className = tile.name = name;
+    if (tile.isSelected !== isSelected) tile.element.setAttribute("aria-selected", (tile.isSelected = isSelected));
+    if (tile.word !== word) {
+      tile.element.dataset.status = tile.word = word;
+      tile.mark.textContent = mark;
     }
-    const tile = this.tiles.get(this.focus);
-    if (tile) this.element.setAttribute("aria-activedescendant", tile.element.id);
-    else this.element.removeAttribute("aria-activedescendant");
+  }
+
+  markAll() {
+    for (const tile of this.tiles.values()) this.mark(tile);
   }
 
   reveal(place) {
@@ -186,6 +204,7 @@ export class Grid {
     if (extend) this.range(this.anchor, this.focus);
     else this.anchor = this.focus;
     this.reveal(this.focus);
+    this.markAll();
     this.hooks.focus(this.focused);
   }
 
@@ -200,7 +219,7 @@ export class Grid {
   select(rows, { adds = false } = {}) {
     if (!adds) this.selected.clear();
     for (const row of rows) this.selected.add(row);
-    this.mark();
+    this.markAll();
     this.hooks.select(this.selected.size);
   }
 
@@ -211,7 +230,7 @@ export class Grid {
 
   toggle(row) {
     if (!this.selected.delete(row)) this.selected.add(row);
-    this.mark();
+    this.markAll();
     this.hooks.select(this.selected.size);
   }
 
@@ -245,7 +264,7 @@ export class Grid {
         this.focus = this.anchor = place;
         this.toggle(this.rows[place]);
       }
-      this.mark();
+      this.markAll();
       this.hooks.focus(this.focused);
     };
     window.addEventListener("pointermove", moved);

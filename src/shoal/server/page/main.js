@@ -136,9 +136,9 @@ function drawSelected(n) {
   if (!n) return;
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {
-    list.push(button("Confirm ", "c", verbs.confirm), button("Reject ", "x", verbs.reject), button("Flag ", "f", verbs.flag), button("Move ", "m", verbs.move), button("New category ", "n", verbs.create));
+    list.push(button("Confirm ", "c", verbs.confirm), button("Reject ", "x", verbs.reject), button("Flag ", "f", verbs.flag), button("Move ", "m", verbs.move), button("New ", "n", verbs.create, { title: "A new category of them" }));
   }
-  list.push(button("Select none ", "Esc", verbs.none));
+  list.push(button("None ", "Esc", verbs.none, { title: "Select none" }));
   bar.replaceChildren(...list);
 }
 
@@ -192,8 +192,15 @@ function press(event) {
   const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : Object.hasOwn(KEYS, key) ? KEYS[key] : null;
   if (!does) return;
   event.preventDefault();
-  later(does);
+  if (isAsking) return;
+  if (!ASKING.includes(key)) return later(does);
+  isAsking = true;
+  later(() => Promise.resolve(does()).finally(() => (isAsking = false)));
 }
+
+// Keys that open a question: what is typed before it is there must not be taken for commands.
+const ASKING = ["m", "n", "r", "j", "s", "g"];
+let isAsking = false;
 
 // Keys count in their order, each on what the one before has left, however fast they come.
 let turn = Promise.resolve();
@@ -241,6 +248,13 @@ function wire() {
   };
 }
 
+// The list is long: it is drawn again when nothing has happened for a moment.
+let sideTimer = 0;
+function sideSoon() {
+  clearTimeout(sideTimer);
+  sideTimer = setTimeout(() => drawSide(view, go), 250);
+}
+
 function resized(size) {
   localStorage.setItem("shoal-size", size);
   grid.resize(size);
@@ -254,10 +268,9 @@ async function start() {
   data.onChange(({ others }) => {
     if (view.kind === "category" && store.categories.get(view.id)?.into != null) view.id = store.categories.get(view.id).into;
     if (view.kind === "category" && !store.categories.has(view.id)) return go({ kind: "all" });
-    drawSide(view, go);
-    if (!PANELS.includes(view.kind)) draw({ isSame: true });
-    else if (view.kind === "merges") draw();
+    if (view.kind !== "map") draw({ isSame: true });
     drawTop();
+    sideSoon();
     if (others.length) say(`${others.at(-1).by}: ${others.at(-1).words}`);
   });
   await fromAddress();

@@ -100,17 +100,18 @@ export function rowsOf(view) {
   const given = view.rows ?? view.found;
   if (given) return Uint32Array.from(given.filter(fits));
   const tests = {
-    category: (row) => category[row] === view.id,
     all: () => true,
     unsure: isUnsure,
     none: (row) => category[row] === NONE,
     labels: isSuspected,
   };
-  const shows = tests[view.kind] ?? (() => false);
+  const shows = tests[view.kind] ?? (() => true), isLeast = view.order === "least", id = view.id;
+  const isCategory = view.kind === "category";
   const rows = new Uint32Array(n);
   let length = 0;
   for (let place = 0; place < n; place++) {
-    const row = view.order === "least" ? order[n - 1 - place] : order[place];
+    const row = isLeast ? order[n - 1 - place] : order[place];
+    if (isCategory && category[row] !== id) continue;
     if (shows(row) && fits(row)) rows[length++] = row;
   }
   const found = rows.slice(0, length);

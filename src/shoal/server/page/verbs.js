@@ -63,8 +63,10 @@ export function makeVerbs({ grid, view, go }) {
     async move() {
       const rows = chosen();
       if (!rows.length) return;
-      const seconds = await describe(rows.slice(0, 200)).then((found) => found.map((image) => image.second));
-      const quick = [...new Set([...seconds, ...recent])].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
+      const quick = describe(rows.slice(0, 200)).then((found) => {
+        const names = new Set([...found.map((image) => image.second), ...recent]);
+        return [...names].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
+      });
       const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
       const name = await askName(`Move ${images(rows.length)}`, { verb: "Move", hint, quick });
       if (name) await verbs.put(rows, name);

@@ -1,0 +1,194 @@
+"""How fast `shoal review` is on large runs, in a real browser: start, first view, frames while scrolling, actions.
+
+    python benchmarks/review.py --images 100000 1000000 --out benchmarks/results/DATE_HARDWARE_review.md
+
+Makes runs of drawn thumbnails, serves each as a person would, and drives Chromium over its own protocol.
+"""
+
+import argparse
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from chromium import Browser, Page, launched  # noqa: E402
+from served import served  # noqa: E402
+from shoal.runs import Assignment, Category, Run  # noqa: E402
+
+N_CATEGORIES = 200
+N_DIMENSIONS = 64
+N_ACTIONS = 30
+SECONDS = 8
+
+SCROLL = """
+new Promise((done) => {
+  const grid = document.getElementById("grid"), times = [];
+  let last = performance.now();
+  const end = last + %d * 1000;
+  const step = (now) => {
+    times.push(now - last);
+    last = now;
+    grid.scrollTop += 90;
+    if (grid.scrollTop + grid.clientHeight >= grid.scrollHeight - 1) grid.scrollTop = 0;
+    if (now < end) requestAnimationFrame(step); else done(times.slice(1));
+  };
+  requestAnimationFrame(step);
+})
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """None that matter."""
+
+    epochs: int = 0
+
+
+def drawn(n: int) -> Iterator[bytes]:
+    """Thumbnails with a number and a color each; 2,000 of them take turns."""
+    made = []
+    for at in range(min(n, 2_000)):
+        image = Image.new("RGB", (64, 64), tuple(int(40 + 17 * at * k) % 216 for k in (1, 3, 7)))
+        ImageDraw.Draw(image).text((8, 24), str(at), fill="white")
+        file = io.BytesIO()
+        image.save(file, "WEBP", quality=80)
+        made.append(file.getvalue())
+    return (made[row % len(made)] for row in range(n))
+
+
+def write_run(path: Path, n_images: int) -> Run:
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.integers(0, N_CATEGORIES, n_images))
+    n_known = N_CATEGORIES // 2
+    names = [f"species {c:03d}" if c < n_known else f"novel-{c - n_known + 1:03d}" for c in range(N_CATEGORIES)]
+    scores = rng.random((n_images, 3))
+    run = Run.create(path)
+    run.start(Settings(), seed=0, device="cpu", command="shoal discover photos")
+    run.write_assignments(
+        Assignment(
+            path=f"camera {row % 17}/2026/DSC_{row:07d}.jpg",
+            label_given=names[c] if c < n_known and row % 3 == 0 else "",
+            category_id=c,
+            category=names[c],
+            is_novel=c >= n_known,
+            confidence=float(scores[row, 0]),
+            outlier_score=float(scores[row, 1]),
+            nearest_known=names[c % n_known],
+            nearest_known_similarity=float(scores[row, 2]),
+            second_category=names[(c + 1) % N_CATEGORIES],
+        )
+        for row, c in enumerate(ids.tolist())
+    )
+    sizes = np.bincount(ids, minlength=N_CATEGORIES)
+    run.write_categories(
+        Category(
+            category_id=c, category=names[c], is_novel=c >= n_known, size=int(sizes[c]), n_labeled=0, confidence=0.5
+        )
+        for c in range(N_CATEGORIES)
+    )
+    x = rng.normal(size=(N_CATEGORIES, N_DIMENSIONS))[ids] + rng.normal(size=(n_images, N_DIMENSIONS))
+    run.write_array("embeddings", (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
+    run.write_thumbnails(drawn(n_images))
+    run.finish()
+    return run
+
+
+def acted(page: Page, key: str) -> float:
+    """Milliseconds from a key to the answer, as the page measured it."""
+    before = int(page.run("document.body.dataset.seq"))
+    page.key(key)
+    page.wait(f"Number(document.body.dataset.seq) > {before} && document.body.dataset.took")
+    return float(page.run("document.body.dataset.took"))
+
+
+def busy_seconds(page: Page) -> float:
+    """Processor seconds of the page's main thread so far, which other work on the machine does not change."""
+    values = {one["name"]: one["value"] for one in page.call("Performance.getMetrics")["metrics"]}
+    return float(values["ThreadTime"] if "ThreadTime" in values else values["TaskDuration"])
+
+
+def measure(browser: Browser, run: Path, n_images: int) -> dict[str, float]:
+    began = time.perf_counter()
+    with served(run) as server:
+        found = {"server ready, s": time.perf_counter() - began}
+        with browser.open(server.url, width=1600, height=1000) as page:
+            page.call("Performance.enable", timeDomain="threadTicks")
+            page.wait("document.body.dataset.ready && document.querySelector('.tile img.there')")
+            shown = page.run("performance.getEntriesByType('navigation')[0] && performance.now()")
+            found["first view with thumbnails, s"] = shown / 1000
+            rejects = [acted(page, "x") for _ in range(N_ACTIONS)]
+            found |= {"reject, median ms": float(np.median(rejects)), "reject, slowest ms": max(rejects)}
+            n_category = int(page.run("shoal.grid.rows.length"))
+            found[f"confirm a category of {n_category:,}, ms"] = acted(page, "c")
+            found["undo of that, ms"] = acted(page, "u")
+            page.click('[data-view="all"]')
+            page.wait(f"shoal.grid.rows.length > {n_images // 2}")
+            busy = busy_seconds(page)
+            frames = np.array(page.run(SCROLL % SECONDS))
+            found["main thread busy per frame, ms"] = 1000 * (busy_seconds(page) - busy) / len(frames)
+            found["frames per second while scrolling all images"] = 1000 / frames.mean()
+            found["frame, 95 % below ms"] = float(np.quantile(frames, 0.95))
+            found["slowest frame, ms"] = float(frames.max())
+            found["tiles drawn while scrolling"] = float(page.run("shoal.grid.drawn"))
+            assert not page.complaints(), page.complaints()[:3]
+    return found
+
+
+def record(columns: dict[int, dict[str, float]]) -> str:
+    load = os.getloadavg()[0]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    names = list(dict.fromkeys(name for found in columns.values() for name in found))
+    head = f"| | {' | '.join(f'{n:,} images' for n in columns)} |\n|---|{'---|' * len(columns)}\n"
+    rows = "".join(
+        f"| {name} | {' | '.join(f'{found[name]:,.1f}' if name in found else '–' for found in columns.values())} |\n"
+        for name in names
+    )
+    return f"""# `shoal review` on large runs
+
+{head}{rows}
+Measured by `python benchmarks/review.py --images {" ".join(map(str, columns))}` at commit {commit.stdout.strip()}
+on {os.cpu_count()} cores ({platform.machine()}), which other work kept busy (load {load:.1f}), in headless Chromium
+without a GPU, 1600 x 1000 pixels. Thumbnails are drawn, 2,000 of them in turn; {N_CATEGORIES} categories,
+embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SECONDS} s.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    if chromium is None:
+        sys.exit("no Chromium; install it, or set CHROMIUM to its path")
+    found = {}
+    with launched(chromium) as browser:
+        for n_images in chosen.images:
+            with tempfile.TemporaryDirectory() as folder:
+                run = write_run(Path(folder) / "run", n_images)
+                found[n_images] = measure(browser, run.path, n_images)
+                print(json.dumps({n_images: found[n_images]}), flush=True)
+    text = record(found)
+    print(text)
+    if chosen.out is not None:
+        chosen.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""How tests use the page of `shoal review`."""
+
+import json
+from pathlib import Path
+
+from chromium import Page
+from shoal.review.review import Review
+from shoal.runs import RunView
+
+
+def wait_for(page: Page, seq: int) -> None:
+    """Until the page has heard that so many actions count."""
+    page.wait(f"Number(document.body.dataset.seq) >= {seq}")
+    page.settle()
+
+
+def ask(page: Page, key: str) -> None:
+    """Press a key that opens a question, and wait for it."""
+    page.key(key)
+    page.wait("document.getElementById('dialog').open")
+
+
+def rows(page: Page) -> list[int]:
+    found: list[int] = page.run("[...shoal.grid.rows]")
+    return found
+
+
+def text(page: Page, selector: str) -> str:
+    found: str = page.run(f"document.querySelector({json.dumps(selector)}).textContent")
+    return found
+
+
+def go_to(page: Page, name: str) -> int:
+    """Open a category by its button; returns its id."""
+    is_it = f"(button) => button.querySelector('bdi').textContent === {json.dumps(name)}"
+    number = int(page.run(f"[...document.querySelectorAll('.category')].find({is_it}).dataset.id"))
+    page.click(f'.category[data-id="{number}"]')
+    page.wait(f"shoal.view.id === {number}")
+    page.run("document.getElementById('grid').focus(), true")
+    return number
+
+
+def change(page: Page, element_id: str, value: str) -> None:
+    """Give a field another value, as leaving it does."""
+    page.run(
+        f"(() => {{ const field = document.getElementById('{element_id}'); field.value = '{value}'; "
+        "field.dispatchEvent(new Event('change')) })()"
+    )
+
+
+def state(run: Path) -> Review:
+    return Review(RunView(run))

@@ -1,0 +1,46 @@
+"""Runs to review in a browser."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from chromium import Browser, Page
+from digit_runs import write_digits
+from served import Served, served
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 300 digits that nobody writes to."""
+    return write_digits(tmp_path_factory.mktemp("digits") / "run", 300).path
+
+
+@pytest.fixture
+def run(digits: Path, tmp_path: Path) -> Path:
+    """The same, to be reviewed."""
+    return Path(shutil.copytree(digits, tmp_path / "run"))
+
+
+@contextmanager
+def page_of(browser: Browser, server: Served, **how: object) -> Iterator[Page]:
+    """An open page that has drawn its first view."""
+    with browser.open(server.url, **how) as page:  # type: ignore[arg-type]
+        page.wait("document.body.dataset.ready")
+        page.run("localStorage.clear(), true")
+        yield page
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Callable[..., object]:
+    return lambda server, **how: page_of(browser, server, **how)
+
+
+@pytest.fixture
+def page(browser: Browser, run: Path) -> Iterator[Page]:
+    """A page on the run; whatever a test does with it, nothing may go wrong and nothing may leave it."""
+    with served(run) as server, page_of(browser, server) as found:
+        yield found
+        assert found.complaints() == []

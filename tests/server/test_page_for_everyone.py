@@ -1,0 +1,203 @@
+"""The page for two people at once, for whoever does not see it, on every screen, among attackers and power cuts."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from chromium import Page
+from digit_runs import HOSTILE, NAMES, write_hostile
+from review_page import ask, go_to, rows, state, text, wait_for
+from served import served
+from shoal.report.snapshot import Snapshot
+from shoal.review import verbs
+from shoal.runs import Run
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+
+def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, run: Path) -> None:
+    with served(run) as server, opened(server) as ann, opened(server) as bob:
+        for page, name in ((ann, "ann"), (bob, "bob")):
+            page.call("Page.bringToFront")
+            page.click("#who")
+            page.type(name)
+            page.key("Enter")
+            page.wait(f"document.getElementById('who').textContent === '{name}'")
+        shown = rows(ann)
+        ann.call("Page.bringToFront")
+        ann.key("x")
+        wait_for(ann, 1)
+        bob.call("Page.bringToFront")
+        wait_for(bob, 1)
+        assert rows(bob)[0] == shown[1]
+        assert text(bob, "#said") == "ann: reject 1 image"
+        bob.run(f"shoal.grid.select([{shown[1]}]), true")
+        bob.run("shoal.store.seq = 0, true")  # as if the news had not come yet
+        verbs.move(state(run), [state(run).answer.paths[shown[1]]], 0, by="eve")
+        bob.key("f")
+        bob.wait("document.getElementById('said').className.includes('error')")
+        assert "by eve (action 2) has changed this meanwhile" in text(bob, "#said")
+        ann.wait("Number(document.body.dataset.seq) === 2")
+        assert [entry.by for entry in state(run).state.entries] == ["ann", "eve"]
+        bob.key("u")
+        bob.wait("document.getElementById('said').textContent.includes('bob has nothing to undo')")
+
+
+def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(opened: Opened, run: Path) -> None:
+    with served(run) as server, opened(server) as page:
+        for _ in range(40):
+            page.call("Input.dispatchKeyEvent", type="keyDown", key="x", text="x")
+        wait_for(page, 10)
+        server.kill()
+        page.wait("!document.getElementById('banner').hidden")
+        assert "Everything it has answered is kept" in text(page, "#banner")
+        answered = int(page.run("document.body.dataset.seq"))
+        assert 10 <= answered <= 40
+    review = state(run)
+    assert answered <= review.state.seq <= answered + 1
+    assert (review.state.images.status == 2).sum() == review.state.seq
+
+
+def test_names_of_files_and_categories_are_text_whatever_they_say(opened: Opened, tmp_path: Path) -> None:
+    run = write_hostile(tmp_path / "hostile")
+    run.write_categories(Snapshot(run).categories)
+    photos = tmp_path / "photos"
+    for row in run.assignments:
+        file = photos / row.path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((9, 9, 3), 90, np.uint8)).save(file, "PNG")
+    run.note(root=str(photos))
+    with served(run.path) as server, opened(server) as page:
+        for name in page.run("[...document.querySelectorAll('.category bdi')].map((b) => b.textContent)"):
+            go_to(page, name)
+            page.wait("document.querySelector('#details h2')")
+            ask(page, "m")
+            page.key("Escape")
+            page.wait("!document.getElementById('dialog').open")
+        assert page.run("document.querySelectorAll('.category bdi').length") == len(HOSTILE)
+        page.key("Enter")
+        page.wait("document.querySelector('#dialog img.original')")
+        page.key("Escape")
+        ask(page, "r")
+        page.type("<img src=x onerror=alert(1)>")
+        page.key("Enter")
+        wait_for(page, 1)
+        assert text(page, "#name") == "<img src=x onerror=alert(1)>"
+        assert page.run("document.querySelectorAll('img[src=x], script:not([src])').length") == 0
+        page.click("#history")
+        assert "<img src=x onerror=alert(1)>" in text(page, "#dialog")
+        assert page.complaints() == []
+
+
+def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
+    with served(run, "--read-only") as server, opened(server) as page:
+        page.key("x")
+        page.wait("document.getElementById('said').textContent.includes('reading only')")
+        assert "Confirm" not in text(page, "#verbs")
+        assert page.complaints() == []
+    assert not (run / "review.jsonl").exists()
+
+
+def test_it_can_be_used_without_seeing_it(page: Page) -> None:
+    """Every control has a name, the grid says what is in focus, and what happens is said."""
+    page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('confidence')")
+    unnamed = page.run(
+        "[...document.querySelectorAll('button, input, select, [role=option], [role=listbox]')].filter((e) => !e.hidden"
+        " && !(e.textContent.trim() || e.getAttribute('aria-label') || e.title || e.closest('label'))).map((e) => e.id)"
+    )
+    assert unnamed == []
+    assert page.run("document.activeElement.id") == "grid"
+    page.key("ArrowRight")
+    active = page.run("document.getElementById('grid').getAttribute('aria-activedescendant')")
+    assert active == f"tile-{rows(page)[1]}"
+    assert page.run(f"document.getElementById('{active}').getAttribute('aria-posinset')") == "2"
+    page.key("f")
+    wait_for(page, 1)
+    assert text(page, "#said") == "1 image flagged"
+    page.key("?")
+    assert page.run("document.getElementById('dialog').open")
+    page.key("Escape")
+    assert page.run("document.activeElement.id") == "grid"
+    page.key("]")
+    page.key("[")
+    page.key("/")
+    assert page.run("document.activeElement.id") == "find"
+
+
+@pytest.mark.parametrize("width", [400, 1280, 3840])
+@pytest.mark.parametrize("dark", [False, True])
+def test_nothing_is_cut_off_at_any_width(opened: Opened, run: Path, width: int, dark: bool) -> None:
+    with served(run) as server, opened(server, width=width, height=800, dark=dark) as page:
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.run("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+        over = page.run(
+            "[...document.querySelectorAll('#head *, #top *, .category *')].filter((e) => e.offsetParent && "
+            f"e.getBoundingClientRect().right > {width} + 1).map((e) => e.id || e.className)"
+        )
+        assert over == []
+        page.key("a")
+        page.settle()
+        assert page.run("document.getElementById('selected').getBoundingClientRect().left") >= 0
+        ask(page, "s")
+        page.wait("document.querySelectorAll('#dialog .part').length === 2")
+        assert page.run(
+            "document.getElementById('dialog').scrollWidth <= document.getElementById('dialog').clientWidth + 1"
+        )
+        assert page.complaints() == []
+
+
+@pytest.mark.slow
+def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Path) -> None:
+    """Name novel categories, move what is wrong, confirm the rest: every image is right; then undo it all."""
+    from sklearn.datasets import load_digits
+
+    run = Path(shutil.copytree(digits, tmp_path / "whole"))
+    truth = [NAMES[digit] for digit in load_digits().target[:300]]
+    with served(run) as server, opened(server, height=1400) as page:
+        n_done = 0
+        for category in [c.category_id for c in Run(run).categories if c.size]:
+            found = state(run).state
+            record = found.records[category]
+            if record.merged_into is not None:
+                continue
+            members = found.members(category).tolist()
+            kind = max({truth[row] for row in members}, key=[truth[row] for row in members].count)
+            go_to(page, record.name)
+            if record.name != kind:  # first, so that nothing is moved to a name that is about to change
+                is_there = found.find(kind) is not None
+                ask(page, "r")
+                page.type(kind)
+                page.key("Enter")
+                if is_there:
+                    page.wait("document.querySelectorAll('#dialog .side-of').length === 2")
+                    page.key("Enter")
+                n_done += 1
+                wait_for(page, n_done)
+                page.wait(f"document.getElementById('name').textContent === {json.dumps(kind)}")
+            for row in [row for row in rows(page) if truth[row] != kind]:
+                page.run(f"shoal.grid.go(shoal.grid.rows.indexOf({row})), true")
+                ask(page, "m")
+                page.type(truth[row])
+                page.key("Enter")
+                n_done += 1
+                wait_for(page, n_done)
+            page.key("c")
+            page.wait(f"Number(document.body.dataset.seq) > {n_done} || !shoal.store.open[shoal.view.id + 1]")
+            n_done = int(page.run("document.body.dataset.seq"))
+        found = state(run).state
+        assert [found.records[c].name for c in found.images.category.tolist()] == truth
+        for done in range(n_done + 1, 2 * n_done + 1):
+            page.key("u")
+            wait_for(page, done)
+        assert page.complaints() == []
+    after = state(run)
+    assert after.state.images.category.tolist() == after.answer.category_ids.tolist()
+    assert not after.state.images.status.any()

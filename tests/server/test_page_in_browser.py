@@ -1,0 +1,221 @@
+"""The page in Chromium, used as a person uses it: by its keys and with the mouse."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chromium import CTRL, SHIFT, Page
+from review_page import ask, change, rows, state, text, wait_for
+from shoal.report.snapshot import Snapshot
+from shoal.review.actions import STATUSES
+from shoal.review.review import Review
+from shoal.runs import Run, RunView
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_first_view_is_a_category_with_its_least_typical_images_first(page: Page, run: Path) -> None:
+    snapshot = Snapshot(Run(run))
+    largest = max(snapshot.categories, key=lambda c: c.size)
+    assert text(page, "#name") == largest.category
+    least = snapshot.members[largest.category_id][::-1].tolist()
+    assert rows(page)[:5] == least[:5]
+    page.key("o")
+    assert rows(page)[:5] == least[::-1][:5]
+    assert text(page, "#order") == "Most typical first"
+    page.wait("document.querySelector('.tile img.there')")
+    page.wait("document.querySelector('#details h2')")
+    assert "nearest" in text(page, "#details").casefold() or "second" in text(page, "#details").casefold()
+
+
+def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
+    category = page.run("shoal.view.id")
+    first, second, third, *others = rows(page)
+    page.key("x")
+    wait_for(page, 1)
+    assert rows(page)[0] == second  # the next one is in focus at once
+    page.key("f")
+    wait_for(page, 2)
+    page.key("c")  # what is left, and on to the next category
+    wait_for(page, 3)
+    page.wait(f"shoal.view.id !== {category}")
+    found = state(run).state
+    words = [STATUSES[found.images.status[row]] for row in (first, second, third, *others)]
+    assert words == ["rejected", "flagged", "confirmed", *["confirmed"] * len(others)]
+    assert found.rejected[first] == {category}
+    assert page.run("document.getElementById('bar').getAttribute('aria-valuenow')") != "0"
+    page.click('[data-view="none"]')
+    assert rows(page) == [first]
+    page.click('[data-view="unsure"]')
+    assert second in rows(page)
+
+
+def test_keys_count_in_their_order_however_fast_they_come(page: Page, run: Path) -> None:
+    shown = rows(page)
+    for key in ("x", "x", "ArrowRight", "x", "f"):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, text=key if len(key) == 1 else "")
+    wait_for(page, 4)
+    found = state(run).state.images.status
+    assert [STATUSES[found[row]] for row in shown[:5]] == ["rejected", "rejected", "predicted", "rejected", "flagged"]
+
+
+def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
+    shown = rows(page)
+
+    def selected() -> set[int]:
+        return set(page.run("[...shoal.grid.selected]"))
+
+    page.click(f"#tile-{shown[0]}")
+    page.click(f"#tile-{shown[2]}")
+    assert selected() == {shown[0], shown[2]}
+    page.click(f"#tile-{shown[0]}")
+    assert selected() == {shown[2]}
+    x, y = page.middle(f"#tile-{shown[5]}")
+    for kind in ("mousePressed", "mouseReleased"):
+        page.mouse(kind, x, y, button="left", clickCount=1, buttons=1, modifiers=SHIFT)
+    assert selected() == set(shown[0:6])
+    page.key("Escape")
+    assert selected() == set()
+    (ax, ay), (bx, by) = page.middle(f"#tile-{shown[0]}"), page.middle(f"#tile-{shown[1]}")
+    page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
+    for step in range(1, 9):
+        page.mouse("mouseMoved", ax + (bx - ax) * step / 8, ay + (by - ay) * step / 8 + 4, button="left", buttons=1)
+    page.mouse("mouseReleased", bx, by + 4, button="left", buttons=1)
+    assert selected() == set(shown[:2])
+    page.key("a")
+    assert selected() == set(shown)
+    page.key("Escape")
+    page.key("Home")
+    page.key("ArrowRight", SHIFT)
+    page.key("ArrowRight", SHIFT)
+    assert selected() == set(shown[:3])
+    page.key("Escape")
+    page.key(" ")
+    assert len(selected()) == 1
+    assert page.run("document.querySelectorAll('.tile[aria-selected=true]').length") == 1
+    assert text(page, "#selected strong") == "1 selected"
+
+
+def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> None:
+    here = page.run("shoal.view.id")
+    one, two, three, *_ = rows(page)
+    other = next(c.category for c in Run(run).categories if c.category_id != here and c.size > 10)
+    ask(page, "m")
+    page.type(other)
+    page.key("Enter")
+    wait_for(page, 1)
+    page.key(" ")
+    page.key("ArrowRight", SHIFT)
+    ask(page, "n")
+    page.type("two odd ones")
+    page.key("Enter")
+    wait_for(page, 2)
+    ask(page, "r")
+    assert "Rename" in text(page, "#dialog-title")
+    page.type("a better name")
+    page.key("Enter")
+    wait_for(page, 3)
+    assert text(page, "#name") == "a better name"
+    ask(page, "j")
+    page.type("two odd ones")
+    assert page.run("document.querySelectorAll('#dialog .side-of').length") == 2
+    page.key("Enter")
+    wait_for(page, 4)
+    found = state(run).state
+    assert found.find("a better name") is None
+    into = found.find("two odd ones")
+    assert into is not None
+    assert {two, three} <= set(found.members(into).tolist())
+    assert one not in found.members(into)
+    page.wait(f"shoal.view.id === {into}")
+    ask(page, "s")
+    page.wait("document.querySelectorAll('#dialog .part').length === 2")
+    page.key("ArrowRight")  # the slider has the focus
+    page.wait("document.querySelectorAll('#dialog .part').length === 3")
+    page.click("#dialog button.main")
+    wait_for(page, 5)
+    found = state(run).state
+    assert {"two odd ones", "two odd ones (2)", "two odd ones (3)"} <= {r.name for r in found.categories.values()}
+    for done in range(6, 11):
+        page.key("u")
+        wait_for(page, done)
+    found = state(run).state
+    plain = Review(RunView(run)).answer
+    assert found.images.category.tolist() == plain.category_ids.tolist()
+    assert {c: r.name for c, r in found.categories.items()} == {c.category_id: c.category for c in plain.categories}
+    assert page.run("document.getElementById('undo').disabled")
+    page.key("z", CTRL | SHIFT)
+    wait_for(page, 11)
+    assert page.run("document.getElementById('undo').title") == f"Undo: move 1 image to {other}"
+
+
+def test_renaming_to_a_name_that_is_there_offers_to_merge(page: Page, run: Path) -> None:
+    here = page.run("shoal.view.id")
+    other = next(c for c in Run(run).categories if c.category_id != here and c.size)
+    ask(page, "r")
+    page.type(other.category)
+    assert "would be merged" in text(page, "#dialog")
+    page.key("Enter")
+    page.wait("document.querySelectorAll('#dialog .side-of').length === 2")
+    page.key("Enter")
+    wait_for(page, 1)
+    assert state(run).state.records[here].merged_into == other.category_id
+
+
+def test_growing_a_category_is_a_binary_search_of_yes_and_no(page: Page, run: Path) -> None:
+    """The answers say that the 20 most likely candidates belong."""
+    here = page.run("shoal.view.id")
+    ask(page, "g")
+    page.wait("document.querySelector('#dialog .question')")
+    candidates = page.run(f"fetch('/api/candidates?category={here}').then((a) => a.json()).then((a) => a.rows)")
+    for _ in range(20):
+        if "Do all" not in text(page, "#dialog .question"):
+            break
+        words = text(page, "#dialog .grow .muted").split()
+        page.key("y" if int(words[3].replace(",", "")) <= 20 else "n")
+    assert text(page, "#dialog .question") == "20 images will be moved here."
+    page.key("Enter")
+    wait_for(page, 1)
+    found = state(run).state
+    assert set(np.flatnonzero(found.images.status == 3).tolist()) == set(candidates[:20])
+    assert (found.images.category[candidates[:20]] == here).all()
+
+
+def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page) -> None:
+    row = page.run("shoal.grid.focused")
+    page.key("l")
+    page.wait("shoal.view.kind === 'similar'")
+    assert rows(page)[0] == row
+    assert page.run("location.hash") == f"#view=similar&row={row}"
+    page.run("history.back()")
+    page.wait("shoal.view.kind === 'category'")
+    page.click('[data-view="labels"]')
+    assert page.run("[...shoal.grid.rows].every((row) => shoal.store.given[row] !== shoal.store.category[row])")
+    page.click('[data-view="all"]')
+    change(page, "low", "0.9")
+    page.wait("location.hash === '#view=all&low=0.9'")
+    assert page.run("[...shoal.grid.rows].every((row) => shoal.store.confidence[row] >= 225)")
+    change(page, "path", "SCAN_00")
+    page.wait("location.hash.includes('path=SCAN_00')")
+    assert page.run("shoal.grid.rows.length > 0 && shoal.grid.rows.every((row) => row < 100)")
+    n_rows, address = len(rows(page)), page.run("location.href")
+    page.call("Page.navigate", url="about:blank")
+    page.call("Page.navigate", url=address)
+    page.wait("document.body?.dataset.ready")
+    assert len(rows(page)) == n_rows
+    change(page, "low", "0")
+    change(page, "path", "")
+    page.wait("location.hash === '#view=all'")
+    page.click('[data-view="merges"]')
+    page.wait("document.querySelector('#panel p')?.textContent.includes('close')")
+    page.click('[data-view="map"]')
+    page.wait("document.querySelector('#panel canvas')")
+    box = "document.querySelector('#panel canvas').getBoundingClientRect()"
+    x, y, width, height = page.run(f"(({{x, y, width, height}}) => [x, y, width, height])({box})")
+    page.mouse("mousePressed", x + 5, y + 5, button="left", clickCount=1, buttons=1)
+    for at in ((x + width - 5, y + 5), (x + width - 5, y + height - 5), (x + 5, y + height - 5)):
+        page.mouse("mouseMoved", *at, button="left", buttons=1)
+    page.mouse("mouseReleased", x + 5, y + height - 5, button="left", buttons=1)
+    page.wait("shoal.view.kind === 'lasso'")
+    assert sorted(rows(page)) == list(range(300))
