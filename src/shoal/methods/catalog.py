@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods import agglomerative, cms, dccl, gcd, orca, pim, rankstats, simgcd, uno
+from shoal.methods import agglomerative, cms, dccl, gcd, gpc, orca, pim, rankstats, simgcd, uno
 from shoal.methods.method import Method
 from shoal.settings import load_settings
 
@@ -17,6 +17,7 @@ METHODS: dict[str, Method] = {
     "cms": cms.METHOD,
     "gcd": gcd.METHOD,
     "dccl": dccl.METHOD,
+    "gpc": gpc.METHOD,
     "pim": pim.METHOD,
     "simgcd": simgcd.METHOD,
     "orca": orca.METHOD,

@@ -1,0 +1,192 @@
+"""GPC (Zhao, Wen, Han, ICCV 2023): images are drawn to prototypes, as many as a mixture of Gaussians finds on the way.
+
+Training: before each epoch all images are clustered by semi-supervised k-means; then clusters are split and joined
+where that explains them better as Gaussians, and their number is that of the next epoch. Beside GCD's losses each view
+is drawn to the prototype of its image's cluster, the mean, the closer the tighter the cluster is. Inference: GCD's
+semi-supervised k-means; K, where it is not given, is the number found.
+
+n training images, N images, B of a batch, C entries of a feature, K clusters.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shoal.arrays import Ints
+from shoal.clustering.categories import category_centers
+from shoal.clustering.kmeans import semi_supervised_kmeans
+from shoal.clustering.mixture import principal_columns, prior_of_classes, split_and_merge
+from shoal.clustering.n_clusters_range import keep_to
+from shoal.encoders.head import unit
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
+from shoal.methods.method import Method, identity_of
+from shoal.training.model import Batch, Epoch, Shape, numbered_labels
+
+KMEANS_STEPS = 20
+"""Most iterations of k-means before an epoch; centers move little from one epoch to the next."""
+
+SMOOTH = 10
+"""Added to the size of a cluster in its temperature, so that small clusters do not get a large one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpcSettings(GcdSettings):
+    """Everything that can be set; `recipes/gpc` holds the published values."""
+
+    search_n_clusters: bool = True
+    """Take the number of Gaussians for K; else the one of `inference.rule`. Where `shoal discover` takes K from its
+    first answer, that stays."""
+    first_novel: int = 10
+    """Novel clusters that training begins with, beside the known classes."""
+    mixture_columns: int = 64
+    """Directions of most variance in which clusters are Gaussians."""
+    concentration: float = 10.0
+    """α: the larger, the more clusters."""
+    prototype_weight: float = 1.0
+    """Of the prototype loss beside GCD's."""
+    prototype_temperature: float = 1.0
+    """Mean of what cosines with the prototypes are divided by."""
+    prototype_warmup: int = 1
+    """Epochs before the first that has prototypes."""
+
+    def __post_init__(self) -> None:
+        GcdSettings.__post_init__(self)  # super() does not work in a dataclass with slots
+        for name in ("first_novel", "prototype_weight", "prototype_warmup"):
+            if getattr(self, name) < 0:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        if self.mixture_columns < 1:
+            raise UsageError(f"mixture_columns: found {self.mixture_columns}, expected at least 1")
+        for name in ("concentration", "prototype_temperature"):
+            if not getattr(self, name) > 0:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number above 0")
+
+
+class Gpc(Gcd):
+    """GCD's losses and the prototype loss. Of the clusters only their number goes on from epoch to epoch."""
+
+    n_clusters: Tensor
+
+    def __init__(self, encoder: Encoder, settings: GpcSettings, shape: Shape) -> None:
+        super().__init__(encoder, settings, shape)
+        self.of_prototypes = settings
+        first = shape.n_known + settings.first_novel if shape.n_clusters is None else shape.n_clusters
+        self.register_buffer("n_clusters", torch.tensor(min(max(first, shape.n_known, 1), shape.n_images)))
+        self.clusters = torch.zeros(shape.n_images, dtype=torch.int64)  # (n,)
+        self.prototypes = torch.empty(0, encoder.feature_dim)  # (K, C) unit rows
+        self.temperatures = torch.empty(0)  # (K,)
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """What the head makes of the features of views, and the features, unit rows."""
+        features = self.encoder.tail(inputs)
+        return {"projections": self.head(features), "features": unit(features.float())}
+
+    def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
+        """Cluster the training images, change the number of clusters unless it is given, and make the prototypes."""
+        if epoch.number < self.of_prototypes.prototype_warmup:
+            return {"n_prototypes": float(self.n_clusters)}
+        points, labels = epoch.embed(), epoch.labels.cpu().numpy()
+        is_given = self.shape.n_clusters is not None
+        n_clusters, how = int(self.n_clusters), {"is_given": is_given, "generator": epoch.generator}
+        found = fit_mixture(points, labels, n_clusters, self.of_prototypes, **how)  # type: ignore[arg-type]
+        self.n_clusters.fill_(int(found.max()) + 1)
+        self.clusters = torch.from_numpy(found).to(points.device)
+        self.prototypes = category_centers(points, found, int(found.max()) + 1).float()
+        self.temperatures = self.of_prototypes.prototype_temperature * spread_of(points, self.clusters, self.prototypes)
+        return {"n_prototypes": float(self.n_clusters)}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """The whole loss and its parts."""
+        losses = super().loss(batch)
+        drawn = self.prototype_loss(batch)
+        total = losses["loss"] + self.of_prototypes.prototype_weight * drawn
+        return {**losses, "loss": total, "loss_prototype": drawn}
+
+    def prototype_loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the cosines of views with all prototypes, each divided by its cluster's temperature."""
+        features = batch.gather(batch.outputs["features"])  # (2B, C)
+        if len(self.prototypes) == 0:
+            return features.sum() * 0
+        with torch.autocast(features.device.type, enabled=False):
+            logits = features.float() @ self.prototypes.T / self.temperatures  # (2B, K)
+            return F.cross_entropy(logits, self.clusters[batch.gather(batch.images)])
+
+    def identity(self) -> dict[str, Any]:
+        """All settings of losses and mixture."""
+        return {"name": "gpc", **identity_of(self.settings)}
+
+
+def fit_mixture(
+    points: Tensor, labels: Ints, n_clusters: int, settings: GpcSettings, *, is_given: bool, generator: torch.Generator
+) -> Ints:
+    """(N,) the clusters of unit points (N, C); first those of the classes in `labels` (N,), 0 … without gaps.
+
+    Unless K is given, those of k-means are split and joined once.
+    """
+    given = torch.from_numpy(labels).to(points.device)
+    how: dict[str, Any] = {"generator": generator, "n_init": 1, "max_iterations": KMEANS_STEPS}
+    clusters: Ints = semi_supervised_kmeans(points, given, n_clusters, **how).labels.cpu().numpy()
+    if is_given:
+        return clusters
+    columns = principal_columns(points, settings.mixture_columns)
+    prior = prior_of_classes(columns, labels)
+    return split_and_merge(columns, clusters, labels, prior, concentration=settings.concentration, generator=generator)
+
+
+def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
+    """(K,) how wide each cluster is: mean distance to the prototype over log(size + 10), cut to the middle 80 %.
+
+    Their mean is 1.
+    """
+    n_clusters = len(prototypes)
+    distances = torch.linalg.vector_norm(points - prototypes[clusters], dim=1).cpu().double()  # (N,)
+    sizes = torch.bincount(clusters.cpu(), minlength=n_clusters)
+    # On the CPU: a GPU adds into places in no fixed order.
+    sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters.cpu(), distances)
+    widths = sums / sizes.clamp_min(1) / (sizes + SMOOTH).log()
+    low, high = torch.quantile(widths, torch.tensor([0.1, 0.9], dtype=torch.float64))
+    widths = widths.clamp(low, high).clamp_min(1e-6)
+    return (widths / widths.mean()).float().to(points.device)
+
+
+def cluster(
+    learned: Representation, labels: Ints, settings: GpcSettings, *, n_clusters: int | None, device: torch.device
+) -> Discovery:
+    """GCD's semi-supervised k-means."""
+
+    def search(points: Tensor) -> int:
+        return count_gaussians(learned, points, labels, settings)
+
+    return cluster_by_kmeans(learned, labels, settings, n_clusters=n_clusters, device=device, search=search)
+
+
+def count_gaussians(learned: Representation, points: Tensor, labels: Ints, settings: GpcSettings) -> int:
+    """K after one more round on points (N, C), from the number of the snapshot, within the range in `inference`."""
+    given, model = numbered_labels(labels), learned.model
+    n_known = int(given.max(initial=-1)) + 1
+    begun = int(model.n_clusters) if isinstance(model, Gpc) else n_known + settings.first_novel
+    begun = int(np.clip(begun, max(n_known, 1), len(points)))
+    generator = torch.Generator().manual_seed(settings.training.seed)
+    found = fit_mixture(points, given, begun, settings, is_given=False, generator=generator)
+    inference = settings.inference
+    return max(keep_to(int(found.max()) + 1, inference.min_clusters, inference.max_clusters), n_known)
+
+
+METHOD = Method(
+    settings=GpcSettings,
+    title="GPC",
+    about="images drawn to prototypes, whose number a mixture of Gaussians finds (Zhao et al., ICCV 2023)",
+    model=Gpc,
+    cluster=cluster,
+    losses=lambda settings: f"{say_losses(settings)}; cross-entropy with prototypes",
+    head=lambda settings: f"{settings.head.in_words()}, discarded after training",
+    number=lambda settings: "Gaussians split and joined during training" if settings.search_n_clusters else "",
+    starts=say_starts,
+    released="GPC: its own losses and head, the released code's views, gradients not cut",
+)

@@ -1,0 +1,174 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.matching import gcd_accuracy
+from shoal.encoders.head import HeadSettings
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method
+from shoal.methods.clusters import Representation
+from shoal.methods.gpc import Gpc, GpcSettings, cluster, spread_of
+from shoal.training.loop import train
+from shoal.training.model import Epoch, Shape
+from shoal.training.settings import TrainSettings
+from shoal.training.trainer import shape_of
+from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
+
+CPU = torch.device("cpu")
+METHOD = get_method("gpc")
+SETTINGS = GpcSettings(
+    head=HeadSettings(width=16, dim=8),
+    training=TrainSettings(epochs=2, batch_size=16, lr=0.01),
+    n_init=3,
+    first_novel=1,
+    mixture_columns=8,
+    prototype_temperature=0.3,
+)
+LABELS = torch.tensor([0, -1, 1, -1, -1, 0])
+CLUSTERS = torch.tensor([0, 2, 1, 2, 0, 0])
+
+
+def make_model(n_images=6, n_known=2, n_clusters=None, **changes):
+    torch.manual_seed(0)
+    return Gpc(
+        tiny_vit(), replace(SETTINGS, **changes), Shape(n_images=n_images, n_known=n_known, n_clusters=n_clusters)
+    )
+
+
+def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
+    model = make_model(prototype_weight=0.7)
+    model.clusters = CLUSTERS
+    model.prototypes = F.normalize(torch.randn(3, 32, generator=torch.Generator().manual_seed(2)), dim=1)
+    model.temperatures = torch.tensor([0.2, 0.3, 0.5])
+    batch = make_batch(model, LABELS)
+    found = model.loss(batch)
+    views = torch.stack([model.head(model.encoder.tail(row[None]))[0] for row in batch.inputs])
+    drawn = 0.0
+    for tokens, own in zip(batch.inputs, CLUSTERS.repeat(2).tolist(), strict=True):
+        feature = model.encoder.tail(tokens[None])[0]
+        feature = feature / feature.norm()
+        powers = [(torch.dot(feature, model.prototypes[k]) / model.temperatures[k]).exp() for k in range(3)]
+        drawn = drawn - (powers[own] / sum(powers)).log() / 12
+    expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, batch.labels.tolist(), 0.07) + 0.7 * drawn
+    assert found["loss_prototype"].item() == pytest.approx(drawn.item(), rel=1e-4)
+    assert found["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
+    torch.testing.assert_close(gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4)
+
+
+def test_without_prototypes_the_loss_is_gcds():
+    model = make_model()
+    assert model.loss(make_batch(model, LABELS))["loss_prototype"].item() == 0
+
+
+def groups(n_groups=6, size=20, seed=1):
+    """Groups of unit points; half of the images of the first three are labeled."""
+    truth = np.repeat(np.arange(n_groups), size)
+    noise = torch.randn(len(truth), 32, generator=torch.Generator().manual_seed(seed))
+    points = F.normalize(torch.eye(32)[truth] + 0.1 * noise, dim=1)
+    return points, truth, np.where((truth < 3) & (np.arange(len(truth)) % 2 == 0), truth, -1)
+
+
+def begin(model, number, points, labels):
+    how = {"labels": torch.from_numpy(labels), "embed_views": None, "generator": torch.Generator().manual_seed(number)}
+    return model.begin_epoch(Epoch(number=number, embed=lambda: points, **how))
+
+
+def test_the_number_begins_at_the_known_classes_and_a_constant_and_goes_on_from_epoch_to_epoch():
+    points, truth, labels = groups()
+    model = make_model(n_images=120, n_known=3)
+    assert begin(model, 0, points, labels) == {"n_prototypes": 4.0}, "the first epoch has no prototypes"
+    assert len(model.prototypes) == 0
+    numbers = [begin(model, number, points, labels)["n_prototypes"] for number in range(1, 5)]
+    n_found = int(model.n_clusters)
+    assert numbers[-1] == n_found
+    assert 5 <= n_found <= 7
+    assert "n_clusters" in model.saved_tensors(), "a resumed run goes on with it"
+    assert gcd_accuracy(truth, model.clusters.numpy(), truth < 3).all > 0.9
+    assert np.array_equal(model.clusters.numpy()[labels >= 0], labels[labels >= 0])
+    expected = [F.normalize(points[model.clusters == k].mean(dim=0), dim=0) for k in range(n_found)]
+    torch.testing.assert_close(model.prototypes, torch.stack(expected))
+    assert float(model.temperatures.mean()) == pytest.approx(0.3, rel=1e-5)
+
+
+def test_a_number_that_is_given_stays():
+    points, _, labels = groups()
+    model = make_model(n_images=120, n_known=3, n_clusters=9)
+    assert [begin(model, number, points, labels)["n_prototypes"] for number in (1, 2)] == [9.0, 9.0]
+
+
+def test_the_temperature_of_a_cluster_is_its_width_written_out():
+    points, truth, _ = groups(n_groups=5, size=9)
+    clusters = torch.from_numpy(np.where(np.arange(45) < 30, truth, 4))
+    prototypes = torch.stack([points[clusters == k].mean(dim=0) for k in range(5)])
+    widths = []
+    for k in range(5):
+        own = points[clusters == k]
+        total = sum(float((row - prototypes[k]).norm()) for row in own)
+        widths.append(total / len(own) / math.log(len(own) + 10) if len(own) else 0.0)
+    low, high = np.quantile(widths, [0.1, 0.9])
+    expected = np.clip(widths, max(low, 1e-6), high)
+    np.testing.assert_allclose(spread_of(points, clusters, prototypes), expected / expected.mean(), rtol=1e-5)
+
+
+def test_the_number_of_clusters_is_that_of_gaussians():
+    points, _, labels = groups()
+    learned = Representation(embeddings=points, embed=lambda pixels: points, n_clusters=17)
+    near = replace(SETTINGS, first_novel=2)
+    found = cluster(learned, labels, near, n_clusters=None, device=CPU)
+    assert found.n_clusters == 6 == len(np.unique(found.clusters))
+    assert cluster(learned, labels, near, n_clusters=9, device=CPU).n_clusters == 9
+    ranged = replace(near, inference=InferenceSettings(max_clusters=4))
+    assert cluster(learned, labels, ranged, n_clusters=None, device=CPU).n_clusters == 4
+    by_rule = replace(near, search_n_clusters=False)
+    assert cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 17
+    assert METHOD.number(near)
+    assert not METHOD.number(by_rule)
+
+
+def test_five_colours_are_found_and_their_number_too(task, truth):
+    longer = replace(SETTINGS, training=replace(SETTINGS.training, epochs=4))
+    learned = METHOD.represent(task, longer, device=CPU)
+    found = METHOD.cluster(learned, task.labels, longer, n_clusters=5, device=CPU)
+    unlabeled = ~task.is_labeled
+    assert gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3).all > 0.9
+    numbers = [row["n_prototypes"] for row in learned.metrics]
+    assert numbers[0] == 4.0
+    assert numbers[-1] != numbers[0]
+
+
+def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
+    """The third epoch begins from the number that the second has found."""
+    chosen = replace(SETTINGS, training=replace(SETTINGS.training, epochs=3))
+
+    def make():
+        return METHOD.build(chosen, shape_of(task.training_data, None))
+
+    def die(row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    whole, resumed = make(), make()
+    expected = train(task.training_data, whole, chosen.training, folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(task.training_data, make(), chosen.training, folder=tmp_path / "cut", on_epoch=die)
+    found = train(task.training_data, resumed, chosen.training, folder=tmp_path / "cut", resume=True)
+    theirs = whole.saved_tensors()
+    assert all(torch.equal(value, theirs[name]) for name, value in resumed.saved_tensors().items())
+    for name in ("loss", "n_prototypes"):
+        assert [row[name] for row in found.metrics] == [row[name] for row in expected.metrics]
+    assert expected.metrics[1]["n_prototypes"] != 4.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"first_novel": -1}, {"mixture_columns": 0}, {"concentration": 0.0}, {"prototype_temperature": 0.0}],
+    ids=str,
+)
+def test_settings_that_cannot_be_used_are_refused(wrong):
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        replace(SETTINGS, **wrong)
