@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods import agglomerative, cms, dccl, gcd, gpc, orca, pim, rankstats, simgcd, uno
+from shoal.methods import agglomerative, cms, dccl, gcd, gpc, orca, pim, promptcal, rankstats, simgcd, uno
 from shoal.methods.method import Method
 from shoal.settings import load_settings
 
@@ -23,6 +23,7 @@ METHODS: dict[str, Method] = {
     "orca": orca.METHOD,
     "uno": uno.METHOD,
     "rankstats": rankstats.METHOD,
+    "promptcal": promptcal.METHOD,
     "agglomerative": agglomerative.METHOD,
 }
 

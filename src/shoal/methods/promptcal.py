@@ -1,0 +1,342 @@
+"""PromptCAL (Zhang et al., CVPR 2023): prompts learned inside of the encoder, and neighbors of a graph as positives.
+
+Training: each block of a ViT reads a few learned tokens besides its own, the prompts; a convolutional network, which
+has no tokens, reads images with a learned border. First stage: the losses of GCD, of the features and of the prompts
+that come out. Second stage: a teacher, the moving average of the networks, embeds the same views, and a graph over them
+and a memory of earlier ones says which of them belong together; a view is pulled toward these. Inference:
+semi-supervised k-means of the features, as in GCD. The trunk runs over every view of every step, and once more for the
+teacher.
+
+B images of a batch, b this process's share of it, T tokens, P prompts, C channels of a token, D entries of a feature,
+M rows of the memory, G = 2B + M nodes of the graph.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.arrays import UNLABELED
+from shoal.encoders.embed import autocast
+from shoal.encoders.head import Head, unit
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.methods.gcd import GcdSettings, cluster, say_number, say_starts
+from shoal.methods.method import Method, identity_of
+from shoal.training.losses import contrastive_loss, supervised_loss
+from shoal.training.model import Batch, Epoch, Model, Shape
+
+N_ENSEMBLED = 2
+"""How many of the prompts that come out of the last block are averaged to the feature of the prompts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptCalSettings(GcdSettings):
+    """Everything that can be set; `recipes/promptcal` holds the published values for DINO."""
+
+    n_prompts: int = 5
+    """Learned tokens that each block of a ViT reads."""
+    border: int = 30
+    """Width in pixels of the learned border, where an encoder has no tokens."""
+    prompt_weight: float = 0.35
+    """How much the losses of the prompts' features count beside those of the features."""
+    first_stage: int = 200
+    """Epochs of the first stage; what is left of `training.epochs` is the second."""
+    momentum: float = 0.999
+    """How much of the teacher stays in each step."""
+    memory_size: int = 4096
+    n_neighbors: int = 5
+    """Neighbors of a node in the graph, itself among them."""
+    quantile: float = 0.8
+    """Affinities are kept above this quantile of those over the mean."""
+    n_negatives: int = 1024
+    """Rows of the memory, drawn in each step, that views are pushed away from."""
+    affinity_temperature: float = 0.07
+    affinity_weight: float = 0.6
+    """The share of the graph's positives in the unsupervised losses, once it has risen; the other view has the rest."""
+    affinity_epochs: int = 2
+    """Epochs of the second stage in which it rises."""
+
+    def __post_init__(self) -> None:
+        GcdSettings.__post_init__(self)  # a class with slots has no super() here
+        for name in ("n_prompts", "border", "memory_size", "n_neighbors", "n_negatives"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        for name in ("momentum", "quantile", "affinity_weight"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number in [0, 1]")
+        for name in ("prompt_weight", "first_stage", "affinity_epochs"):
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        if not 0 < self.affinity_temperature <= 10:
+            raise UsageError(f"affinity_temperature: found {self.affinity_temperature}, expected a number in (0, 10]")
+
+    def affinity_weight_at(self, epoch: int) -> float:
+        """w of an epoch, counted from 0."""
+        n_epochs = epoch - self.first_stage
+        return self.affinity_weight * (min(1.0, n_epochs / self.affinity_epochs) if self.affinity_epochs else 1.0)
+
+
+class TokenPrompts(nn.Module):
+    """Tokens of their own for each block, put behind the first one in place of those of the block before."""
+
+    def __init__(self, n_blocks: int, n_prompts: int, n_channels: int) -> None:
+        super().__init__()
+        self.tokens = nn.Parameter(torch.randn(n_blocks, n_prompts, n_channels) * 0.02)
+
+    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
+        """Features (b, D) of images (b, 3, S, S), and those of the prompts."""
+        stem, *blocks = trunk
+        *more, finish = tail
+        tokens = stem(images)  # (b, T, C)
+        prompts = tokens[:, :0]
+        for block, own in zip([*blocks, *more], self.tokens, strict=True):
+            own = own.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
+            first, prompts, rest = block(torch.cat([tokens[:, :1], own, tokens[:, 1:]], dim=1)).split(
+                [1, own.shape[1], tokens.shape[1] - 1], dim=1
+            )
+            tokens = torch.cat([first, rest], dim=1)
+        ensembled = prompts[:, :N_ENSEMBLED].mean(dim=1, keepdim=True)  # (b, 1, C)
+        return {"features": finish(tokens), "prompt_features": finish(ensembled)}
+
+
+class BorderPrompt(nn.Module):
+    """A border that is added to every image, where an encoder has no tokens to put others beside; 0 at the start."""
+
+    places: Tensor
+
+    def __init__(self, size: int, width: int) -> None:
+        super().__init__()
+        is_border = torch.ones(size, size, dtype=torch.bool)
+        is_border[width : size - width, width : size - width] = False
+        self.register_buffer("places", is_border.flatten().nonzero()[:, 0], persistent=False)
+        self.border = nn.Parameter(torch.zeros(3, len(self.places)))
+
+    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
+        """Features (b, D) of images (b, 3, S, S)."""
+        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(1, self.places, self.border)
+        return {"features": tail(trunk(images + canvas.view(1, *images.shape[1:])))}
+
+
+def make_prompts(encoder: Encoder, settings: PromptCalSettings) -> TokenPrompts | BorderPrompt:
+    """Tokens for a plain transformer, a border for any other encoder: one whose blocks count on their tokens too."""
+    size = encoder.input_format.size
+    if encoder.n_blocks and encoder.context is None:
+        with torch.no_grad():
+            tokens = encoder.trunk[0](torch.zeros(1, 3, size, size, device=encoder.device))
+        if tokens.ndim == 3:
+            return TokenPrompts(encoder.n_blocks, settings.n_prompts, tokens.shape[2])
+    return BorderPrompt(size, min(settings.border, size // 4))
+
+
+class PromptCal(Model):
+    """The losses of GCD through prompts; then positives of a graph, and labels against the teacher."""
+
+    reads_images = True
+    memory: Tensor
+    prompt_memory: Tensor
+    memory_labels: Tensor
+    n_remembered: Tensor
+
+    def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: Shape) -> None:
+        super().__init__(encoder, shape)
+        self.settings = settings
+        self.prompts = make_prompts(encoder, settings)
+        self.kinds = ["", "prompt_"] if isinstance(self.prompts, TokenPrompts) else [""]
+        """Whose losses there are: the features', and the prompts' where these are tokens."""
+        self.heads = nn.ModuleDict({f"{kind}head": Head(encoder.feature_dim, settings.head) for kind in self.kinds})
+        kept = {} if encoder.context is None else {id(encoder.context): encoder.context}  # the one that is moved
+        self.teacher = nn.ModuleDict({name: copy.deepcopy(part, kept) for name, part in self.parts.items()})
+        self.teacher.requires_grad_(False)
+        n_rows, dim = settings.memory_size, encoder.feature_dim
+        for kind in self.kinds:
+            self.register_buffer(f"{kind}memory", torch.zeros(n_rows, dim))
+        self.register_buffer("memory_labels", torch.full((n_rows,), UNLABELED))
+        self.register_buffer("n_remembered", torch.zeros(1, dtype=torch.long))
+        self.taught: dict[str, Tensor] = {}
+
+    @property
+    def parts(self) -> dict[str, nn.Module]:
+        """What is trained, and what the teacher has of its own."""
+        return {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
+
+    def check(self) -> None:
+        """Refuse more neighbors than a batch has views: the memory is empty at first."""
+        n_views = 2 * self.settings.training.batch_size
+        if self.settings.n_neighbors > n_views:
+            raise UsageError(
+                f"n_neighbors: found {self.settings.n_neighbors} with {n_views} views in a batch, expected at most as "
+                "many; lower it, or raise training.batch_size"
+            )
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Unit features (b, D) and projections of images (b, 3, S, S); the same of the prompts."""
+        return self.run(self.parts, inputs)
+
+    def run(self, parts: Mapping[str, Any], images: Tensor) -> dict[str, Tensor]:
+        """The outputs of the trained parts, or of the teacher's."""
+        found = parts["prompts"](images, self.encoder.trunk, parts["tail"])
+        outputs = {name: unit(rows.float()) for name, rows in found.items()}
+        for kind in self.kinds:
+            outputs[f"{kind}projections"] = parts["heads"][f"{kind}head"](found[f"{kind}features"])
+        return outputs
+
+    def represent(self, inputs: Tensor) -> Tensor:
+        """Images are clustered by their features; heads and the prompts' features are for the losses."""
+        features: Tensor = self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
+        return features
+
+    def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
+        """Begin the second stage: the teacher is what was learned so far, and the memory is empty."""
+        if epoch.number == self.settings.first_stage:
+            self._move_teacher(1.0)
+            self.n_remembered.zero_()
+        return {}
+
+    def loss(self, batch: Batch) -> dict[str, Tensor]:
+        """The losses of the features and, weighted, of the prompts."""
+        is_second = batch.epoch >= self.settings.first_stage
+        if is_second:
+            with torch.no_grad(), autocast(self.device):
+                own = self.run({name: self.teacher[name] for name in self.parts}, batch.inputs)
+            self.taught = {name: batch.gather(rows) for name, rows in own.items()}  # (2B, …) each
+            drawn = torch.randperm(self.settings.memory_size, generator=batch.generator)[: self.settings.n_negatives]
+            negatives = drawn.to(self.device, non_blocking=True)
+        losses: dict[str, Tensor] = {}
+        total: Tensor = torch.zeros((), device=self.device)
+        for kind, weight in zip(self.kinds, (1.0, self.settings.prompt_weight), strict=False):
+            parts = self.second_stage(batch, kind, negatives) if is_second else self.first_stage(batch, kind)
+            total = total + weight * parts["loss"]
+            losses |= {name.replace("loss", f"loss_{kind}".rstrip("_"), 1): value for name, value in parts.items()}
+        return losses | {"loss": total}
+
+    def first_stage(self, batch: Batch, kind: str) -> dict[str, Tensor]:
+        """λ · supervised + (1 - λ) · InfoNCE, as in GCD."""
+        loss, views = self.settings.loss, batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
+        contrastive = contrastive_loss(views, loss.temperature)
+        supervised = supervised_loss(views, batch.labels, loss.supervised_temperature, with_positives=True)
+        total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * contrastive
+        return {"loss": total, "loss_supervised": supervised, "loss_contrastive": contrastive}
+
+    def second_stage(self, batch: Batch, kind: str, negatives: Tensor) -> dict[str, Tensor]:
+        """λ · supervised, against the teacher, + (1 - λ) · ((1 - w) · InfoNCE + w · positives of the graph)."""
+        settings, loss = self.settings, self.settings.loss
+        views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
+        contrastive = contrastive_loss(views, loss.temperature)
+        is_labeled = batch.labels != UNLABELED
+        pairs = is_labeled[:, None] & is_labeled[None, :]  # (2B, 2B)
+        same = pairs & (batch.labels[:, None] == batch.labels[None, :])
+        taught = self.taught[f"{kind}projections"]
+        supervised = contrast(views, taught, same, pairs & ~same, loss.supervised_temperature)
+        features = batch.gather(batch.outputs[f"{kind}features"])  # (2B, D)
+        drawn = self.affinity_loss(batch, features, kind, negatives)
+        share = settings.affinity_weight_at(batch.epoch)
+        unsupervised = (1 - share) * contrastive + share * drawn
+        total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * unsupervised
+        names = ("loss", "loss_supervised", "loss_contrastive", "loss_affinity")
+        return dict(zip(names, (total, supervised, contrastive, drawn), strict=True))
+
+    def affinity_loss(self, batch: Batch, features: Tensor, kind: str, negatives: Tensor) -> Tensor:
+        """Pull features (2B, D) toward the nodes of the graph that belong to them."""
+        settings, n_views, n_rows = self.settings, len(features), self.settings.memory_size
+        nodes = torch.cat([self.taught[f"{kind}features"], self.get_buffer(f"{kind}memory")])  # (G, D)
+        filled = torch.arange(n_rows, device=nodes.device) < self.n_remembered
+        exists = torch.cat([torch.ones_like(filled[:1]).expand(n_views), filled])  # (G,)
+        found = affinities(nodes, exists, n_views, settings.n_neighbors)  # (2B, G)
+        labels = torch.cat([batch.labels, self.memory_labels])  # (G,)
+        images = batch.gather(batch.images)  # (2B,)
+        positives = calibrate(strongest(found, exists, settings.quantile), batch.labels, labels) & exists
+        positives[:, :n_views] |= images[:, None] == images[None, :]
+        is_drawn = torch.zeros_like(filled).index_fill(0, negatives, True)
+        others = torch.cat([exists[:n_views], is_drawn & filled])  # (G,)
+        return contrast(features, nodes, positives, others & ~positives, settings.affinity_temperature)
+
+    def after_step(self, batch: Batch) -> None:
+        """In the second stage: let the teacher follow, and remember what it made of the first view of each image."""
+        if batch.epoch < self.settings.first_stage:
+            return
+        self._move_teacher(1 - self.settings.momentum)
+        n_rows, n_new = self.settings.memory_size, min(batch.n_images, self.settings.memory_size)
+        places = (self.n_remembered + torch.arange(n_new, device=self.device)) % n_rows
+        for kind in self.kinds:
+            self.get_buffer(f"{kind}memory")[places] = self.taught[f"{kind}features"][:n_new]
+        self.memory_labels[places] = batch.labels[:n_new]
+        self.n_remembered += n_new
+
+    @torch.no_grad()
+    def _move_teacher(self, share: float) -> None:
+        for name, part in self.parts.items():
+            for ours, theirs in zip(self.teacher[name].parameters(), part.parameters(), strict=True):
+                ours.lerp_(theirs, share)
+
+    def identity(self) -> dict[str, Any]:
+        """The settings of prompts, heads, losses and graph."""
+        return {"name": "promptcal", **identity_of(self.settings)}
+
+
+def affinities(nodes: Tensor, exists: Tensor, n_views: int, n_neighbors: int) -> Tensor:
+    """How much the first nodes, the views, belong together with each of all unit nodes (G, D): (2B, G).
+
+    Two nodes agree as often as both are among the k nearest of a third (a node is among its own). P being these counts
+    with rows that sum to 1, an affinity is an entry of P P Pᵀ, one step of diffusion. Nodes that do not exist yet count
+    for nothing. The counts are whole numbers, so no order of adding them changes them.
+    """
+    n_nodes = len(nodes)
+    with torch.autocast(nodes.device.type, enabled=False):
+        closeness = (nodes @ nodes.T).masked_fill(~exists, -torch.inf)  # (G, G)
+        near = closeness.topk(n_neighbors, dim=1).indices  # (G, k)
+        pairs = (near[:, :, None] * n_nodes + near[:, None, :]).flatten()  # (G·k·k,)
+        votes = exists.float().repeat_interleave(n_neighbors**2)
+        counts = (
+            torch.zeros(n_nodes * n_nodes, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
+        )
+        counts.fill_diagonal_(0)
+        steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P
+        return (steps[:n_views] @ steps) @ steps.T
+
+
+def strongest(found: Tensor, exists: Tensor, quantile: float) -> Tensor:
+    """Which affinities (2B, G) are above a quantile of those that are over the mean."""
+    mean = (found * exists).sum() / (exists.sum() * len(found))
+    limit = found.masked_fill(found <= mean, torch.nan).flatten().nanquantile(quantile)
+    return found >= limit  # nothing where there is no number above the mean
+
+
+def calibrate(positives: Tensor, labels: Tensor, others: Tensor) -> Tensor:
+    """Positives (2B, G) with pairs that labels (2B,) and (G,) know of: of one class, or not."""
+    is_known = (labels != UNLABELED)[:, None] & (others != UNLABELED)[None, :]
+    return torch.where(is_known, labels[:, None] == others[None, :], positives)
+
+
+def contrast(views: Tensor, nodes: Tensor, positives: Tensor, negatives: Tensor, temperature: float) -> Tensor:
+    """Pull views (2B, D) toward their positives among nodes (G, D), push them from their negatives, masks (2B, G).
+
+    The mean over the views that have a positive; the denominator of each sums over its positives and negatives.
+    """
+    closeness = views @ nodes.T / temperature  # (2B, G)
+    n_positives = positives.sum(dim=1)
+    has_any = n_positives > 0
+    left_out = (
+        ~(positives | negatives) & has_any[:, None]
+    )  # rows without a positive: any finite value, weighted 0 below
+    spread = closeness.masked_fill(left_out, -torch.inf).logsumexp(dim=1)
+    losses = spread - (closeness * positives).sum(dim=1) / n_positives.clamp_min(1)
+    return (losses * has_any).sum() / has_any.sum().clamp_min(1)
+
+
+METHOD = Method(
+    settings=PromptCalSettings,
+    title="PromptCAL",
+    about="prompts inside of the encoder and positives of an affinity graph (Zhang et al., CVPR 2023)",
+    model=PromptCal,
+    cluster=cluster,
+    losses=lambda settings: "InfoNCE and supervised contrastive, then with the positives of an affinity graph",
+    head=lambda settings: f"{settings.head.in_words()}, discarded after training; prompts in the trunk",
+    number=say_number,
+    number_remark="not by k-means",
+    starts=say_starts,
+    released="PromptCAL: its own losses, prompts and heads, the released code's views, gradients not cut",
+)

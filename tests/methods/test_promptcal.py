@@ -1,0 +1,275 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from shoal.clustering.matching import gcd_accuracy
+from shoal.encoders.head import HeadSettings
+from shoal.errors import UsageError
+from shoal.methods.catalog import get_method
+from shoal.methods.promptcal import (
+    BorderPrompt,
+    PromptCal,
+    PromptCalSettings,
+    TokenPrompts,
+    affinities,
+    calibrate,
+    contrast,
+    strongest,
+)
+from shoal.training.losses import LossSettings
+from shoal.training.model import Epoch, Shape
+from shoal.training.settings import TrainSettings
+from slow_steps import contrast as slow_contrast
+from slow_steps import supervise as slow_supervise
+
+CPU = torch.device("cpu")
+LABELS = [0, 1, 0, -1, -1, -1]
+SHAPE = Shape(n_images=6, n_known=2, n_clusters=None)
+SMALL = {
+    "head": HeadSettings(kind="mlp", width=16, dim=8),
+    "loss": LossSettings(temperature=0.5, supervised_temperature=0.3, denominator="reference"),
+    "memory_size": 16,
+    "n_neighbors": 3,
+    "quantile": 0.5,
+    "n_negatives": 16,
+    "affinity_temperature": 0.3,
+    "first_stage": 1,
+    "affinity_epochs": 4,
+    "n_init": 2,
+}
+
+
+def settings(**changes):
+    return PromptCalSettings(**SMALL | changes)
+
+
+def begin(model, number):
+    model.begin_epoch(
+        Epoch(
+            number=number,
+            labels=torch.tensor(LABELS),
+            embed=lambda: torch.empty(0),
+            embed_views=lambda: torch.empty(0),
+            generator=torch.Generator(),
+        )
+    )
+
+
+def slow_features(tiny_vit, prompts):
+    """Features (12, D) of the views, and those of the prompts, block by block through the library's model."""
+    tokens = tiny_vit.whole.embeddings(tiny_vit.views)  # (12, T, C)
+    for layer, own in zip(tiny_vit.layers, prompts, strict=True):
+        given = torch.cat([tokens[:, :1], own.repeat(len(tokens), 1, 1), tokens[:, 1:]], dim=1)
+        out = layer(given)
+        out = out[0] if isinstance(out, tuple) else out
+        read, tokens = out[:, 1:3].mean(dim=1), torch.cat([out[:, :1], out[:, 1 + len(own) :]], dim=1)
+    return tiny_vit.whole.layernorm(tokens[:, 0]), tiny_vit.whole.layernorm(read)
+
+
+def slow_graph(nodes, n_views, k):
+    """Affinities (views, nodes) by definition."""
+    n_nodes = len(nodes)
+    near = [sorted(range(n_nodes), key=lambda other: -float(nodes[node] @ nodes[other]))[:k] for node in range(n_nodes)]
+    counts = [
+        [0.0 if i == j else float(sum(i in each and j in each for each in near)) for j in range(n_nodes)]
+        for i in range(n_nodes)
+    ]
+    steps = [[value / max(sum(row), 1) for value in row] for row in counts]
+    found = torch.zeros(n_views, n_nodes)
+    for i in range(n_views):
+        for j in range(n_nodes):
+            for a in range(n_nodes):
+                for b in range(n_nodes):
+                    found[i, j] += steps[i][a] * steps[a][b] * steps[j][b]
+    return found
+
+
+def slow_pull(views, nodes, positives, negatives, temperature):
+    """The mean over views with positives of how far these are behind positives and negatives together."""
+    total, n_rows = 0.0, 0
+    for view, ours, theirs in zip(views, positives, negatives, strict=True):
+        if ours:
+            below = sum((view @ nodes[j] / temperature).exp() for j in [*ours, *theirs])
+            total = total - sum(((view @ nodes[j] / temperature).exp() / below).log() for j in ours) / len(ours)
+            n_rows += 1
+    return total / n_rows
+
+
+def check_prompts(model, prompts):
+    assert float(prompts.grad.abs().max()) > 0
+    torch.testing.assert_close(model.prompts.tokens.grad, prompts.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
+    torch.manual_seed(0)
+    model = PromptCal(tiny_vit.encoder, settings(), SHAPE)
+    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=0))["loss"]
+    prompts = model.prompts.tokens.detach().clone().requires_grad_()
+    expected = 0.0
+    names = ("head", "prompt_head")
+    for weight, name, rows in zip((1, 0.35), names, slow_features(tiny_vit, prompts), strict=True):
+        views = F.normalize(model.heads[name].layers(rows), dim=1)
+        expected = expected + weight * 0.65 * slow_contrast(views, 0.5)
+        expected = expected + weight * 0.35 * slow_supervise(views, LABELS * 2, 0.3)
+    tiny_vit.check(loss, expected)
+    check_prompts(model, prompts)
+
+
+def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
+    """The memory holds four rows: of the classes 0, 1, and two without a label."""
+    torch.manual_seed(0)
+    model = PromptCal(tiny_vit.encoder, settings(), SHAPE)
+    begin(model, 1)
+    generator = torch.Generator().manual_seed(3)
+    kept = {kind: F.normalize(torch.randn(4, 32, generator=generator), dim=1) for kind in ("", "prompt_")}
+    for kind, rows in kept.items():
+        model.get_buffer(f"{kind}memory")[:4] = rows
+    model.memory_labels[:4] = torch.tensor([0, 1, -1, -1])
+    model.n_remembered.fill_(4)
+    loss = model.loss(tiny_vit.batch(model, LABELS, epoch=2))["loss"]
+    prompts = model.prompts.tokens.detach().clone().requires_grad_()
+    expected, share, labels = 0.0, 0.6 / 4, [*LABELS, *LABELS, 0, 1, -1, -1]
+    by_kind = zip(("", "prompt_"), (1, 0.35), slow_features(tiny_vit, prompts), strict=True)
+    for kind, weight, rows in by_kind:
+        views = F.normalize(model.heads[f"{kind}head"].layers(rows), dim=1)
+        known = [i for i in range(12) if labels[i] >= 0]
+        same = [[j for j in known if labels[j] == labels[i]] if i in known else [] for i in range(12)]
+        other = [[j for j in known if labels[j] != labels[i]] if i in known else [] for i in range(12)]
+        supervised = slow_pull(views, views.detach(), same, other, 0.3)
+        features = F.normalize(rows, dim=1)
+        nodes = torch.cat([features.detach(), kept[kind]])
+        found = slow_graph(nodes, 12, 3)
+        above = sorted(float(value) for value in found.flatten() if value > found.mean())
+        limit = float(np.quantile(above, 0.5))
+        positives = []
+        for i in range(12):
+            mine = []
+            for j in range(16):
+                is_one = float(found[i, j]) >= limit - 1e-7
+                if labels[i] >= 0 and labels[j] >= 0:
+                    is_one = labels[i] == labels[j]
+                if j < 12 and i % 6 == j % 6:
+                    is_one = True
+                mine += [j] if is_one else []
+            positives.append(mine)
+        negatives = [[j for j in range(16) if j not in mine] for mine in positives]
+        pulled = slow_pull(features, nodes, positives, negatives, 0.3)
+        unsupervised = (1 - share) * slow_contrast(views, 0.5) + share * pulled
+        expected = expected + weight * (0.35 * supervised + 0.65 * unsupervised)
+    tiny_vit.check(loss, expected)
+    check_prompts(model, prompts)
+
+
+def test_affinities_are_those_of_the_definition_and_rows_that_do_not_exist_count_for_nothing():
+    nodes = F.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    exists = torch.tensor([True] * 7 + [False] * 2)
+    found = affinities(nodes, exists, 5, 3)
+    torch.testing.assert_close(found[:, :7], slow_graph(nodes[:7], 5, 3))
+    assert not found[:, 7:].any()
+
+
+def test_two_groups_are_two_in_the_graph():
+    """Three nodes point right and three up: each belongs with those of its group, and labels have the last word."""
+    nodes = F.normalize(torch.tensor([[9.0, 0], [9, 1], [9, 2], [0, 9], [1, 9], [2, 9]]), dim=1)
+    exists = torch.ones(6, dtype=torch.bool)
+    found = strongest(affinities(nodes, exists, 6, 3), exists, 0.0)
+    group = torch.tensor([0, 0, 0, 1, 1, 1])
+    assert torch.equal(found, group[:, None] == group[None, :])
+    labels = torch.tensor([0, 1, -1, 0, -1, -1])
+    calibrated = calibrate(found, labels, labels)
+    assert calibrated[0].tolist() == [True, False, True, True, False, False]
+    assert torch.equal(calibrated[2], found[2])
+    assert not strongest(torch.zeros(6, 6), exists, 0.5).any()
+
+
+def test_a_view_without_positives_counts_for_nothing():
+    rows = F.normalize(torch.randn(3, 4, generator=torch.Generator().manual_seed(0)), dim=1).requires_grad_()
+    nobody = torch.zeros(3, 3, dtype=torch.bool)
+    loss = contrast(rows, rows.detach(), nobody, nobody, 0.1)
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert not rows.grad.any()
+
+
+def test_the_teacher_is_the_average_in_closed_form_and_the_memory_a_ring(tiny_vit):
+    torch.manual_seed(0)
+    model = PromptCal(tiny_vit.encoder, settings(momentum=0.9), SHAPE)
+    with torch.no_grad():
+        model.prompts.tokens.add_(1)  # what the first stage has learned
+    begin(model, 1)
+    first, seen, told = model.prompts.tokens.detach().clone(), [], []
+    assert torch.equal(model.teacher["prompts"].tokens, first)
+    for step in range(4):
+        batch = tiny_vit.batch(model, LABELS, epoch=1)
+        model.loss(batch)
+        with torch.no_grad():
+            model.prompts.tokens.add_(step + 1)
+            model.after_step(batch)
+        seen.append(model.prompts.tokens.detach().clone())
+        told.append(model.taught["features"][:6].clone())
+    expected = 0.9**4 * first + sum(0.1 * 0.9 ** (3 - step) * value for step, value in enumerate(seen))
+    torch.testing.assert_close(model.teacher["prompts"].tokens, expected)
+    assert int(model.n_remembered) == 24
+    rows = torch.cat(told)  # 24 rows written into 16 places
+    assert torch.equal(model.memory, torch.cat([rows[16:], rows[8:16]]))
+    assert model.memory_labels.tolist() == ([*LABELS] * 4)[16:] + ([*LABELS] * 4)[8:16]
+
+
+def test_an_encoder_without_tokens_learns_a_border_that_is_nothing_at_first(tiny_encoder, tiny_vit):
+    encoder = tiny_encoder("tiny")
+    model = PromptCal(encoder, settings(border=2), SHAPE)
+    assert isinstance(model.prompts, BorderPrompt)
+    assert isinstance(PromptCal(tiny_vit.encoder, settings(), SHAPE).prompts, TokenPrompts)
+    images = torch.randn(3, 3, 14, 14, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model.represent(images), encoder(images))
+    with torch.no_grad():
+        model.prompts.border.fill_(1)
+    edge = torch.ones(14, 14)
+    edge[2:-2, 2:-2] = 0
+    torch.testing.assert_close(model.represent(images), encoder(images + edge))
+
+
+def test_five_colours_are_found_when_three_are_known_and_labeled_images_keep_their_class(task, truth):
+    chosen = settings(training=TrainSettings(epochs=2, batch_size=20, lr=0.01))
+    found = get_method("promptcal").run(replace(task, n_clusters=5), chosen, device=CPU)
+    hidden = ~task.is_labeled
+    assert gcd_accuracy(truth[hidden], found.clusters[hidden], truth[hidden] < 3).all > 0.9
+    assert np.array_equal(found.clusters[task.is_labeled], task.labels[task.is_labeled])
+
+
+def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path):
+    chosen = settings(training=TrainSettings(epochs=3, batch_size=20, lr=0.01, snapshot="last"))
+    represent = get_method("promptcal").represent
+    whole = represent(task, chosen, device=CPU)
+    assert float(whole.model.prompts.border.detach().abs().max()) > 0
+    assert "loss_affinity" in whole.metrics[1]
+    assert "loss_affinity" not in whole.metrics[0]
+    for dies_after in (1, 2):
+
+        def die(row, last=dies_after):
+            if row["epoch"] == last:
+                raise KeyboardInterrupt
+
+        folder = tmp_path / str(dies_after)
+        with pytest.raises(KeyboardInterrupt):
+            represent(task, chosen, device=CPU, folder=folder, on_epoch=die)
+        found = represent(task, chosen, device=CPU, folder=folder, resume=True)
+        ours, theirs = found.model.saved_tensors(), whole.model.saved_tensors()
+        assert {"memory", "n_remembered", "prompts/border"} <= ours.keys()
+        assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
+        assert torch.equal(found.embeddings, whole.embeddings)
+
+
+def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):
+    chosen = settings(n_neighbors=9, training=TrainSettings(batch_size=4))
+    with pytest.raises(UsageError, match="n_neighbors: found 9 with 8 views in a batch"):
+        PromptCal(tiny_vit.encoder, chosen, SHAPE).check()
+
+
+@pytest.mark.parametrize("bad", [{"n_prompts": 0}, {"quantile": 1.1}, {"prompt_weight": -1}, {"n_init": 0}])
+def test_settings_out_of_range_are_refused(bad):
+    with pytest.raises(UsageError, match=next(iter(bad))):
+        settings(**bad)
