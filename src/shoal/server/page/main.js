@@ -58,10 +58,14 @@ async function go(change, isFromAddress = false) {
   Object.assign(view, { rows: null, found: null, id: -1, row: -1 }, change);
   if (view.path) view.found = await getJson("/api/paths", { text: view.path }).catch(() => []);
   if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
-  document.body.classList.remove("menu");
-  $("menu").setAttribute("aria-expanded", "false");
+  closeMenu();
   drawSide(view, go);
   draw();
+}
+
+function closeMenu() {
+  document.body.classList.remove("menu");
+  $("menu").setAttribute("aria-expanded", "false");
 }
 
 function draw({ isSame = false } = {}) {
@@ -167,7 +171,11 @@ const KEYS = {
   c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
   j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: verbs.second, u: verbs.undo, U: verbs.redo,
   a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1), "?": showKeys,
-  "/": () => $("find").focus(), Escape: verbs.none,
+  "/": () => $("find").focus(),
+  Escape() {
+    closeMenu();
+    verbs.none();
+  },
   " ": () => grid.focused >= 0 && grid.toggle(grid.focused),
   Enter: () => grid.focused >= 0 && verbs.open(grid.focused),
 };
@@ -217,6 +225,7 @@ function wire() {
   $("history").onclick = showHistory;
   $("order").onclick = verbs.order;
   $("menu").onclick = () => $("menu").setAttribute("aria-expanded", document.body.classList.toggle("menu"));
+  $("main").addEventListener("pointerdown", closeMenu);
   $("find").oninput = () => drawCategories(view, go);
   $("sort").onchange = () => drawCategories(view, go);
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));

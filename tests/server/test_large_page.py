@@ -1,0 +1,48 @@
+"""A hundred thousand drawn thumbnails: whatever is scrolled to is there, and the page stays small."""
+
+import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import Page
+from review_page import rows, state, wait_for
+from served import served
+
+N_IMAGES = 100_000
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+SPEC = importlib.util.spec_from_file_location("review", Path(__file__).parents[2] / "benchmarks" / "review.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+bench = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(bench)
+
+
+def test_a_hundred_thousand_images(opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path) -> None:
+    run = bench.write_run(tmp_path / "run", N_IMAGES)
+    with served(run.path) as server, opened(server) as page:
+        n_category = len(rows(page))
+        page.key("x")
+        wait_for(page, 1)
+        page.key("c")
+        wait_for(page, 2)
+        assert (state(run.path).state.images.status == 1).sum() == n_category - 1
+        page.click('[data-view="all"]')
+        page.wait(f"shoal.grid.rows.length === {N_IMAGES}")
+        assert page.run(bench.SCROLL % 2)
+        page.run("document.getElementById('grid').focus(), true")
+        page.key("End")
+        last = rows(page)[-1]
+        page.wait(f"document.querySelector('#tile-{last} img.there')")
+        assert page.run("document.querySelectorAll('.tile').length") < 500
+        left = "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)"
+        assert page.run(f"{left}(document.getElementById('grid'))") < 8
+        for kind in ("unsure", "labels", "map"):
+            page.click(f'[data-view="{kind}"]')
+            page.wait(f"shoal.view.kind === '{kind}'")
+        page.wait("document.querySelector('#panel canvas')")
+        assert page.complaints() == []
