@@ -2,7 +2,7 @@
 
     python benchmarks/review.py --images 100000 1000000 --out benchmarks/results/DATE_HARDWARE_review.md
 
-Makes runs of drawn thumbnails, serves each as a person would, and drives Chromium over its own protocol.
+Makes runs of drawn thumbnails, once, serves each as a person would, and drives Chromium over its own protocol.
 """
 
 import argparse
@@ -163,7 +163,7 @@ def record(columns: dict[int, dict[str, float]]) -> str:
 
 {head}{rows}
 Measured by `python benchmarks/review.py --images {" ".join(map(str, columns))}` at commit {commit.stdout.strip()}
-on {os.cpu_count()} cores ({platform.machine()}), which other work kept busy (load {load:.1f}), in headless Chromium
+on {os.cpu_count()} cores ({platform.machine()}), load {load:.1f} by other work, niceness {os.nice(0)}, in headless Chromium
 without a GPU, 1600 x 1000 pixels. Thumbnails are drawn, 2,000 of them in turn; {N_CATEGORIES} categories,
 embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SECONDS} s.
 """
@@ -172,6 +172,7 @@ embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SEC
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, nargs="+", default=[100_000])
+    parser.add_argument("--runs", type=Path, default=Path(tempfile.gettempdir()) / "shoal-review-runs")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -180,10 +181,12 @@ def main() -> None:
     found = {}
     with launched(chromium) as browser:
         for n_images in chosen.images:
-            with tempfile.TemporaryDirectory() as folder:
-                run = write_run(Path(folder) / "run", n_images)
-                found[n_images] = measure(browser, run.path, n_images)
-                print(json.dumps({n_images: found[n_images]}), flush=True)
+            run = chosen.runs / f"run{n_images}"
+            if not run.is_dir():
+                write_run(run, n_images)
+            (run / "review.jsonl").unlink(missing_ok=True)
+            found[n_images] = measure(browser, run, n_images)
+            print(json.dumps({n_images: found[n_images]}), flush=True)
     text = record(found)
     print(text)
     if chosen.out is not None:
