@@ -16,6 +16,7 @@ from shoal.discovery import trained, training
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.methods.catalog import get_method, load_recipe
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -108,3 +109,18 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
     assert not (run.path / "trained").exists()
     assert not run.has("choice.json")
     assert not run.has("model.safetensors")
+
+
+@pytest.mark.parametrize("method", ["gcd", "dccl"])
+def test_with_the_papers_rule_a_method_that_counts_itself_does_so(photos, settings, tmp_path: Path, method) -> None:
+    """With any other the number is that of the first answer, and so is its interval."""
+    cms, own = settings.of_method, load_recipe(method=method)
+    common = {"encoder": cms.encoder, "input_size": cms.input_size, "head": cms.head, "training": cms.training}
+    for rule in ("paper", "pairs"):
+        chosen = replace(own, **common, inference=replace(cms.inference, rule=rule))
+        run = run_on(photos, tmp_path / rule, DiscoverySettings(method=method, pixel_size=16, method_settings=chosen))
+        found = run.json("estimate")
+        assert found["n_clusters"] >= 3
+        assert not found["is_given"]
+        assert (found["rule"] == get_method(method).number(chosen)) == (rule == "paper")
+        assert (found["interval"] is None) == (rule == "paper")

@@ -212,9 +212,8 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
         answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
         return replace(answer, counted_on=first.embeddings, **_networks(job, learned, job.run.path))
     found = cluster(learned, collection.labels, settings)
-    counts_itself = bool(get_method(settings.method).number(settings.of_method))
-    if found.estimate is None and not counts_itself and settings.n_clusters is None and withheld.validation is not None:
-        found = _with_estimate(found, collection.labels, withheld.validation, settings)
+    if found.estimate is None and settings.n_clusters is None:
+        found = _say_number(found, collection.labels, withheld, settings)
     answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
     return replace(answer, **_networks(job, learned, job.run.path))
 
@@ -272,6 +271,15 @@ def _let_go(tried: Representation) -> None:
     for kept in (tried.tokens, tried.pool):
         if kept is not None:
             kept.remove()
+
+
+def _say_number(found: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings) -> Discovery:
+    """The same with where K comes from: a search of the method's own, or the validation images."""
+    if own := get_method(settings.method).number(settings.of_method):
+        return replace(found, counted_by=own)
+    if withheld.validation is None:
+        return found
+    return _with_estimate(found, labels, withheld.validation, settings)
 
 
 def _with_estimate(found: Discovery, labels: Ints, validation: Ints, settings: DiscoverySettings) -> Discovery:

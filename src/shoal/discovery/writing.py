@@ -96,8 +96,8 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
         curve = {"n_clusters": found.curve.n_clusters.tolist(), "accuracy": found.curve.accuracy.tolist()}
     return {
         "n_clusters": discovery.n_clusters,
-        "rule": found.rule if found is not None else "given",
-        "is_given": found is None,
+        "rule": found.rule if found is not None else discovery.counted_by or "given",
+        "is_given": found is None and not discovery.counted_by,
         "interval": list(found.interval) if found is not None else None,
         "range": list(found.range) if found is not None and found.range else None,
         "curve": curve,

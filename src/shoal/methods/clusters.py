@@ -86,6 +86,8 @@ class Discovery:
     """How many of them the clusters come from."""
     estimate: NClustersEstimate | None = None
     """Where the number of clusters was estimated on these labels: the curve it was read from."""
+    counted_by: str = ""
+    """Where the method has found the number of clusters itself: how, in words."""
     metrics: list[dict[str, Any]] = field(default_factory=list)
     """A row per epoch of training."""
     epoch: int = 0
