@@ -163,8 +163,8 @@ def record(columns: dict[int, dict[str, float]]) -> str:
 
 {head}{rows}
 Measured by `python benchmarks/review.py --images {" ".join(map(str, columns))}` at commit {commit.stdout.strip()}
-on {os.cpu_count()} cores ({platform.machine()}), load {load:.1f} by other work, niceness {os.nice(0)}, in headless Chromium
-without a GPU, 1600 x 1000 pixels. Thumbnails are drawn, 2,000 of them in turn; {N_CATEGORIES} categories,
+on {os.cpu_count()} cores ({platform.machine()}), load {load:.1f} by other work, niceness {os.nice(0)}, in headless
+Chromium without a GPU, 1600 x 1000 pixels. Thumbnails are drawn, 2,000 of them in turn; {N_CATEGORIES} categories,
 embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SECONDS} s.
 """
 
