@@ -32,6 +32,8 @@ PARTS = ("all", "known", "novel")
 def gap(said: np.ndarray, true: np.ndarray) -> float:
     """The mean gap between said (M,) and true (M,), over ten bins of what was said."""
     bins = np.minimum((said * N_BINS).astype(int), N_BINS - 1)
+    if not len(said):
+        return float("nan")
     off = [abs(said[bins == b].sum() - true[bins == b].sum()) for b in range(N_BINS)]
     return float(sum(off) / len(said))
 
@@ -45,13 +47,16 @@ def truth_of(categories: np.ndarray, y: np.ndarray, n_known: int) -> np.ndarray:
     return right
 
 
-def measure(rows: np.ndarray, y: np.ndarray, most: int, seed: int) -> np.ndarray:
+def measure(
+    rows: np.ndarray, y: np.ndarray, most: int, seed: int, n_classes: int | None = None, n_known: int | None = None
+) -> np.ndarray:
     """(3, 2) gaps on all unlabeled images, those in known and in novel categories, before and after."""
     rng = np.random.default_rng(seed)
-    kept = np.sort(rng.permutation(len(y))[:most])
+    drawn = rng.permutation(np.unique(y))[:n_classes]
+    kept = np.sort(rng.permutation(np.flatnonzero(np.isin(y, drawn)))[:most])
     order = rng.permutation(np.unique(y[kept]))  # the known classes first
     truth = np.argsort(order)[np.searchsorted(np.sort(order), y[kept])]
-    n_known = len(order) // 2
+    n_known = n_known or len(order) // 2
     labels = draw_labels(truth, np.arange(n_known), 0.5, rng)
     points, settings = unit_points(rows[kept]), ClusterSettings()
     discovery = as_discovery(infer(points, labels, None, settings.inference), points)
@@ -68,6 +73,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--most", type=int, default=3000, help="images drawn for each seed")
+    parser.add_argument("--classes", type=int, help="classes drawn for each seed; all if absent")
+    parser.add_argument("--known", type=int, help="how many of them are known; half if absent")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--record", type=Path, help="file to append the table to")
@@ -77,7 +84,8 @@ def main() -> None:
     for file in args.files:
         with np.load(file) as stored:
             rows, y = stored["X"], np.unique(stored["y"], return_inverse=True)[1]
-        means = np.mean([measure(rows, y, args.most, seed) for seed in range(args.seeds)], axis=0)
+        how = (args.classes, args.known)
+        means = np.nanmean([measure(rows, y, args.most, seed, *how) for seed in range(args.seeds)], axis=0)
         table.append(f"| {file.stem} | {' | '.join(f'{before:.3f} → {after:.3f}' for before, after in means)} |")
         print(table[-1], file=sys.stderr, flush=True)
     write([*header(sys.argv), "\n".join(table)], args.record)

@@ -1,12 +1,13 @@
 """Confidence against the truth on digits, of which half of the images of half of the classes are labeled."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from shoal.clustering.calibration import Calibration, calibrate, estimate_label_rate
+from shoal.clustering import calibration as module
+from shoal.clustering.calibration import Calibration, _agreement, calibrate, estimate_label_rate
 from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
 from shoal.clustering.inference import infer, unit_points
 
@@ -106,3 +107,23 @@ def test_what_was_written_is_read_back(task: Task) -> None:
     at = np.array([0, 4, task.n_categories - 1])
     share = np.array([0.0, 0.4, 1.0])
     assert found.confidence(share, at, at < 0).tolist() == again.confidence(share, at, at < 0).tolist()
+
+
+def test_few_classes_make_nothing_surer_than_the_share_of_neighbors(task: Task, monkeypatch) -> None:
+    """Shares of which labels held back say that they are too low by far."""
+    low = replace(task, share=0.3 * task.share)
+    free, is_known = low.labels < 0, low.categories < 5
+    for few, raises in ((20, False), (5, True)):
+        monkeypatch.setattr(module, "FEW_CLASSES", few)
+        said = low.calibrate().confidence(low.share, low.categories, ~free)
+        for part in (free & is_known, free & ~is_known):
+            assert (said[part].mean() > low.share[part].mean() + 0.1) == raises
+
+
+def test_classes_that_agree_count_and_classes_that_do_not_are_chance() -> None:
+    classes = np.repeat(np.arange(4), 5)
+    assert _agreement(np.full(20, -0.3), classes) == 1
+    assert _agreement(np.where(classes < 2, 0.3, -0.29), classes) == 0
+    assert 0.5 < _agreement(np.where(classes < 2, -0.3, -0.2), classes) < 1
+    assert _agreement(np.full(5, -0.3), classes[:5]) == 0  # one class is no agreement
+    assert _agreement(np.zeros(0), classes[:0]) == 0

@@ -14,16 +14,11 @@ from shoal.runs import Run
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
 
 PROGRAM = Path(__file__).with_name("killed_runs.py")
-USUAL = (
-    "decoding",
-    "frozen embedding",
-    "first report",
-    "epoch 1",
-    "between epochs",
-    "after training",
-    "holding the lock",
-)
-RARE = ("at the start", "thumbnails", "first tables", "before training", "epoch 2", "writing tables", "finished")
+USUAL = ("frozen embedding", "first report", "epoch 1", "between epochs", "holding the lock")
+RARE = (
+    "at the start", "decoding", "thumbnails", "first tables", "before training", "epoch 2", "after training",
+    "writing tables", "finished",
+)  # fmt: skip
 TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 """Files that hold times."""
 

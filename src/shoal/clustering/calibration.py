@@ -27,6 +27,8 @@ from shoal.clustering.matching import match
 N_FOLDS = 5
 MIN_LABELS = 20
 """Labeled images below which nothing is calibrated."""
+FEW_CLASSES = 20
+"""Labeled classes below which labels held back say little of classes without labels."""
 PRIOR_IMAGES = 4.0
 """How many images the share of neighbors itself counts for, at each of its values."""
 PRIOR_MEMBERS = 8.0
@@ -52,6 +54,11 @@ class Curve:
         """The confidence at shares of neighbors (M,)."""
         found: Floats = np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
         return found
+
+    def toward_share(self, weight: float) -> "Curve":
+        """The same with `weight`, and the share itself with the rest."""
+        share = np.linspace(0, 1, len(self.confidence))
+        return replace(self, confidence=weight * self.confidence + (1 - weight) * share)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -139,7 +146,36 @@ def calibrate(
     shares = folds.known_shares(n_categories, rate)
     base = _mean_by(curves["known"].at(share), categories, ~labeled, n_categories)
     scale = np.where(np.isfinite(scale), shares / np.maximum(base, 1e-9), np.nan)
-    return Calibration(**curves, scale=scale, label_rate=rate)
+    learned = Calibration(**curves, scale=scale, label_rate=rate)
+    if len(folds.classes) >= FEW_CLASSES:
+        return learned
+    off = np.minimum(pairs, 1) - share[at]
+    return _tempered(learned, share, categories, ~labeled, _agreement(off[~is_matched], labels[at][~is_matched]))
+
+
+def _tempered(found: Calibration, share: Floats, categories: Ints, free: Bools, agreement: float) -> Calibration:
+    """The same where few classes say it: nothing is surer than the share of neighbors, taken over all free images.
+
+    In novel categories what the classes say counts by how far they agree.
+    """
+    is_known, said = np.isfinite(found.scale)[categories], found.confidence(share, categories, ~free)
+    raises = [bool(said[rows].sum() > share[rows].sum()) for rows in (free & is_known, free & ~is_known)]
+    if raises[0]:
+        found = replace(found, known=found.known.toward_share(0.0), scale=np.where(np.isfinite(found.scale), 1, np.nan))
+    return replace(found, novel=found.novel.toward_share(0.0 if raises[1] else agreement))
+
+
+def _agreement(off: Floats, classes: Ints) -> float:
+    """How far classes agree on what `off` (M,) is on average: 1 all of them, 0 no more than chance would have it."""
+    if not len(off):
+        return 0.0
+    _, at, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    n, mean = len(sizes), float(off.mean())
+    of_class = np.bincount(at, off) - sizes * mean
+    if n < 2 or mean == 0:
+        return 0.0
+    error = float((of_class**2).sum()) / len(off) ** 2 * n / (n - 1)  # of the mean, squared
+    return max(0.0, 1 - error / mean**2)
 
 
 def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, rows: NDArray[Any]) -> float:
