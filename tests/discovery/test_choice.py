@@ -77,3 +77,13 @@ def test_what_is_written_says_what_was_tried(task) -> None:
     assert said["tried"][-1]["accuracy"] == said["accuracy"]["frozen"]
     chosen = next(one for one in said["tried"] if one["weight"] == said["frozen_weight"])
     assert (chosen["n_shifts"], chosen["accuracy"]) == (said["n_shifts"], said["accuracy"]["trained"])
+
+
+def test_a_training_that_is_worse_by_two_errors_is_hopeless_and_one_that_is_near_is_not() -> None:
+    frozen = np.ones(100, dtype=bool)
+    for n_wrong, is_hopeless in ((4, False), (5, True)):  # 5 of 5 images apart are worse: 5 > 2 · √5
+        trial = Trial(weight=0.65, n_shifts=0, right=np.arange(100) >= n_wrong)
+        found = Choice(hidden=(), trials=[trial, Trial(weight=1.0, n_shifts=0, right=frozen)])
+        assert found.is_hopeless == is_hopeless
+    even = Trial(weight=0.0, n_shifts=0, right=frozen)
+    assert not Choice(hidden=(), trials=[even, trial, Trial(weight=1.0, n_shifts=0, right=frozen)]).is_hopeless

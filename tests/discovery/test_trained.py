@@ -13,6 +13,7 @@ from photo_runs import run_on
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import trained, training
+from shoal.discovery.choice import Choice
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -124,3 +125,17 @@ def test_with_the_papers_rule_a_method_that_counts_itself_does_so(photos, settin
         assert not found["is_given"]
         assert (found["rule"] == get_method(method).number(chosen)) == (rule == "paper")
         assert (found["interval"] is None) == (rule == "paper")
+
+
+def test_a_trial_that_cannot_help_is_ended_and_nothing_is_left_to_resume(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(Choice, "is_hopeless", True)
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    heard: list[str] = []
+    wanted = replace(with_training(settings, epochs=4), n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
+    (said,) = [line for line in heard if "training is ended" in line]
+    assert said.startswith("training is ended after 1 of 4 epochs: of ")
+    assert run.is_finished
+    assert not run.is_stopped, "there is nothing to resume"

@@ -76,3 +76,19 @@ def test_training_that_is_stopped_before_an_epoch_is_finished_says_so(toy, tmp_p
     with pytest.raises(StopTraining):
         train(toy.data(), *toy.networks(), toy.settings(), folder=tmp_path, progress=stop)
     assert not list(tmp_path.glob("tokens.npy*"))
+
+
+def test_training_ends_where_no_more_is_needed_and_a_resumed_run_does_not_go_on(toy, tmp_path):
+    asked = []
+
+    def enough(epoch, embeddings, predicted):
+        asked.append((epoch, embeddings.shape, predicted))
+        return epoch < 2
+
+    settings = toy.settings(snapshot="last")
+    ended = train(toy.data(), *toy.networks(), settings, folder=tmp_path, goes_on=enough)
+    assert asked == [(1, (48, 10), None), (2, (48, 10), None)]
+    assert (ended.epoch, len(ended.metrics), ended.is_done) == (2, 2, True)
+    again = train(toy.data(), *toy.networks(), settings, folder=tmp_path, resume=True, goes_on=enough)
+    assert (again.epoch, again.is_done, len(asked)) == (2, True, 2)
+    assert torch.equal(again.embeddings, ended.embeddings)

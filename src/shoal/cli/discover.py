@@ -23,10 +23,13 @@ def discover(
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
-    method: Annotated[str | None, typer.Option(help="cms (the default), gcd or agglomerative.")] = None,
+    method: Annotated[str | None, typer.Option(help="cms (the default), gcd, simgcd …: see docs/methods.md.")] = None,
     encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Most minutes to train; by what is measured, less is trained or nothing.")
+    ] = None,
     train: Annotated[
         bool | None, typer.Option("--train/--no-train", help="Train, or cluster the frozen encoder.")
     ] = None,
@@ -71,7 +74,7 @@ def discover(
     )
     own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
     numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
-    rest: dict[str, Any] = {"protocol": protocol, "stability": stability, "train": train}
+    rest: dict[str, Any] = {"protocol": protocol, "stability": stability, "train": train, "max_minutes": max_minutes}
     settings = choose_settings(**own, **numbers, **rest, changes=read_changes(changes or []))
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     do = _look if dry_run else _run

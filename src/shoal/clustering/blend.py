@@ -91,10 +91,10 @@ def choose_weight(trials: Sequence[Trial]) -> Trial:
     return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
 
 
-def is_worse(right: Bools, other: Bools) -> bool:
-    """Whether fewer images are right than in the other by more than one standard error of the difference."""
+def is_worse(right: Bools, other: Bools, n_errors: float = 1) -> bool:
+    """Whether fewer images are right than in the other by more than so many standard errors of the difference."""
     fewer, n_apart = int(other.sum()) - int(right.sum()), int((right != other).sum())
-    return bool(fewer > n_apart**0.5)
+    return bool(fewer > n_errors * n_apart**0.5)
 
 
 def _try(

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import WEIGHTS, Trial, choose_weight, try_weights
+from shoal.clustering.blend import WEIGHTS, Trial, choose_weight, is_worse, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import put_right
 from shoal.discovery.validation import Withheld
@@ -46,6 +46,13 @@ class Choice:
     def keeps_training(self) -> bool:
         """Whether the trained answer stands."""
         return self.chosen.weight < 1
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether every weight with training is worse than the frozen encoder by more than two standard errors."""
+        frozen = self.trials[-1].right
+        others = [trial.right for trial in self.trials if trial.weight < 1]
+        return all(is_worse(right, frozen, n_errors=2) for right in others)
 
     @property
     def n_images(self) -> int:
@@ -111,6 +118,7 @@ def compare(
     *,
     seed: int,
     predicted: Ints | None = None,
+    weights: Sequence[float] = WEIGHTS,
     is_collapsed: bool = False,
 ) -> Choice:
     """Try weights of the frozen embeddings (N, D) beside the trained (N, E), judged by the labels kept from training.
@@ -118,7 +126,7 @@ def compare(
     K is the same for all. Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters (N,),
     these stand for the trained encoder, and there is nothing between them and the frozen one.
     """
-    weights = (1.0,) if is_collapsed or predicted is not None else WEIGHTS
+    weights = (1.0,) if is_collapsed or predicted is not None else weights
     trials = try_weights(frozen, trained, labels, withheld.judged, n_clusters, inference, seed=seed, weights=weights)
     if predicted is not None and not is_collapsed:
         right = put_right(labels[withheld.judged], predicted[withheld.judged])

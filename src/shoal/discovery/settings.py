@@ -34,6 +34,9 @@ class DiscoverySettings:
     depths: tuple[int, ...] = ()
     """How many of the encoder's last blocks are trained: each number is tried, and labels that training does not see
     choose. None given: the recipe's and, with the default encoder on a GPU, five."""
+    max_minutes: float | None = None
+    """Most minutes that training may take by what is measured before it: fewer depths are tried, fewer epochs trained,
+    or nothing is; none: all of it."""
     must_link: bool = True
     """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not in the paper."""
     pixel_size: int = 256
@@ -61,6 +64,8 @@ class DiscoverySettings:
             raise UsageError(
                 f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
             )
+        if self.max_minutes is not None and not self.max_minutes > 0:
+            raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
         if self.pixel_size < 8:
             raise UsageError(f"pixel_size: found {self.pixel_size}, expected at least 8")
         if self.stability and self.n_clusters is not None:
@@ -82,6 +87,11 @@ class DiscoverySettings:
     def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
         """The same with so many of the encoder's last blocks trained."""
         return replace(self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks))
+
+    def with_epochs(self, epochs: int) -> "DiscoverySettings":
+        """The same with so many epochs of training."""
+        training = replace(self.method_settings.training, epochs=epochs)
+        return replace(self, method_settings=replace(self.method_settings, training=training))
 
     @property
     def shift(self) -> ShiftSettings:

@@ -5,17 +5,20 @@ choose is done again with all labels, on the trunk's tokens that are there alrea
 there is no trial: the encoder is trained once, and its answer stands.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import Trial, blend
+from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, Trial, blend
 from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
+from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
 from shoal.discovery.choice import Choice, compare
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, SILENT
@@ -30,6 +33,7 @@ from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost
+from shoal.training.loop import GoesOn
 
 
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
@@ -43,11 +47,35 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     for line in describe_withheld(collection, withheld):
         job.reporter.say(line)
     job = replace(job, settings=fit_batch(job.settings, len(withheld.labels), job.reporter))
+    if job.settings.max_minutes is not None:
+        plan = _plan(job, withheld)
+        if not plan.depths:
+            told_by_main(False, job.device)
+            return job.first, None
+        depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
+        job = replace(job, settings=replace(job.settings.with_epochs(plan.epochs), depths=depths))
     try:
         return _answer_by_trial(job, withheld) if _has_trial(job.settings, withheld) else _answer_at_once(job, withheld)
     except TooFewDistinct as error:
         job.reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
         return job.first, None
+
+
+def _plan(job: TrainingJob, withheld: Withheld) -> Plan:
+    """What is trained within the minutes that the user gives."""
+    if job.resume and job.run.has("plan.json"):
+        return read_plan(job.run)
+    settings, has_trial = job.settings, _has_trial(job.settings, withheld)
+    depths = depths_to_try(settings, job.device) if has_trial else (settings.of_method.n_tail_blocks,)
+    n_clusters = _known_number(job)
+    task = _trial_tasks(job.images, withheld, n_clusters)[0] if has_trial else _task(job.images, withheld, n_clusters)
+    fresh = replace(job, resume=False)
+    costs = {depth: measure(replace(fresh, settings=settings.at_depth(depth)), task, job.run) for depth in depths}
+    assert settings.max_minutes is not None
+    plan = plan_training(costs, 60 * settings.max_minutes, n_trainings=2 if has_trial else 1)
+    job.run.write_json("plan", plan.to_dict())
+    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths)))
+    return plan
 
 
 def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:
@@ -56,7 +84,8 @@ def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: t
     settings = fit_batch(settings, len(withheld.labels), SILENT)
     method = get_method(settings.method)
     how: dict[str, Any] = {"device": place, "resume": resume}
-    n_clusters = number_from_main(None, place)
+    n_clusters, n_epochs = number_from_main(None, place), number_from_main(None, place)
+    settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
     if not _has_trial(settings, withheld):
         method.represent(_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
         return
@@ -74,6 +103,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     job.reporter.say(announce([cost], is_compared=False))
     told_by_main(True, job.device)
     number_from_main(task.n_clusters, job.device)
+    number_from_main(job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
@@ -87,7 +117,7 @@ def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answ
         told_by_main(False, job.device)
         return job.first, None
     job, choice = best.job, best.choice
-    goes_on = choice.keeps_training and len(best.learned.metrics) == job.n_epochs
+    goes_on = choice.keeps_training and best.learned.is_done
     told_by_main(goes_on, job.device)
     learned = None
     if goes_on:
@@ -99,7 +129,7 @@ def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answ
     if chosen.weight == 1:
         return job.first, None
     tried = _cluster_blend(job, best.learned, chosen)
-    if learned is not None and len(learned.metrics) == job.n_epochs:
+    if learned is not None and learned.is_done:
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
     # Training did not help, or was stopped: a trial that is done is better than a training that is not.
     answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
@@ -131,14 +161,16 @@ def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
     job.reporter.say(announce(costs, is_compared=True))
     told_by_main(True, job.device)
     number_from_main(n_clusters, job.device)
+    number_from_main(job.n_epochs, job.device)
     tried: list[_Tried] = []
     for one, task, folder, cost in zip(jobs, tasks, folders, costs, strict=True):
-        learned = train_on(one, task, _of_trial(one.settings), folder, cost, then_s=cost.steps_s)
+        how: dict[str, Any] = {"then_s": cost.steps_s, "goes_on": _judge_epochs(one, withheld)}
+        learned = train_on(one, task, _of_trial(one.settings), folder, cost, **how)
         if learned is None:
             break
         choice = _choose(one, learned, withheld)
         tried.append(_Tried(job=one, folder=folder, cost=cost, learned=learned, choice=choice))
-        if len(learned.metrics) < one.n_epochs:
+        if not learned.is_done:
             break
     if not tried:
         return None
@@ -149,6 +181,22 @@ def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
     job.run.write_json("choice", best.choice.to_dict() | {"depths": [_of_depth(one) for one in tried]})
     job.reporter.say(best.choice.in_words())
     return best
+
+
+def _judge_epochs(job: TrainingJob, withheld: Withheld) -> GoesOn:
+    """End a trial that cannot help: the labels that it does not see say so at a quarter, a half or three quarters."""
+    moments = {max(1, round(share * job.n_epochs)) for share in (0.25, 0.5, 0.75)} - {job.n_epochs}
+
+    def goes_on(epoch: int, embeddings: Tensor, predicted: Ints | None) -> bool:
+        if epoch not in moments:
+            return True
+        choice = _compare(job, embeddings, predicted, withheld, weights=(0.0, USUAL_WEIGHT, 1.0))
+        if not choice.is_hopeless:
+            return True
+        job.reporter.say(f"training is ended after {epoch} of {job.n_epochs} epochs: {choice.in_words()}")
+        return False
+
+    return goes_on
 
 
 def _of_depth(tried: _Tried) -> dict[str, Any]:
@@ -164,18 +212,25 @@ def _trial_folder(run: Run, settings: DiscoverySettings) -> Path:
 
 def _choose(job: TrainingJob, tried: Representation, withheld: Withheld) -> Choice:
     """Let the labels that the trial did not see say how much of the frozen encoder is kept."""
+    return _compare(job, tried.embeddings, tried.predicted, withheld, weights=WEIGHTS)
+
+
+def _compare(
+    job: TrainingJob, embeddings: Tensor, predicted: Ints | None, withheld: Withheld, *, weights: Sequence[float]
+) -> Choice:
     collection, settings = job.images.collection, job.settings
     return compare(
         job.frozen.embeddings,
-        tried.embeddings,
+        embeddings,
         collection.labels,
         collection.classes,
         withheld,
         job.first.discovery.n_clusters,
         settings.of_method.inference,
         seed=settings.seed,
-        predicted=tried.predicted,
-        is_collapsed=describe_collapse(collapse_statistics(tried.embeddings)) is not None,
+        predicted=predicted,
+        weights=weights,
+        is_collapsed=describe_collapse(collapse_statistics(embeddings)) is not None,
     )
 
 

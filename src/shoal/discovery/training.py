@@ -24,7 +24,7 @@ from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
-from shoal.training.loop import OnProgress, StopTraining
+from shoal.training.loop import GoesOn, OnProgress, StopTraining
 from shoal.training.tensorboard import event_writer, tensorboard_writer
 from shoal.training.trainer import shape_of
 
@@ -73,11 +73,18 @@ def check_tensorboard(settings: DiscoverySettings) -> None:
 
 
 def train_on(
-    job: TrainingJob, task: Task, settings: Any, folder: Path, cost: Cost, *, then_s: float = 0.0
+    job: TrainingJob,
+    task: Task,
+    settings: Any,
+    folder: Path,
+    cost: Cost,
+    *,
+    then_s: float = 0.0,
+    goes_on: GoesOn | None = None,
 ) -> Representation | None:
     """Train on a task with bars; None where it was stopped before an epoch was finished.
 
-    What the trunk has computed is kept where another training follows.
+    What the trunk has computed is kept where another training follows. `goes_on` is asked after each epoch.
     """
     watch = _collapse_watch(job.reporter.say)
     is_last = folder == job.run.path
@@ -92,11 +99,12 @@ def train_on(
                 progress=progress,
                 on_epoch=_epoch_listener(job.run, job.reporter, job.tensorboard and is_last, watch),
                 keeps_trunk=not is_last,
+                goes_on=goes_on,
             )
     except StopTraining:
         _note_stopped(job, len(Run(folder).metrics))
         return None
-    if len(learned.metrics) < job.n_epochs:
+    if not learned.is_done:
         _note_stopped(job, len(learned.metrics))
     watch(collapse_statistics(learned.embeddings))
     # What is there need not be embedded again, which processes that help would have to take part in.

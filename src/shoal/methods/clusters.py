@@ -52,6 +52,8 @@ class Representation:
     """A row per epoch of training."""
     epoch: int = 0
     """The epoch of the snapshot that was kept; 0 where nothing was trained."""
+    is_done: bool = True
+    """Whether training was not stopped before its end."""
 
     def embed_frozen(self) -> Tensor:
         """(N, C) what the encoder made of the images as it came, unit rows, on the device."""

@@ -22,7 +22,7 @@ from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.settings import to_dict
-from shoal.training.loop import OnProgress, train
+from shoal.training.loop import GoesOn, OnProgress, train
 from shoal.training.model import Model, Shape
 from shoal.training.settings import TrainSettings
 from shoal.training.trainer import shape_of
@@ -74,6 +74,8 @@ class Options(TypedDict, total=False):
     """Told how much is done of what."""
     on_epoch: OnEpoch | None
     """Told each row of metrics."""
+    goes_on: GoesOn | None
+    """Asked after each epoch whether another one is needed; this alone may change what is learned."""
     keeps_trunk: bool
     """Hand on what the trunk has computed, for another training."""
 
@@ -192,6 +194,7 @@ class Method:
             rule=trained.validation.rule,
             metrics=trained.metrics,
             epoch=trained.epoch,
+            is_done=trained.is_done,
             tokens=trained.tokens,
             pool=trained.pool,
         )

@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.distributed import barrier, is_main
+from shoal.distributed import barrier, is_main, told_by_main
 from shoal.encoders.embed import Progress, explain_out_of_memory
 from shoal.files import make_folder
 from shoal.training.checkpoint import Journal
@@ -24,6 +24,10 @@ from shoal.training.settings import TrainSettings
 from shoal.training.tokens import TokenCache
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
+
+GoesOn = Callable[[int, Tensor, Ints | None], bool]
+"""Asked after an epoch, counted from 1, with the embeddings (N, D) of all images and, where there is a classifier, with
+their clusters (N,); False ends training."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is counted ('views' or 'steps'), how many of them are done, and how many there are in all."""
@@ -50,6 +54,8 @@ class Trained:
     """(N,) the cluster of each image, where the model has a classifier."""
     metrics: list[dict[str, Any]]
     """A row per epoch."""
+    is_done: bool
+    """Whether no epoch is left: all were done, or who was asked said that no more are needed. Else it was stopped."""
     tokens: TokenCache | None = None
     """The trunk's tokens of the images, where they were to be kept."""
     pool: ViewPool | None = None
@@ -67,6 +73,7 @@ def train(
     resume: bool = False,
     progress: OnProgress | None = None,
     on_epoch: Callable[[dict[str, Any]], None] | None = None,
+    goes_on: GoesOn | None = None,
     keeps_trunk: bool = False,
 ) -> Trained:
     """Train a model on the device it is on; leave it at the best snapshot.
@@ -81,6 +88,7 @@ def train(
     is refused. `on_epoch` is told each row of metrics, `progress` first how many images and views the trunk has gone
     over, which it does once, then how many steps of the whole run are done. Where it raises `StopTraining` after an
     epoch, the best snapshot so far is returned, and the run can be resumed; before that, it is raised on.
+    Where `goes_on` says False no epoch is left, also for a resumed run.
     `keeps_trunk` hands on what the trunk has computed, for another training, which then lets go of it.
     """
     check_batch_size(settings.batch_size, len(data.training))
@@ -93,7 +101,7 @@ def train(
     identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.n_epochs_left = settings.epochs - start
-    n_steps = len(data.training) // settings.batch_size
+    n_steps, is_done = len(data.training) // settings.batch_size, True
     with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"):  # whatever is not told closer by
         trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
         try:
@@ -105,8 +113,11 @@ def train(
                 journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
                 if on_epoch is not None and is_main():
                     on_epoch(journal.metrics[-1])
+                if told_by_main(goes_on is not None and not trainer.ask(goes_on, epoch + 1), trainer.device):
+                    break
             journal.finish(settings.epochs)
         except StopTraining:
+            is_done = False
             if journal.best is None:
                 trainer.clean()
                 raise
@@ -123,6 +134,7 @@ def train(
         embeddings=embeddings,
         predicted=predicted,
         metrics=journal.metrics,
+        is_done=is_done,
         tokens=trainer.tokens if keeps_trunk and isinstance(trainer.tokens, TokenCache) else None,
         pool=trainer.pool if keeps_trunk else None,
     )

@@ -9,6 +9,7 @@ entries of an embedding.
 """
 
 import itertools
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,11 @@ class Trainer:
         if predicted is not None:
             return score_clusters(predicted, labels, n_clusters)
         return validate(embeddings, labels, n_clusters=n_clusters, rule=rule)
+
+    def ask(self, goes_on: Callable[[int, Tensor, Ints | None], bool], epoch: int) -> bool:
+        """Whether to go on after an epoch, as who looks at the images' embeddings and clusters says."""
+        embeddings = self.model.compact(self.embed_all())
+        return goes_on(epoch, embeddings, self.predict(embeddings))
 
     def predict(self, embeddings: Tensor) -> Ints | None:
         """(N,) clusters of unit embeddings (N, D) by the model's classifier; None where it has none."""

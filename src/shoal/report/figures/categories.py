@@ -77,7 +77,7 @@ def dendrogram(run: Run) -> Figure:
     axes.set_yticks(places, [shown(name, 28) for name in top.names])
     axes.tick_params(axis="y", length=0, pad=8)
     axes.spines["left"].set_visible(False)
-    axes.set_xlim(0, 1.03 * max(height for *_, height in top.joins) or 1)
+    axes.set_xlim(0, 1.03 * max((height for *_, height in top.joins), default=0) or 1)  # one category joins nothing
     axes.set_ylim(len(top.names) - 0.4, -0.6)
     axes.set_xlabel("height at which two branches join")
     return figure

@@ -1,0 +1,66 @@
+"""How much training fits into the minutes that a user gives."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from photo_runs import run_on
+from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
+from shoal.discovery.reporter import Reporter
+from shoal.errors import DataError, UsageError
+from shoal.runs import Run
+from shoal.training.cost import Cost
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+CHEAP = Cost(n_views=100, view_s=0.1, n_steps=50, step_s=0.4, n_epochs=10)
+"""10 s of views and 20 s of steps; with the training after the trial 50 s."""
+DEAR = replace(CHEAP, step_s=1.6)
+"""90 s; the trial and a training 170 s."""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "depths", "epochs"),
+    [(500, (1, 5), 10), (200, (1, 5), 10), (199, (1,), 10), (50, (1,), 10), (49, (1,), 9), (22, (1,), 3), (21, (), 0)],
+)
+def test_the_cheapest_depth_comes_first_then_epochs_are_left_out_then_training(seconds, depths, epochs) -> None:
+    """Both depths: 30 and 90 s of trials, and the steps of the dearer once more, 80 s."""
+    found = plan_training({5: DEAR, 1: CHEAP}, seconds, n_trainings=2)
+    assert found == Plan(depths=depths, epochs=epochs)
+
+
+def test_a_training_without_a_trial_costs_its_steps_once() -> None:
+    assert plan_training({1: CHEAP}, 30, n_trainings=1).epochs == 10
+    assert plan_training({1: CHEAP}, 20, n_trainings=1).epochs == 5
+    assert plan_training({1: CHEAP}, 5, n_trainings=1).depths == ()
+
+
+def test_what_a_limit_leaves_is_said() -> None:
+    said = [
+        describe_plan(Plan(depths=d, epochs=e), 2, 10, 2) for d, e in (((), 0), ((1,), 4), ((1,), 10), ((1, 5), 10))
+    ]
+    assert "the first answer stands" in said[0]
+    assert "4 epochs are trained instead of 10" in said[1]
+    assert "of 2 depths of the network 1 can be tried" in said[2]
+    assert "all of the training fits" in said[3]
+
+
+def test_with_next_to_no_time_the_first_answer_stands_and_the_plan_is_kept(photos, settings, tmp_path: Path) -> None:
+    heard: list[str] = []
+    limited = replace(settings, max_minutes=1e-6)
+    run = run_on(photos, tmp_path / "run", limited, reporter=Reporter(heard.append))
+    assert any("training would take longer, so the first answer stands" in line for line in heard)
+    assert run.is_finished
+    assert not run.metrics
+    assert read_plan(Run(run.path)) == Plan(depths=(), epochs=0)
+
+
+def test_a_plan_that_was_edited_is_named(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("[]")
+    with pytest.raises(DataError, match=r"plan\.json"):
+        read_plan(Run(tmp_path))
+
+
+def test_a_limit_that_is_no_time_is_refused(settings) -> None:
+    with pytest.raises(UsageError, match="max_minutes: found 0"):
+        replace(settings, max_minutes=0)
