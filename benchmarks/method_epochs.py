@@ -1,0 +1,59 @@
+"""Seconds of an epoch of every method, alone on a device, on the same images, tokens and views.
+
+    PYTHONPATH=src python benchmarks/method_epochs.py --data DATA --out runs/epochs
+
+DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm up, then two, of
+which the faster counts; what a method does before an epoch is in it, validation is not.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import torch
+
+from shoal.device import choose_device
+from shoal.methods.catalog import METHODS, load_recipe
+from shoal.methods.task import Task
+from shoal.reproduce.stage import Stage
+from shoal.training.trainer import Trainer, shape_of
+
+
+def measure(name: str, stage: Stage) -> tuple[float, float]:
+    """Wall and CPU seconds of the faster of two epochs."""
+    settings, images, device = load_recipe(method=name), stage.train, stage.device
+    task = Task(pixels=images.pixels, labels=images.labels, n_clusters=images.n_classes, tokens=stage.tokens(settings))
+    data = task.training_data
+    model = METHODS[name].build(settings, shape_of(data, images.n_classes)).to(device)
+    pool = None if model.reads_images else stage.pool(settings, data)
+    trainer = Trainer(Task(**{**vars(task), "pool": pool}).training_data, model, settings.training)
+    trainer.prepare()
+    times = []
+    for epoch in range(3):
+        began, cpu = time.perf_counter(), time.process_time()
+        trainer.run_epoch(epoch)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append((time.perf_counter() - began, time.process_time() - cpu))
+    return min(times[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--methods", nargs="+", default=[name for name, method in METHODS.items() if method.trains])
+    parser.add_argument("--device")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    device = choose_device(chosen.device)
+    stage = Stage("cub", chosen.data, device=device, input_size=224, scratch=chosen.out)
+    print("| method | s an epoch | CPU s |\n|---|---|---|", flush=True)
+    for name in chosen.methods:
+        wall, cpu = measure(name, stage)
+        print(f"| {name} | {wall:.2f} | {cpu:.2f} |", flush=True)
+    stage.close()
+
+
+if __name__ == "__main__":
+    main()
