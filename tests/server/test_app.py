@@ -93,6 +93,16 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
     assert heard[0]["entries"][0]["words"] == "rename to tern"
 
 
+def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run: Run) -> None:
+    server.act("confirm", rows=[0])
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write("garbage\n")
+    status, body, _ = server.ask("/api/changes?since=1")
+    assert (status, b"review.jsonl, line 3: no JSON" in body) == (400, True)
+    assert server.act("confirm", base=1, rows=[1])[0] == 400
+    assert server.ask("/api/run")[0] == 400
+
+
 def test_two_servers_share_one_log(server: Served, run: Run) -> None:
     with served(run.path) as other:
         assert server.act("confirm", rows=[0])[0] == 200

@@ -53,9 +53,9 @@ class Log:
             content = file.read()
         whole, end, rest = content.rpartition(b"\n")
         for line in whole.split(b"\n") if end else ():
-            self._n_lines += 1
-            self._offset += len(line) + 1
             yield self._parsed(line)
+            self._n_lines += 1  # only now: a line that cannot be used stays unread, and nothing is added behind it
+            self._offset += len(line) + 1
         if rest and mends:
             self.dropped = rest.decode("utf-8", "replace")
             with writing(self.file), self.file.open("r+b") as file:
@@ -101,9 +101,9 @@ class Log:
         finally:
             lock.__exit__(None, None, None)
 
-    def damage(self, reason: str, line: int | None = None) -> DataError:
-        """The error for a line that cannot be used."""
-        where = f"{self.file}, line {line or self._n_lines}"
+    def damage(self, reason: str) -> DataError:
+        """The error for the line that is being read, which cannot be used."""
+        where = f"{self.file}, line {self._n_lines + 1}"
         return DataError(f"{where}: {reason}; put back a copy of the file, or move it away to start the review anew")
 
     def _parsed(self, line: bytes) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class Log:
             found = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self.damage(f"no JSON ({str(error)[:60]})") from error
-        if not isinstance(found, dict) or found.get("seq") != self._n_lines - 1:
-            raise self.damage(f"expected an object with seq {self._n_lines - 1}")
+        if not isinstance(found, dict) or found.get("seq") != self._n_lines:
+            raise self.damage(f"expected an object with seq {self._n_lines}")
         if not all(isinstance(found.get(key), str) for key in ("action", "by", "at")):
             raise self.damage("action, by or at is not a text")
         return found

@@ -196,12 +196,15 @@ class Desk:
         except UsageError as error:
             return _json({"error": str(error)}, 400)
         until = asyncio.get_running_loop().time() + WAIT_S
-        while self.review.state.seq <= since and asyncio.get_running_loop().time() < until:
-            if self.review.log.has_more:
-                await run_in_threadpool(self.review.refresh)
-            else:
-                await asyncio.sleep(LOOK_S)
-        return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request))))
+        while True:
+            try:
+                if self.review.log.has_more:
+                    await run_in_threadpool(self.review.refresh)
+            except ShoalError as error:  # somebody has damaged the log
+                return _json({"error": str(error)}, 400)
+            if self.review.state.seq > since or asyncio.get_running_loop().time() > until:
+                return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request))))
+            await asyncio.sleep(LOOK_S)
 
     async def act(self, request: Request) -> Response:
         """Do something: what, by whom, and which action they had seen last."""

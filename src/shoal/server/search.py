@@ -157,7 +157,7 @@ class Search:
         """Images whose path holds a text, whatever its case."""
         wanted = text.casefold()
         found = (row for row, path in enumerate(self.review.answer.paths) if wanted in shown(path).casefold())
-        return [row for row, _ in zip(found, range(MAX_FOUND), strict=False)]
+        return [row for row, _ in zip(found, range(MAX_CANDIDATES), strict=False)]
 
     @cached_property
     def map(self) -> bytes:

@@ -61,6 +61,7 @@ export class Grid {
     if (columns !== this.columns || side !== this.side) this.drop();
     Object.assign(this, { columns, side });
     const lines = Math.ceil(this.rows.length / columns);
+    this.reachable = Math.floor(MAX_HEIGHT / this.step) * columns; // a browser scrolls no further
     this.space.style.height = `${Math.min(MAX_HEIGHT, lines * this.step + GAP)}px`;
     this.draw();
   }

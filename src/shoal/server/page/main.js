@@ -14,6 +14,7 @@ const { store } = data;
 const view = { kind: "all", id: -1, order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
 const MARKS = ["", "✓", "✕", "→", "?"];
 const PANELS = ["merges", "map"];
+const MOST_FOUND = 20000; // images that the server finds by their path
 
 const grid = new Grid($("grid"), $("space"), $("box"), {
   focus: (row) => focusOn(row),
@@ -87,7 +88,9 @@ function draw({ isSame = false } = {}) {
   grid.canBeSharp = store.run.has.originals;
   grid.show(rows, { isSame });
   const decided = rows.reduce((n, row) => n + (store.status[row] !== data.PREDICTED), 0);
-  $("count").textContent = `${images(rows.length)}, ${number(decided)} decided`;
+  const reachable = Math.min(grid.reachable, view.found ? MOST_FOUND : Infinity);
+  const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
+  $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
   $("order").textContent = view.order === "least" ? "Least typical first" : "Most typical first";
   $("order").disabled = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
   $("status").value = view.status === "" ? "" : String(view.status);
