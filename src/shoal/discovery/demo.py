@@ -23,7 +23,7 @@ from shoal.runs import Run
 RECIPE = "digits"
 
 N_DIGITS = 1000
-"""Digits to discover; with all 1,700 the demo would take two minutes on two cores."""
+"""Digits to discover; with all 1,700 the demo would take twice as long."""
 
 N_LATER = 97
 """Digits that come after the run is finished, to be assigned."""

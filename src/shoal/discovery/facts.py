@@ -41,6 +41,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_answer": str(others[0]) if others else None,
         "stopped_early": about.get("stopped_early"),
+        "encoder_sees": about.get("encoder_sees"),
         "seconds": about.get("seconds"),
         **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
         "files": {name: str(run.path / name) for name in FILES if run.has(name)},

@@ -12,8 +12,9 @@ from shoal.device import computing_device
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, keep_answer, make_answer
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.readable import Readable
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.sight import advise, look
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import doubt_labels
 from shoal.distributed import told_by_main
@@ -82,4 +83,8 @@ def answer_first(
     doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
     if doubt and settings.n_clusters is None:
         reporter.say(f"note: {doubt}")
+    sight = look(frozen.embeddings, collection.labels)
+    run.note(encoder_sees=sight and sight.to_dict())
+    if advice := advise(sight, settings.of_method.encoder):
+        reporter.say(f"{NOTE}{advice}")
     return answer
