@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from shoal.arrays import Ints
+from shoal.arrays import Bools, Ints
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
 from shoal.report.words import count
@@ -62,12 +62,12 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     classes = sorted({truth[row.path] for row in scored})
     position = {name: i for i, name in enumerate(classes)}
     y_true = np.array([position[truth[row.path]] for row in scored])
-    y_pred = _apart(np.array([row.category_id for row in scored]))
+    y_pred = np.array([row.category_id for row in scored])
     is_known = np.array([truth[row.path] in known_names for row in scored])
     score = Score(
-        accuracy=gcd_accuracy(y_true, y_pred, is_known),
-        nmi=normalized_mutual_info(y_true, y_pred),
-        ari=adjusted_rand(y_true, y_pred),
+        accuracy=_accuracy(y_true, y_pred, is_known),
+        nmi=normalized_mutual_info(y_true, _apart(y_pred)),
+        ari=adjusted_rand(y_true, _apart(y_pred)),
         n_images=len(scored),
         n_classes=len(classes),
         n_clusters=run.n_clusters,
@@ -78,8 +78,23 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     return score
 
 
+def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
+    """As `gcd_accuracy`; an image without a category, which a person has rejected, is matched with nothing: wrong."""
+    has = y_pred >= 0
+    if has.all():
+        return gcd_accuracy(y_true, y_pred, is_known)
+    found = gcd_accuracy(y_true[has], y_pred[has], is_known[has]) if has.any() else Accuracy(0.0, 0.0, 0.0)
+
+    def of_all(share: float, among: Bools) -> float:
+        n_left = int(among[has].sum())
+        return share * n_left / int(among.sum()) if n_left else 0.0 if among.any() else float("nan")
+
+    everyone = np.ones(len(y_true), dtype=bool)
+    return Accuracy(of_all(found.all, everyone), of_all(found.known, is_known), of_all(found.novel, ~is_known))
+
+
 def _apart(categories: Ints) -> Ints:
-    """Put each image without a category into one of its own, so that it counts as wrong."""
+    """Each image without a category in one of its own."""
     none = np.flatnonzero(categories < 0)
     found = categories.copy()
     found[none] = max(0, int(categories.max(initial=0))) + 1 + np.arange(len(none))
