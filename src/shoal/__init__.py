@@ -18,6 +18,7 @@ _HOMES = {
     "estimate_n_clusters": "shoal.clustering.n_clusters",
     "gcd_accuracy": "shoal.clustering.matching",
     "load": "shoal.discovery.face",
+    "refine": "shoal.discovery.face",
     "ward_linkage": "shoal.clustering.ward",
 }
 
@@ -32,6 +33,7 @@ __all__ = [
     "estimate_n_clusters",
     "gcd_accuracy",
     "load",
+    "refine",
     "ward_linkage",
 ]
 

@@ -24,6 +24,7 @@ def found() -> Found:
         given=np.array([0, -1, -1, -1, 1, -1]),
         categories=categories,
         classes=("cat", "dog", "novel-001", "novel-002"),
+        ids=(0, 1, 2, 3),
         n_known=2,
         members=describe_members(POINTS, categories, 4, 2, 2),
     )

@@ -100,3 +100,36 @@ def test_a_review_is_not_replaced_by_another(run: Run, tmp_path: Path) -> None:
     verbs.rename(Review(other), "gull", "x")
     with pytest.raises(UsageError, match="has a review of its own"):
         replay_review(run.path, other, by="ann")
+
+
+def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(run: Run, tmp_path: Path) -> None:
+    """Names went from hand to hand: one by one they would be taken. The other answer holds every last one."""
+    review = Review(run)
+    verbs.rename(review, "novel-001", "tern", by="ann")
+    verbs.rename(review, "tern", "skua", by="ann")
+    verbs.rename(review, "novel-002", "tern", by="ann")
+    verbs.move(review, ["00.png"], "auk", by="bob")
+    verbs.rename(review, "auk", "puffin", by="bob")
+    verbs.decide(review, "confirm", "skua", None, by="bob")
+    verbs.decide(review, "reject", None, ["09.png"], by="bob")
+    verbs.merge(review, ["gull", "heron"], by="bob")
+    ids = (4, 0, 0, 0, 0, 0, 2, 2, 0, 2, 3, 3)  # 08.png, confirmed, is elsewhere; so is 09.png, which was rejected
+    other = write_small(tmp_path / "other", ids=ids, names=("gull", "none", "skua", "tern", "puffin"))
+    entries, misfits = replay_review(run.path, other, by="ann", ids={0: 0, 1: 0, 2: 2, 3: 3, 4: 4})
+    assert misfits == []
+    assert [entry.action.kind for entry in entries] == ["assign", "assign", "confirm"]
+    after = Review(other)
+    assert {**names(after), "none": []} == {
+        "gull": [1, 2, 3, 4, 5], "none": [], "skua": [6, 7, 8, 9], "tern": [10, 11], "puffin": [0]
+    }  # fmt: skip
+    statuses = [STATUSES[status] for status in after.state.images.status]
+    assert [statuses[row] for row in (0, 6, 7, 8, 9)] == ["moved", "confirmed", "confirmed", "confirmed", "predicted"]
+
+
+def test_a_split_that_the_answer_has_made_by_itself_decides_about_no_image(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 4, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),))
+    entries, _ = replay_review(run.path, other, by="ann", ids={number: number for number in range(5)})
+    assert [entry.action.rows.tolist() for entry in entries] == [[2]]
+    assert names(Review(other))["herring gull"] == [1, 2]

@@ -11,8 +11,7 @@ from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
 
 if TYPE_CHECKING:
-    from shoal.data.collection import Collection
-    from shoal.discovery.settings import DiscoverySettings
+    from shoal.discovery.face import Job
 
 
 def discover(
@@ -47,6 +46,13 @@ def discover(
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting by name, e.g. training.batch_size=64; repeatable.")
     ] = None,
+    review: Annotated[
+        Path | None,
+        typer.Option(
+            help="A reviewed run to go on from: what people decided there are labels, names and cannot-links here; "
+            "settings, images and labels are its own where absent, and --out is its name with -2."
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder to write; runs/<name of the folder> if absent.")] = None,
     stability: Annotated[int | None, typer.Option(help="Repeat the estimate of K this often, say its range.")] = None,
     seed: Seed = None,
@@ -63,30 +69,26 @@ def discover(
 
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
-    from shoal.data.readers import read_collection
-    from shoal.discovery.face import default_folder
-    from shoal.discovery.settings import choose_settings
+    from shoal.discovery.face import prepare
     from shoal.methods.changes import read_changes
 
-    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    collection = read_collection(
-        images, labels, labeled=labeled, unlabeled=unlabeled, **columns, allow_missing=allow_missing
-    )
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
+    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **columns}
     own: dict[str, Any] = {"recipe": recipe, "config": config, "method": method, "encoder": encoder, "answer": answer}
     numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
     rest: dict[str, Any] = {"protocol": protocol, "stability": stability, "train": train, "max_minutes": max_minutes}
-    settings = choose_settings(**own, **numbers, **rest, changes=read_changes(changes or []))
+    settings = {**own, **numbers, **rest, "changes": read_changes(changes or [])}
+    job = prepare(given, settings, review=review, out=out, resume=resume, reporter=reporter())
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     do = _look if dry_run else _run
-    do(collection, out or default_folder(images or unlabeled), settings, how, as_json=json)
+    do(job, how, as_json=json)
 
 
-def _look(
-    collection: "Collection", out: Path, settings: "DiscoverySettings", how: dict[str, Any], *, as_json: bool
-) -> None:
+def _look(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
     from shoal.discovery.preflight import check_discovery
 
+    collection, out, settings, _ = job
     found = check_discovery(collection, out, settings, **how)
     for line in collection.describe().split("\n")[1:]:
         say(line)
@@ -99,9 +101,7 @@ def _look(
         say(f"nothing was written; without --dry-run it goes to {out}")
 
 
-def _run(
-    collection: "Collection", out: Path, settings: "DiscoverySettings", how: dict[str, Any], *, as_json: bool
-) -> None:
+def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     """Discover, and print the answer; of several processes one speaks."""
     from shoal.discovery.face import discover_and_report
     from shoal.discovery.facts import collect_facts
@@ -109,9 +109,10 @@ def _run(
 
     command = shlex.join(["shoal", *sys.argv[1:]])
     if not is_main():
-        discover_and_report(collection, out, settings, **how, command=command)
+        discover_and_report(*job, **how, command=command)
         return
-    run = discover_and_report(collection, out, settings, **how, command=command, reporter=reporter())
+    run = discover_and_report(*job, **how, command=command, reporter=reporter())
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
-    say(f"next: shoal report {shlex.quote(str(run.path))} --open")
+    next_command = "report" if job[-1] is None else "review"
+    say(f"next: shoal {next_command} {shlex.quote(str(run.path))}{' --open' if job[-1] is None else ''}")

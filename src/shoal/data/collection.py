@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
+from shoal.data.earlier import Earlier
 from shoal.errors import DataError, UsageError
 from shoal.text import shown
 
@@ -47,6 +48,8 @@ class Collection:
     """The folders below `root` in which every image is one of the collection; none where images were listed."""
     left_out: tuple[tuple[str, str], ...] = ()
     """Files named like images that are none to begin with: dead links, pipes, undecodable names; and why."""
+    earlier: Earlier | None = None
+    """What an earlier run of these images and its review say of their categories, where there is one."""
 
     def __post_init__(self) -> None:
         n_images, labels = len(self.names), as_labels(self.labels, len(self.names), name="labels").copy()

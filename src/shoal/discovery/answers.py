@@ -69,7 +69,7 @@ class Answer:
             return {}
         outputs, first = np.unique(predicted, return_index=True)
         categories = np.full(int(outputs.max()) + 1, UNLABELED)
-        categories[outputs] = self.found.categories[first]
+        categories[outputs] = np.asarray(self.found.ids)[self.found.categories[first]]
         return {"classifier": categories.tolist()}
 
     def in_words(self) -> str:
@@ -122,7 +122,8 @@ def make_answer(
     `calibrated_on`: this one if not given.
     """
     about, n_neighbors = (collection.names, collection.labels, collection.classes), settings.shift.n_neighbors
-    found = name_categories(discovery, *about, n_neighbors=n_neighbors, unseen=unseen, calibrated_on=calibrated_on)
+    judged: dict[str, Any] = {"unseen": unseen, "calibrated_on": calibrated_on}
+    found = name_categories(discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged)
     return Answer(name=name, discovery=discovery, found=found)
 
 

@@ -229,14 +229,15 @@ def assign_any(assigner: Assigner, images: Any) -> tuple[list[Assignment], tuple
 
 
 def _check_ids(run: RunView) -> None:
-    """Refuse tables that were edited apart: ids count the categories, known ones first, and no image has another."""
-    categories, rows = run.categories, run.assignments
+    """Refuse tables that were edited apart: an id for each category, known ones first, no others on images."""
+    categories, rows, ids = run.categories, run.assignments, set[int]()
     for place, category in enumerate(categories):
         is_behind = place > 0 and categories[place - 1].is_novel and not category.is_novel
-        if category.category_id != place or is_behind:
+        if category.category_id < 0 or category.category_id in ids or is_behind:
             raise damaged(run.path / "categories.csv", f"found id {category.category_id} in place {place}", place + 2)
+        ids.add(category.category_id)
     for row in rows:
-        if not 0 <= row.category_id < len(categories):
+        if row.category_id not in ids:
             file = run.path / "assignments.csv"
             raise damaged(file, f"{row.path!r} has the category {row.category_id}, which categories.csv has not")
 
@@ -246,14 +247,14 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
 
     A category that a review has made counts as novel; one that it has made known is as good as others on average.
     """
-    n_categories = len(RunView(run.path).categories)
+    ids = [category.category_id for category in RunView(run.path).categories]
     if not run.has("calibration.json"):
         return None
     found = Calibration.from_dict(run.json("calibration"))
     curves = (found.known, found.novel, found.labeled)
-    if len(found.scale) != n_categories or not all(len(curve.confidence) for curve in curves):
-        raise damaged(run.path / "calibration.json", f"it is not of {n_categories} categories")
-    own = dict(enumerate(found.scale.tolist()))
+    if len(found.scale) != len(ids) or not all(len(curve.confidence) for curve in curves):
+        raise damaged(run.path / "calibration.json", f"it is not of {len(ids)} categories")
+    own = dict(zip(ids, found.scale.tolist(), strict=True))
     usual = [own.get(category.category_id, 1.0) for category in categories]
     scale = [np.nan if c.is_novel else 1.0 if s != s else s for c, s in zip(categories, usual, strict=True)]
     return replace(found, scale=np.array(scale, dtype=float))

@@ -15,6 +15,7 @@ from shoal.discovery.assign import Assigner, assign_any
 from shoal.discovery.export.catalog import Exported, export_run
 from shoal.discovery.images import discover_images
 from shoal.discovery.outputs import answer
+from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.scoring import Score, score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
@@ -138,6 +139,7 @@ def discover(
     path_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
+    review: str | os.PathLike[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     device: str | torch.device | None = None,
     resume: bool = False,
@@ -157,6 +159,7 @@ def discover(
         path_column: the column of the table that holds the paths, where it has an uncommon name.
         label_column: the column of the table that holds the labels, likewise.
         allow_missing: go on where more than a few per cent of a table's rows name images that are not there.
+        review: a reviewed run of these images, to go on from: as `refine`.
         out: the run folder to write; runs/<name of the images> if not given.
         device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
         resume: go on with an interrupted run; a finished one is returned as it is.
@@ -173,34 +176,96 @@ def discover(
         >>> run = shoal.discover("photos/", labels="labels.csv")  # doctest: +SKIP
         >>> run.n_clusters, run.categories[0], run.report("report.html")  # doctest: +SKIP
     """
-    chosen = choose_settings(**settings)
-    table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
-    collection = read_collection(images, labels, labeled=labeled, unlabeled=unlabeled, **table)
-    place = Path(out) if out is not None else default_folder(images if images is not None else unlabeled)
-    how = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     if reporter is None:
         reporter = stderr_reporter() if verbose and is_main() else Reporter()
-    run = discover_and_report(collection, place, chosen, reporter=reporter, **how)
+    table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
+    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **table}
+    job = prepare(given, settings, review=review, out=out, resume=resume, reporter=reporter)
+    how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
+    run = discover_and_report(*job, reporter=reporter, **how)
     if is_main():
         reporter.say(f"{answer(run)}; written to {run.path}")
     return run
+
+
+def refine(
+    run: str | os.PathLike[str] | Reviewed,
+    images: Any = None,
+    labels: Any = None,
+    **options: Any,
+) -> DiscoveredRun:
+    """Discover again with what people decided about a run, into a new run: runs/photos-2 after runs/photos.
+
+    Confirmed and moved images are labels, categories that a person has named or confirmed images of are known, and
+    rejected images stay out of the categories they were thrown out of. Names and ids stay wherever a category has
+    mostly the same images; changes.json in the new run says what changed, and its review is the old one, done again.
+
+    Args:
+        run: a reviewed run, or its folder.
+        images: the same images, as `discover` takes them; where they were if not given.
+        labels: as for `discover`; those that the run was given if neither these nor the images say any.
+        options: the other arguments of `discover`; settings that are not given are those of the run.
+
+    Example:
+        >>> run.rename("novel-001", "tern"); run.confirm("tern")  # doctest: +SKIP
+        >>> shoal.refine(run).categories  # doctest: +SKIP
+    """
+    return discover(images, labels, review=run.path if isinstance(run, Reviewed) else run, **options)
+
+
+Job = tuple[Collection, Path, DiscoverySettings, Refinement | None]
+
+
+def prepare(
+    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    review: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+    resume: bool,
+    reporter: Reporter,
+) -> Job:
+    """What `discover_and_report` takes: the images, where to write, the settings, and the review to go on from.
+
+    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`.
+    """
+    place = None if out is None else Path(out)
+    if review is None:
+        named = given["source"] if given["source"] is not None else given["unlabeled"]
+        chosen = choose_settings(**settings)
+        return read_collection(**given), place or default_folder(named), chosen, None
+    refinement = Refinement.open(Path(review))
+    place = place or refinement.next_folder
+    refinement.check_out(place, resume=resume)
+    config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
+    chosen = choose_settings(**{**settings, **config})
+    is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
+    images = read_collection(**given) if is_given else refinement.images()
+    collection = refinement.collection(images, allow_missing=given["allow_missing"])
+    told = reporter if is_main() else Reporter()
+    return collection, place, refinement.settings(chosen, collection, told), refinement
 
 
 def discover_and_report(
     collection: Collection,
     out: Path | str,
     settings: DiscoverySettings,
+    refinement: Refinement | None = None,
     *,
     reporter: Reporter | None = None,
     **how: Any,
 ) -> DiscoveredRun:
     """Discover the categories of a collection, and write the report beside what was found.
 
+    After a review what changed is written too, and the review anew.
+
     `how` are the other arguments of `discover_images`.
     """
     told = reporter or Reporter()
 
     def report(run: Run) -> None:
+        if refinement is not None:
+            refinement.conclude(run, told)
         with told.progress("writing the report"):
             write_report(run)
 

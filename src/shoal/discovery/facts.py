@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from shoal.discovery.changed import brief
 from shoal.discovery.outputs import answer
 from shoal.discovery.stability import doubt_range
 from shoal.discovery.validation import doubt_labels
@@ -38,6 +39,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "suggested_merges": _merges(run),
         "suggested_splits": _splits(run),
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
+        "changes": brief(run.json("changes")) if run.has("changes.json") else None,
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_answer": str(others[0]) if others else None,
         "stopped_early": about.get("stopped_early"),

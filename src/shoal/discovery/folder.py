@@ -53,6 +53,8 @@ def fingerprint(collection: Collection) -> str:
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))
+    if collection.earlier is not None:
+        digest.update(collection.earlier.checksum.encode())
     for i in range(len(collection)):
         source = collection.source(i)
         digest.update(str(_n_bytes(source)).encode() if isinstance(source, Path) else np.asarray(source).tobytes())

@@ -34,6 +34,8 @@ class Found:
     """(K,) names, the known categories first."""
     n_known: int
     members: Membership
+    ids: Sequence[int]
+    """(K,) the id of each category; its position, unless a review has made and ended some."""
     calibration: Calibration | None = None
     """What the confidence of the members rests on."""
 
@@ -75,7 +77,7 @@ def assignment_rows(found: Found) -> list[Assignment]:
         Assignment(
             path=name,
             label_given=_name(found, int(found.given[i])),
-            category_id=int(found.categories[i]),
+            category_id=found.ids[found.categories[i]],
             category=found.classes[found.categories[i]],
             is_novel=bool(found.categories[i] >= found.n_known),
             confidence=float(members.confidence[i]),
@@ -99,7 +101,7 @@ def _category_row(found: Found, category: int) -> Category:
     typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], found.names[row]))
     nearest, similarity = _nearest_known(members, rows, category, found.n_known)
     return Category(
-        category_id=category,
+        category_id=found.ids[category],
         category=found.classes[category],
         is_novel=category >= found.n_known,
         size=len(rows),

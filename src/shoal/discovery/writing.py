@@ -14,8 +14,10 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.calibration import Calibration, calibrate
-from shoal.clustering.categories import category_names, describe_members, number_clusters, other_neighbors
+from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
 from shoal.clustering.neighbors import Neighbors
+from shoal.data.earlier import Earlier
+from shoal.discovery.kept import name_anew, name_as_before
 from shoal.discovery.outputs import Found, assignment_rows, category_rows
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery
@@ -31,15 +33,23 @@ def name_categories(
     n_neighbors: int,
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
+    earlier: Earlier | None = None,
 ) -> Found:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
+
+    After a review of an `earlier` run, categories keep their ids and names, and images stay out of categories they were
+    thrown out of.
 
     Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
     calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
     """
     categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
-    everyone, n_known = category_names(classes, n_novel), len(classes)
+    n_known = len(classes)
     points, lists = _neighbors(discovery, n_neighbors)
+    named = name_anew(categories, classes, n_novel)
+    if earlier is not None:
+        named = name_as_before(categories, classes, names, points, earlier)
+    categories, everyone, n_novel = named.categories, named.names, len(named.names) - n_known
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
     calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen).for_novel(n_novel)
     confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
@@ -48,6 +58,7 @@ def name_categories(
         given=given,
         categories=categories,
         classes=everyone,
+        ids=named.ids,
         n_known=n_known,
         members=replace(members, confidence=confidence),
         calibration=calibration,

@@ -2,7 +2,8 @@
 
 Actions that count are done again in their order. Known categories are found by their name, novel ones by their
 exemplars: the category in which most of those are now. Whatever a person said about an image holds, wherever the new
-answer has put it.
+answer has put it. An answer that was made by a discovery after the review (`shoal.refine`) has kept ids and names: its
+categories are found by these, and are not named, made or split again.
 """
 
 import shutil
@@ -47,6 +48,8 @@ class _Replay:
     lost: dict[int, str] = field(default_factory=dict)
     misfits: list[Misfit] = field(default_factory=list)
     n_missing: int = 0
+    kept: frozenset[int] = frozenset()
+    """Old categories that the new answer has with the name they have in the end."""
 
     def rows(self, paths: list[str]) -> Ints:
         """The rows of the images that are here; counts the others."""
@@ -63,10 +66,13 @@ class _Replay:
         raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more")
 
 
-def replay_review(source: Path, run: RunView, *, by: str) -> tuple[list[Entry], list[Misfit]]:
+def replay_review(
+    source: Path, run: RunView, *, by: str, ids: Mapping[int, int] | None = None
+) -> tuple[list[Entry], list[Misfit]]:
     """Write the log of `source`, a log or a run folder, anew for a run, and say what no longer fits.
 
-    The run's own log may be the source: the old one is then kept beside it as review-1.jsonl, -2, …
+    The run's own log may be the source: the old one is then kept beside it as review-1.jsonl, -2, … `ids` says which
+    category each old one is, of a run that has kept them.
     """
     old = source / FILE if source.is_dir() else source
     if not old.is_file():
@@ -77,7 +83,7 @@ def replay_review(source: Path, run: RunView, *, by: str) -> tuple[list[Entry], 
         if log and not is_own:
             raise UsageError(f"{log.file}: the run has a review of its own; move it away to replay another")
         answer = Answer.read(run)
-        entries, misfits = _replayed(list(_lines(old)), answer)
+        entries, misfits = replayed(old, answer, ids)
         if is_own:
             shutil.copyfile(old, _free_name(run.path))
         start = start_line(answer, by, now())
@@ -85,8 +91,11 @@ def replay_review(source: Path, run: RunView, *, by: str) -> tuple[list[Entry], 
     return entries, misfits
 
 
-def _replayed(lines: list[dict[str, Any]], answer: Answer) -> tuple[list[Entry], list[Misfit]]:
-    replay = _Replay(State(answer))
+def replayed(file: Path, answer: Answer, ids: Mapping[int, int] | None = None) -> tuple[list[Entry], list[Misfit]]:
+    """The actions of a log as they are on another answer, and those that no longer fit; writes nothing."""
+    lines, replay = list(_lines(file)), _Replay(State(answer))
+    if ids is not None:
+        replay.ids, replay.kept = dict(ids), frozenset(ids)
     _find_categories(replay, lines[0].get("categories") or [] if lines else [])
     for line in _counting(lines[1:]):
         replay.n_missing = 0
@@ -115,10 +124,11 @@ def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
         if len(rows):
             yield Action(kind=kind, category=target, groups=(Group(category=target, rows=rows),))
     elif kind == "create":
-        yield _new(replay, line["category"], line["name"], replay.rows(line["images"]))
+        yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
     elif kind == "rename":
         target = replay.category(line["category"])
-        if state.records[target].name != line["name"]:  # another run may know it by this name
+        is_done = line["category"] in replay.kept or state.records[target].name == line["name"]
+        if not is_done:  # another run may know it by this name
             yield Action(kind=kind, category=target, name=checked_name(line["name"]))
     elif kind == "merge":
         target = replay.category(line["into"])
@@ -127,7 +137,10 @@ def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
             yield Action(kind=kind, categories=others, category=target)
     elif kind == "split":
         for part in line["parts"]:
-            yield _new(replay, part["category"], part["name"], replay.rows(part["images"]))
+            rows = replay.rows(part["images"])
+            if part["category"] in replay.kept:  # what the new answer has parted by itself needs nobody's word
+                rows = rows[state.images.category[rows] == replay.ids.get(line["category"], NO_CATEGORY)]
+            yield from _new(replay, part["category"], part["name"], rows)
 
 
 def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Action]:
@@ -143,17 +156,20 @@ def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[A
         yield Action(kind=kind, groups=(Group(category=target, rows=rows),))
 
 
-def _new(replay: _Replay, old: int, name: str, rows: Ints) -> Action:
-    """A new category, or the one that has its name by now."""
-    there = replay.state.find(name)
+def _new(replay: _Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
+    """A new category, or the one that is it by now, or has its name."""
+    is_kept = old in replay.kept
+    there = replay.category(old) if is_kept else replay.state.find(name)
     if there is not None:
         replay.ids[old] = there
-        if not len(rows):
+        if len(rows):
+            yield Action(kind="assign", category=there, groups=(Group(category=there, rows=rows),))
+        elif not is_kept:
             raise UsageError(f"a category {name} is there already")
-        return Action(kind="assign", category=there, groups=(Group(category=there, rows=rows),))
+        return
     new = replay.state.next_id
     replay.ids[old] = new
-    return Action(kind="create", category=new, name=checked_name(name), groups=(Group(category=new, rows=rows),))
+    yield Action(kind="create", category=new, name=checked_name(name), groups=(Group(category=new, rows=rows),))
 
 
 def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> None:
@@ -162,6 +178,10 @@ def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> No
     by_name = {c.category: c.category_id for c in answer.categories if not c.is_novel}
     for old in categories:
         name, number = str(old.get("name")), int(old.get("category", NO_CATEGORY))
+        if replay.kept:
+            if number not in replay.kept:
+                replay.lost[number] = name
+            continue
         if name in by_name:
             replay.ids[number] = by_name[name]
             continue

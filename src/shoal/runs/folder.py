@@ -15,7 +15,7 @@ from shoal.runs.view import RunView
 
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
-    "calibration.json",
+    *("calibration.json", "changes.json"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
     *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
     *("choice.json", "model.json", "train.log", "checkpoint.safetensors"),

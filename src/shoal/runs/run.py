@@ -9,7 +9,7 @@
     shifted.npy        (N, D) after the mean shifts      choice.json      whether training helped, by unseen labels
     frozen.npy         (N, D) before any training        accuracy.json    accuracy against a truth, where one was given
     tree.npy           (N - 1, 4) over shifted.npy       thumbnails.zip   a small picture of every image
-    calibration.json   what confidence rests on
+    calibration.json   what confidence rests on          changes.json     what a review of an earlier run has changed
     model.json         how model.safetensors is used: blocks trained, weight of the encoder as it came beside them
 
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.

@@ -1,0 +1,78 @@
+"""Names and ids of categories: new ones or, after a review, those that the same categories had before.
+
+N images, K categories of which the first C are known.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from shoal.arrays import Ints
+from shoal.clustering.cannot_links import keep_apart
+from shoal.clustering.categories import category_names
+from shoal.clustering.overlap import mostly_same
+from shoal.data.earlier import Earlier
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Named:
+    """Categories with their names and ids."""
+
+    categories: Ints
+    """(N,) positions in `names`."""
+    names: list[str]
+    """(K,) the known classes first."""
+    ids: list[int]
+    """(K,)"""
+
+
+def name_anew(categories: Ints, classes: Sequence[str], n_novel: int) -> Named:
+    """Ids are positions; novel categories are called novel-001, novel-002, …"""
+    names = category_names(classes, n_novel)
+    return Named(categories=categories, names=names, ids=list(range(len(names))))
+
+
+def name_as_before(
+    categories: Ints, classes: Sequence[str], images: Sequence[str], points: Tensor, earlier: Earlier
+) -> Named:
+    """Keep the id and the name of a category wherever it has mostly the same images, and obey the cannot-links.
+
+    `categories` (N,) are positions, known classes first; `points` (N, D) unit rows. A known class that no labeled image
+    speaks for is the category with mostly its images. New categories get ids and names that nothing had before.
+    """
+    before = np.array([earlier.categories.get(image, -1) for image in images])  # (N,) ids
+    same, n_known = mostly_same(categories, before), len(classes)
+    filled, place = set(categories.tolist()), {number: at for at, number in enumerate(earlier.class_ids)}
+    ids, number_of = list(earlier.class_ids), np.arange(int(categories.max()) + 1)
+    free = earlier.next_id
+    for old in range(n_known, len(number_of)):  # the novel ones
+        kept = same.get(old)
+        if kept in place and place[kept] not in filled:
+            number_of[old] = place[kept]
+            continue
+        if kept is None or kept in place or kept not in earlier.names:
+            kept, free = free, free + 1
+        number_of[old] = len(ids)
+        ids.append(kept)
+    renumbered = number_of[categories]
+    at_id = {number: at for at, number in enumerate(ids)}
+    apart = {
+        row: {at_id[number] for number in earlier.apart[image] if number in at_id}
+        for row, image in enumerate(images)
+        if image in earlier.apart
+    }
+    parted = keep_apart(points, renumbered, len(ids), apart)
+    if int(parted.max()) == len(ids):
+        ids.append(free)
+    return Named(categories=parted, names=_names(ids, classes, earlier), ids=ids)
+
+
+def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list[str]:
+    """The names of categories by their ids, known classes first."""
+    taken = sorted({*earlier.taken, *earlier.names.values(), *classes})
+    n_new = sum(number not in earlier.names for number in ids[len(classes) :])
+    new = iter(category_names(taken, n_new)[len(taken) :])
+    novel = [earlier.names[number] if number in earlier.names else next(new) for number in ids[len(classes) :]]
+    return [*classes, *novel]

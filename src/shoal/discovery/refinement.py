@@ -1,0 +1,169 @@
+"""A discovery after a review: what people decided goes in as labels, cannot-links, names and ids.
+
+`shoal discover photos/ --review runs/photos` and `shoal.refine`. The new run is one of its own: the reviewed one stays.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from shoal.arrays import UNLABELED
+from shoal.data.collection import Collection
+from shoal.data.earlier import Earlier
+from shoal.data.readers.labels import MAX_ABSENT_SHARE
+from shoal.discovery.changed import compare_answers, in_words
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.settings import DiscoverySettings
+from shoal.errors import DataError, UsageError
+from shoal.review.answer import Answer
+from shoal.review.decisions import Decisions, decisions_of
+from shoal.review.log import FILE
+from shoal.review.replay import replay_review, replayed
+from shoal.review.review import Review, checked_who, has_review
+from shoal.runs import Run, RunView, damaged
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Refinement:
+    """A reviewed run, and what its review says to the next one."""
+
+    run: RunView
+    decisions: Decisions
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Refinement":
+        """Read the review of a finished run that was made of images."""
+        run = RunView.open(path)
+        if "fingerprint" not in run.provenance:
+            raise UsageError(
+                f"{run.path}: was made from ready embeddings, so nothing can be trained again; cluster them anew with "
+                "the labels of `shoal export --to csv`"
+            )
+        if not has_review(run.path):
+            raise UsageError(f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does")
+        review = Review(run)
+        return cls(run=run, decisions=decisions_of(review, _kept_out(run)))
+
+    @property
+    def config(self) -> Path:
+        """The settings of the reviewed run, which hold for the next one where nobody says otherwise."""
+        return self.run.path / "config.yaml"
+
+    @property
+    def next_folder(self) -> Path:
+        """Where the next run goes when nobody says: runs/photos-2 after runs/photos, runs/photos-3 after that."""
+        folder = self.run.path if self.run.path.name else self.run.path.resolve()
+        numbered = re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
+        base, number = (numbered[1], int(numbered[2])) if numbered else (folder.name, 1)
+        return folder.with_name(f"{base}-{number + 1}")
+
+    def check_out(self, out: Path, *, resume: bool) -> None:
+        """Refuse to write over the reviewed run, and over another review."""
+        if out.resolve() == self.run.path.resolve():
+            raise UsageError(f"{out}: is the reviewed run itself; choose another --out")
+        if has_review(out) and not resume:
+            raise UsageError(f"{out}: holds a review of its own ({FILE}); move it away, or choose another --out")
+
+    def images(self) -> Collection:
+        """The images of the reviewed run, where they were then."""
+        root, paths = Path(self.run.provenance.get("root") or ""), Answer.read(self.run).paths
+        if not root.name or not root.is_dir():
+            what = f"there is no folder {root}" if root.name else "its images were in memory"
+            raise DataError(f"{self.run.path}: {what}; give the images again")
+        return Collection(
+            names=tuple(paths),
+            labels=np.full(len(paths), UNLABELED),
+            classes=(),
+            root=root,
+            layout=f"the images of {self.run.path}",
+            folders=tuple(self.run.provenance.get("folders") or ()),
+        )
+
+    def collection(self, images: Collection, *, allow_missing: bool = False) -> Collection:
+        """The same images with the labels and cannot-links of the review.
+
+        Where images come with labels, these count instead of those that the reviewed run was given.
+        """
+        self._check_same(images, allow_missing=allow_missing)
+        decisions = self.decisions
+        names, next_id = dict(decisions.names), decisions.next_id
+        known = list(decisions.known)
+        own: dict[int, int] = {}  # the id of each class that the images came with
+        by_name = {name: number for number, name in names.items()} | decisions.called
+        for label, name in enumerate(images.classes):
+            if name not in by_name:
+                by_name[name], names[next_id], next_id = next_id, name, next_id + 1
+            own[label] = by_name[name]
+            known += [own[label]] if own[label] not in known else []
+        given = decisions.given
+        if images.n_labeled:
+            given = {name: own[int(c)] for name, c in zip(images.names, images.labels, strict=True) if c >= 0}
+        ids = [_label(name, decisions, given) for name in images.names]
+        place = {number: at for at, number in enumerate(known)}
+        return replace(
+            images,
+            labels=np.array([place.get(number, UNLABELED) for number in ids]),
+            classes=tuple(names[number] for number in known),
+            layout=f"{images.layout}, with the review of {self.run.path}",
+            earlier=Earlier(
+                class_ids=tuple(known),
+                names=names,
+                categories=decisions.categories,
+                apart=decisions.apart,
+                next_id=next_id,
+                taken=decisions.taken,
+            ),
+        )
+
+    def settings(self, chosen: DiscoverySettings, collection: Collection, reporter: Reporter) -> DiscoverySettings:
+        """The settings for the collection: a number of categories that was given is no longer right below the known."""
+        n_known = int((collection.class_sizes > 0).sum())
+        if chosen.n_clusters is None or chosen.n_clusters >= n_known:
+            return chosen
+        reporter.say(f"note: {n_known} categories instead of {chosen.n_clusters}: so many are known after the review")
+        return replace(chosen, n_clusters=n_known)
+
+    def conclude(self, run: Run, reporter: Reporter) -> None:
+        """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""
+        answer, log = Answer.read(run), self.run.path / FILE
+        there = {category.category_id for category in answer.categories}
+        living = {number: number for number in self.decisions.names} | self.decisions.ended
+        ids = {old: number for old, number in living.items() if number in there}
+        _, misfits = replayed(log, answer, ids)
+        lost = [misfit.in_words() for misfit in misfits]
+        changes = compare_answers(self.run.path, self.decisions, answer, lost)
+        run.write_json("changes", changes)
+        if not has_review(run.path):  # one that was killed may have written it
+            replay_review(log, run, by=checked_who(None), ids=ids)
+        for line in in_words(changes):
+            reporter.say(line)
+
+    def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
+        paths, here = Answer.read(self.run).paths, set(images.names)
+        missing = [path for path in paths if path not in here]
+        what = f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as {missing[:1]}"
+        if len(missing) == len(paths):
+            raise DataError(f"{what}; it is a review of other images; give the images that run was made of")
+        if len(missing) > max(1, MAX_ABSENT_SHARE * len(paths)) and not allow_missing:
+            raise DataError(f"{what}; give all images of that run, or go on without these with --allow-missing")
+
+
+def _kept_out(run: RunView) -> dict[str, frozenset[int]]:
+    """The cannot-links that a run was itself made with, by image."""
+    if not run.has("changes.json"):
+        return {}
+    try:
+        found = run.json("changes")["cannot_links"]
+        return {str(path): frozenset(int(number) for number in ids) for path, ids in found.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(run.path / "changes.json", "cannot_links: expected lists of ids by image") from error
+
+
+def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
+    """The id of an image's class: what people decided, else what it came with unless it was thrown out of that."""
+    if name in decisions.labels:
+        return decisions.labels[name]
+    found = given.get(name, UNLABELED)
+    return UNLABELED if found in decisions.apart.get(name, ()) else found

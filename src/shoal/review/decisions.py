@@ -1,0 +1,104 @@
+"""What a review says to the next discovery: labels, cannot-links, known categories, names and ids."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY
+from shoal.review.review import Review
+from shoal.review.state import State
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Decisions:
+    """A review in the words of a discovery; images by path, categories by id."""
+
+    names: dict[int, str]
+    """The categories that have not ended."""
+    known: tuple[int, ...]
+    """Those that are known from now on, ascending: known before, named by a person, or with a decided image."""
+    became_known: tuple[int, ...]
+    """Those of them that were novel."""
+    labels: dict[str, int]
+    """The images that were confirmed or moved, each with its category."""
+    given: dict[str, int]
+    """Other images that came with a label nobody has contradicted."""
+    apart: dict[str, frozenset[int]]
+    """The categories that images were thrown out of."""
+    categories: dict[str, int]
+    """The category of every image that has one."""
+    called: dict[str, int]
+    """The category that each name of the run stands for today, of renamed and merged categories too."""
+    ended: dict[int, int]
+    """The categories that were merged, and what they are now."""
+    next_id: int
+    taken: frozenset[str]
+    """Every name that a category has, or had in the run."""
+
+
+def decisions_of(review: Review, before: Mapping[str, frozenset[int]] | None = None) -> Decisions:
+    """Read a review; `before` are cannot-links that hold from an earlier one."""
+    state, paths = review.state, review.answer.paths
+    ended = {number: _today(state, number) for number in state.records if number not in state.categories}
+    called = {c.category: ended.get(c.category_id, c.category_id) for c in review.answer.categories}
+    decided = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED))).tolist()
+    labels = {paths[row]: int(state.images.category[row]) for row in decided}
+    apart = _apart(review, before or {}, ended)
+    known = _known(state, set(labels.values()))
+    return Decisions(
+        names={number: record.name for number, record in state.categories.items()},
+        known=known,
+        became_known=tuple(number for number in known if state.records[number].is_novel),
+        labels=labels,
+        given=_given(review, called, labels, apart),
+        apart=apart,
+        categories={
+            paths[row]: int(state.images.category[row])
+            for row in np.flatnonzero(state.images.category != NO_CATEGORY).tolist()
+        },
+        called=called,
+        ended=ended,
+        next_id=state.next_id,
+        taken=frozenset(called) | {record.name for record in state.records.values()},
+    )
+
+
+def _today(state: State, number: int) -> int:
+    while (into := state.records[number].merged_into) is not None:
+        number = into
+    return number
+
+
+def _known(state: State, decided: set[int]) -> tuple[int, ...]:
+    return tuple(
+        number
+        for number, record in sorted(state.categories.items())
+        if not record.is_novel or record.is_named or number in decided
+    )
+
+
+def _apart(review: Review, before: Mapping[str, frozenset[int]], ended: Mapping[int, int]) -> dict[str, frozenset[int]]:
+    """Every cannot-link; where a person has put the image there after all, the later word holds."""
+    state, found = review.state, {}
+    for row, path in enumerate(review.answer.paths):
+        ids = {*state.rejected.get(row, ()), *before.get(path, ())}
+        own = {int(state.images.category[row])} if state.images.status[row] in (CONFIRMED, MOVED) else set()
+        if today := frozenset(ended.get(number, number) for number in ids) - own:
+            found[path] = today
+    return found
+
+
+def _given(
+    review: Review, called: Mapping[str, int], labels: Mapping[str, int], apart: Mapping[str, frozenset[int]]
+) -> dict[str, int]:
+    """The labels that images came with; a rejection, a split or another category made of the image contradicts."""
+    state, found = review.state, {}
+    for row, (path, name) in enumerate(zip(review.answer.paths, review.answer.columns["label_given"], strict=True)):
+        if name not in called or path in labels or called[name] in apart.get(path, ()):
+            continue
+        own = int(state.images.category[row])
+        is_parted = own in state.categories and own not in called.values() and own != called[name]
+        if not is_parted:
+            found[path] = called[name]
+    return found

@@ -1,0 +1,74 @@
+"""What a review says to the next discovery; twelve images, three each in gull, heron, novel-001 and novel-002."""
+
+import pytest
+
+from shoal.review import verbs
+from shoal.review.decisions import decisions_of
+from shoal.review.review import Review
+from shoal.runs import Run
+
+
+@pytest.fixture
+def review(run: Run) -> Review:
+    return Review(run)
+
+
+def test_where_nothing_was_decided_the_given_labels_are_all_there_is(review: Review) -> None:
+    found = decisions_of(review)
+    assert (found.labels, found.apart) == ({}, {})
+    assert found.given == {"00.png": 0, "03.png": 1}
+    assert (found.known, found.became_known) == ((0, 1), ())
+
+
+def test_confirmed_and_moved_images_are_labels_and_flagged_ones_are_not(review: Review) -> None:
+    verbs.decide(review, "confirm", None, ["06.png"], by="ann")
+    verbs.move(review, ["07.png"], "heron", by="ann")
+    verbs.decide(review, "flag", None, ["08.png"], by="ann")
+    found = decisions_of(review)
+    assert found.labels == {"06.png": 2, "07.png": 1}
+
+
+def test_named_and_confirmed_novel_categories_are_known_and_keep_their_ids(review: Review) -> None:
+    verbs.rename(review, "novel-002", "tern", by="ann")
+    assert decisions_of(review).became_known == (3,)
+    verbs.decide(review, "confirm", None, ["06.png"], by="ann")
+    verbs.move(review, ["11.png"], "skua", by="ann")
+    found = decisions_of(review)
+    assert (found.known, found.became_known) == ((0, 1, 2, 3, 4), (2, 3, 4))
+    assert found.names == {0: "gull", 1: "heron", 2: "novel-001", 3: "tern", 4: "skua"}
+    assert found.next_id == 5
+    assert {"novel-002", "tern"} <= found.taken
+
+
+def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(review: Review) -> None:
+    verbs.decide(review, "reject", None, ["00.png", "06.png"], by="ann")
+    found = decisions_of(review, {"06.png": frozenset({3}), "07.png": frozenset({3})})
+    assert found.apart == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
+    assert found.given == {"03.png": 1}
+    assert "00.png" not in found.categories
+
+
+def test_who_puts_an_image_back_takes_the_cannot_link_away(review: Review) -> None:
+    verbs.decide(review, "reject", None, ["06.png"], by="ann")
+    verbs.move(review, ["06.png"], "novel-001", by="ann")
+    assert decisions_of(review, {"06.png": frozenset({2})}).apart == {}
+    review.undo(by="ann")
+    assert decisions_of(review).apart == {"06.png": {2}}
+
+
+def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review) -> None:
+    verbs.decide(review, "reject", None, ["06.png"], by="ann")
+    verbs.merge(review, ["heron", "novel-001"], by="ann")
+    verbs.merge(review, ["gull", "heron"], by="ann")
+    found = decisions_of(review)
+    assert found.apart == {"06.png": {0}}
+    assert found.given == {"00.png": 0, "03.png": 0}
+    assert (found.known, found.ended) == ((0,), {1: 0, 2: 0})
+    assert found.called == {"gull": 0, "heron": 0, "novel-001": 0, "novel-002": 3}
+
+
+def test_a_label_does_not_hold_an_image_that_was_split_off(review: Review) -> None:
+    verbs.split(review, "gull", {"herring gull": ["00.png", "01.png"]}, by="ann")
+    found = decisions_of(review)
+    assert found.given == {"03.png": 1}
+    assert (found.labels, found.known) == ({}, (0, 1, 4))
