@@ -127,3 +127,14 @@ def test_classes_that_agree_count_and_classes_that_do_not_are_chance() -> None:
     assert 0.5 < _agreement(np.where(classes < 2, -0.3, -0.2), classes) < 1
     assert _agreement(np.full(5, -0.3), classes[:5]) == 0  # one class is no agreement
     assert _agreement(np.zeros(0), classes[:0]) == 0
+
+
+def test_few_labels_of_few_classes_count_beside_the_share_of_neighbors(task: Task, monkeypatch) -> None:
+    free, n_labels = task.labels < 0, int((task.labels >= 0).sum())
+    found = task.calibrate()
+    assert found.weight == pytest.approx(n_labels / (n_labels + 100))
+    said, alone = (one.confidence(task.share, task.categories, ~free) for one in (found, replace(found, weight=1.0)))
+    np.testing.assert_allclose(said, found.weight * alone + (1 - found.weight) * task.share)
+    assert Calibration.from_dict(found.to_dict()).weight == found.weight
+    monkeypatch.setattr(module, "FEW_CLASSES", 5)
+    assert task.calibrate().weight == 1

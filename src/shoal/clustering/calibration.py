@@ -29,6 +29,8 @@ MIN_LABELS = 20
 """Labeled images below which nothing is calibrated."""
 FEW_CLASSES = 20
 """Labeled classes below which labels held back say little of classes without labels."""
+PRIOR_LABELS = 100.0
+"""How many labels the share of neighbors counts for, where so few classes are labeled."""
 PRIOR_IMAGES = 4.0
 """How many images the share of neighbors itself counts for, at each of its values."""
 PRIOR_MEMBERS = 8.0
@@ -75,6 +77,8 @@ class Calibration:
     label_rate: float | None
     """Share of the images of known classes that are labeled, as neighbors of labeled images show it; None where labels
     are too few to calibrate: then confidence is the share of neighbors."""
+    weight: float = 1.0
+    """How much this counts; the share of neighbors itself has the rest."""
 
     def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
         """(M,) of images in `categories` (M,) with a share (M,) of neighbors there."""
@@ -82,7 +86,7 @@ class Calibration:
         is_known = categories < n_known
         known = self.known.at(share) * np.nan_to_num(self.scale)[categories]
         found = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
-        return np.clip(found, 0.0, 1.0)
+        return self.weight * np.clip(found, 0.0, 1.0) + (1 - self.weight) * share
 
     def for_novel(self, n_novel: int) -> "Calibration":
         """The same for another clustering, with as many known categories and `n_novel` others."""
@@ -95,6 +99,7 @@ class Calibration:
         return {
             "is_calibrated": self.label_rate is not None,
             "label_rate": self.label_rate,
+            "weight": self.weight,
             **{name: {key: getattr(curve, key).tolist() for key in CURVE} for name, curve in curves.items()},
             "scale": [None if value != value else value for value in self.scale.tolist()],
         }
@@ -106,7 +111,8 @@ class Calibration:
             name: Curve(**{key: np.array(found[name][key], dtype=float) for key in CURVE})
             for name in ("known", "novel", "labeled")
         }
-        return cls(**curves, scale=np.array(found["scale"], dtype=float), label_rate=found["label_rate"])
+        scale, weight = np.array(found["scale"], dtype=float), found.get("weight")
+        return cls(**curves, scale=scale, label_rate=found["label_rate"], weight=1.0 if weight is None else weight)
 
 
 def calibrate(
@@ -146,11 +152,14 @@ def calibrate(
     shares = folds.known_shares(n_categories, rate)
     base = _mean_by(curves["known"].at(share), categories, ~labeled, n_categories)
     scale = np.where(np.isfinite(scale), shares / np.maximum(base, 1e-9), np.nan)
-    learned = Calibration(**curves, scale=scale, label_rate=rate)
+    known, novel, of_given = (curves[name] for name in ("known", "novel", "labeled"))
+    learned = Calibration(known=known, novel=novel, labeled=of_given, scale=scale, label_rate=rate)
     if len(folds.classes) >= FEW_CLASSES:
         return learned
     off = np.minimum(pairs, 1) - share[at]
-    return _tempered(learned, share, categories, ~labeled, _agreement(off[~is_matched], labels[at][~is_matched]))
+    agreement, n_judged = _agreement(off[~is_matched], labels[at][~is_matched]), len(judged)
+    weight = n_judged / (n_judged + PRIOR_LABELS)
+    return replace(_tempered(learned, share, categories, ~labeled, agreement), weight=weight)
 
 
 def _tempered(found: Calibration, share: Floats, categories: Ints, free: Bools, agreement: float) -> Calibration:

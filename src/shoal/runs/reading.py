@@ -56,7 +56,8 @@ SHAPES: dict[str, Shape] = {
     },
     "shifts.json": {"accuracies": list[float | None] | None, "chosen": int | None, "n_neighbors": int | None},
     "calibration.json": {
-        **{"is_calibrated": bool, "label_rate": float | None, "scale": list[float | None]},
+        **{"is_calibrated": bool, "label_rate": float | None, "weight": float | None},
+        "scale": list[float | None],
         **dict.fromkeys(("known", "novel", "labeled"), CURVE),
     },
     "choice.json": {"kept": str, "n_images": int, "accuracy": {"frozen": float, "trained": float}},
