@@ -105,8 +105,18 @@ const ABOUT = {
   similar: "The most alike first, the image itself at the front.",
 };
 
+const factsOf = (category) =>
+  `${images(data.sizeOf(category.id))}, ${number(data.openOf(category.id))} undecided, confidence ${data.sureOf(category.id).toFixed(2)}`;
+
+// Drawn anew only where another name or category stands there: an action mostly changes numbers alone.
+let headOf = "";
 function drawHead() {
   const category = view.kind === "category" ? store.categories.get(view.id) : null;
+  const head = JSON.stringify([view.kind, category, category?.nearest && data.named(category.nearest)?.id]);
+  if (category) $("facts").textContent = factsOf(category);
+  drawTop();
+  if (head === headOf) return;
+  headOf = head;
   $("name").textContent = category ? category.name : TITLES[view.kind];
   document.title = `${category ? category.name : TITLES[view.kind]} · ${store.run.title} · Shoal review`;
   $("kind").hidden = !category;
@@ -115,7 +125,7 @@ function drawHead() {
   if (category) {
     $("kind").textContent = kindOf(category);
     $("kind").className = `kind ${kindOf(category)}`;
-    $("facts").textContent = `${images(data.sizeOf(category.id))}, ${number(data.openOf(category.id))} undecided, confidence ${data.sureOf(category.id).toFixed(2)}`;
+    $("facts").textContent = factsOf(category);
     const near = category.novel && category.nearest && data.named(category.nearest);
     if (near && near.id !== category.id) {
       $("nearest").hidden = false;
@@ -123,7 +133,6 @@ function drawHead() {
     }
   }
   drawVerbs(category);
-  drawTop();
 }
 
 function drawVerbs(category) {
