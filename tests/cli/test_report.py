@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,7 @@ def test_open_shows_it_in_a_browser_whose_own_words_nobody_hears(run: Run, tmp_p
 def test_open_without_a_browser_says_which_file_to_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(webbrowser, "open", lambda page: True)  # one of text, which would take over the terminal
     done = CliRunner().invoke(app, ["report", str(run.path), "--open"])
     assert (done.exit_code, done.stdout) == (0, f"{run.path / 'report.html'}\n")
     assert done.stderr.splitlines() == [f"note: no browser was found here; open {run.path / 'report.html'} in one"]
