@@ -1,0 +1,53 @@
+"""The simulated curator does what a person could do on the page, and counts it."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from digit_runs import N_KNOWN, write_digits
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "review_actions.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPT.parent))
+        spec = importlib.util.spec_from_file_location("review_actions", SCRIPT)
+        module = importlib.util.module_from_spec(spec)
+        patch.setitem(sys.modules, "review_actions", module)
+        spec.loader.exec_module(module)
+        yield module
+
+
+def test_an_image_is_right_in_the_category_matched_to_its_class(script) -> None:
+    truth = np.array([0, 0, 0, 1, 1, 2])
+    assert script.share_right(truth, np.array([7, 7, 4, 4, 4, 9])) == 5 / 6
+    assert script.share_right(truth, np.array([7, 7, 4, 4, 4, -1])) == 4 / 6
+    assert script.share_right(truth, np.array([3, 3, 3, 3, 3, 3])) == 3 / 6
+
+
+def test_labeling_one_by_one_takes_an_action_per_image(script) -> None:
+    curve, truth = script.Curve(), np.array([0, 0, 1, 1])
+    script.label_one_by_one(
+        curve, np.array([0, 0, 0, 1]), np.array([0.9, 0.8, 0.1, 0.7]), truth, np.array([1, 0, 0, 0]) > 0
+    )
+    assert (curve.actions, curve.right, curve.vouched) == ([0, 3], [0.75, 1.0], [0.25, 1.0])
+    assert (curve.until(0.7, "right"), curve.until(0.9, "right")) == (0, 3)
+
+
+def test_the_curator_ends_with_every_class_and_fewer_actions_than_images(script, tmp_path: Path) -> None:
+    run, truth = write_digits(tmp_path / "run", 400), load_digits().target[:400]
+    given = np.array([bool(row.label_given) for row in run.assignments]) & (truth < N_KNOWN)
+    curator = script.Curator(run, truth, given, script.Curve())
+    curator.did(0)
+    curator.go_over_categories()
+    curator.place_rest()
+    curve = curator.curve
+    assert curve.actions[-1] == curator.n < len(truth) - given.sum()
+    assert curve.right[0] < 0.95 < min(curve.right[-1], curve.vouched[-1])
+    assert len(curator.review.state.entries) <= curator.n
