@@ -106,14 +106,10 @@ class Curator:
         return np.isin(self.state.images.status, (CONFIRMED, MOVED)) | (self.is_given & (self.state.images.status == 0))
 
     def _homes(self) -> dict[int, int]:
-        """By class the category that a person or a given label has made its own."""
-        found: dict[int, int] = {}
+        """By class the category with most of its images that a person or a given label vouches for."""
         decided = self.is_decided & (self.state.images.category >= 0)
-        for number in self.state.categories:
-            rows = decided & (self.state.images.category == number)
-            if rows.any():
-                found[Counter(self.truth[rows].tolist()).most_common(1)[0][0]] = number
-        return found
+        pairs = Counter(zip(self.truth[decided].tolist(), self.state.images.category[decided].tolist(), strict=True))
+        return {own: number for (own, number), _ in reversed(pairs.most_common())}
 
     def did(self, n: int) -> None:
         """Count some actions and look where that leads."""
