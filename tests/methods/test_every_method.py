@@ -11,7 +11,7 @@ from several_processes import finish_processes, start_processes
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
-from shoal.methods.catalog import METHODS, get_method, load_recipe
+from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_names
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
@@ -47,6 +47,13 @@ def test_every_method_is_named_described_and_has_words_for_tables():
         assert method.losses(settings)
         assert method.head(settings)
         assert method.released
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_recipe_of_every_method_can_be_read(name):
+    assert "default" in recipe_names(name)
+    for recipe in recipe_names(name):
+        assert isinstance(load_recipe(recipe, name), METHODS[name].settings)
 
 
 def test_every_method_has_a_section_in_the_docs():
