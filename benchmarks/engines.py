@@ -20,19 +20,19 @@ from shoal.allocator import keep_freed_memory
 
 keep_freed_memory()
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
+import numpy as np
+import torch
+from torch.nn import functional as F
 
-from shoal.clustering.inference import InferenceSettings, infer, unit_points  # noqa: E402
-from shoal.clustering.matching import gcd_accuracy  # noqa: E402
-from shoal.data.pixels import load_pixels  # noqa: E402
-from shoal.data.readers import read_collection  # noqa: E402
-from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder  # noqa: E402
-from shoal.encoders.embed import embed  # noqa: E402
-from shoal.encoders.engines import ENGINES, check_engine, use_engine  # noqa: E402
-from shoal.encoders.vision import Encoder  # noqa: E402
-from shoal.errors import MissingError  # noqa: E402
+from shoal.clustering.inference import InferenceSettings, infer, unit_points
+from shoal.clustering.matching import gcd_accuracy
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
+from shoal.encoders.embed import embed
+from shoal.encoders.engines import ENGINES, check_engine, use_engine
+from shoal.encoders.vision import Encoder
+from shoal.errors import MissingError
 
 
 def engines_here() -> list[str]:

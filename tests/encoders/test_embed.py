@@ -12,6 +12,7 @@ from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, 
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, ShoalError, UsageError
+from shoal.training.tokens import ImageInputs
 
 
 class Mean(nn.Module):
@@ -71,7 +72,7 @@ def test_the_crop_keeps_seven_eighths():
 
 def test_the_head_is_applied_and_its_embeddings_are_unit_rows(pixels):
     encoder, head = tiny_encoder(), Head(7, HeadSettings(width=16, dim=5, bottleneck=4))
-    embeddings = embed(pixels, encoder, head=head)
+    embeddings = ImageInputs(pixels, encoder, 10).embed(lambda images: head(encoder(images)), torch.device("cpu"))
     assert embeddings.shape == (23, 5)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(23))
     assert not embeddings.requires_grad

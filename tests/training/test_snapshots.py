@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.encoders.embed import embed
 from shoal.training import checkpoint
 from shoal.training.loop import StopTraining, train
+from shoal.training.tokens import ImageInputs
 from shoal.training.validation import Judge, Validation
 
 
@@ -58,7 +58,9 @@ def test_a_judge_of_other_images_chooses_the_snapshot_and_k_and_changes_no_step(
     judged = train(replace(data, judge=Judge(pixels=others, score=score)), *networks, toy.settings())
     assert (judged.epoch, judged.validation) == (2, Validation(accuracy=0.9, n_clusters=2))
     assert [embeddings.shape for embeddings in shown] == [(20, 10)] * 3
-    expected = embed(others, networks[0].encoder, head=networks[0].head)
+    (model,) = networks
+    images = ImageInputs(others, model.encoder, 20)
+    expected = images.embed(lambda given: model.head(model.encoder(given)), model.device)
     torch.testing.assert_close(shown[1], expected, atol=1e-3, rtol=0)  # tokens are kept in float16
     plain = train(data, *toy.networks(), toy.settings())
     assert [row["loss"] for row in judged.metrics] == [row["loss"] for row in plain.metrics]

@@ -7,7 +7,7 @@ import torch
 from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
-from shoal.training.tokens import cache_tokens, resident, take
+from shoal.training.tokens import ImageInputs, cache_tokens, resident, take
 
 CPU = torch.device("cpu")
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
     encoder, pixels = toy.encoder(), toy.data().pixels
     head = Head(16, HeadSettings(width=24, dim=10, bottleneck=6))
-    expected = embed(pixels, encoder, head=head)
+    expected = ImageInputs(pixels, encoder, 48).embed(lambda images: head(encoder(images)), CPU)
     found = cache_tokens(pixels, encoder, batch_size=7).embed(lambda tokens: head(encoder.tail(tokens)), CPU)
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are kept in half precision
     assert found.dtype == torch.float32

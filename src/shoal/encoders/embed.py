@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.device import autocast_dtype, computing_device
@@ -60,13 +60,12 @@ def embed(
     pixels: ImageRows,
     encoder: Encoder,
     *,
-    head: nn.Module | None = None,
     batch_size: int = 128,
     progress: Progress | None = None,
 ) -> Tensor:
     """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes beside the encoder's.
 
-    Without a head the embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
+    The embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
     disk), cut to their centre and scaled. Several processes share the rows; each gets all of them. The batch size
     changes the result by rounding only.
     """
@@ -74,11 +73,11 @@ def embed(
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
     rows = shard(len(pixels))
-    parts = [torch.empty(0, _dim(encoder, head), device=computing_device(encoder.device))]
+    parts = [torch.empty(0, encoder.feature_dim, device=computing_device(encoder.device))]
     for start in range(rows.start, rows.stop, batch_size):
         stop = min(start + batch_size, rows.stop)
         with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-            parts.append(embed_batch(pixels[start:stop], encoder, head))
+            parts.append(embed_batch(pixels[start:stop], encoder))
         if progress is not None:
             progress(stop - rows.start, rows.stop - rows.start)
     return gather_rows(torch.cat(parts))
@@ -179,7 +178,7 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 
 
-def embed_batch(pixels: ImageRows, encoder: Encoder, head: nn.Module | None = None) -> Tensor:
+def embed_batch(pixels: ImageRows, encoder: Encoder) -> Tensor:
     """Embed one batch of images in this process alone.
 
     Images are cut and scaled where is computed: Apple's GPU has no antialiased bicubic scaling.
@@ -187,9 +186,4 @@ def embed_batch(pixels: ImageRows, encoder: Encoder, head: nn.Module | None = No
     home = computing_device(encoder.device)
     with torch.inference_mode(), autocast(encoder.device):
         features = encoder.tail(encoder.run_trunk(center_images(to_device(pixels, home), encoder)))
-        embeddings = features if head is None else head(features)
-        return F.normalize(embeddings.float(), dim=1).to(home)
-
-
-def _dim(encoder: Encoder, head: Any) -> int:
-    return encoder.feature_dim if head is None else int(head.settings.dim)
+        return F.normalize(features.float(), dim=1).to(home)
