@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+HANGS_S = 600
+"""Seconds after which a process hangs for certain, however busy the machine is."""
+
 
 @dataclass
 class Served:
@@ -40,7 +43,7 @@ class Served:
         if method == "POST":
             sent |= {"Origin": f"http://127.0.0.1:{self.port}", "X-Shoal-Csrf": self.csrf}
         sent |= headers or {}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=HANGS_S)
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         if method == "POST":
@@ -93,7 +96,7 @@ def served(run: Path, *options: str) -> Iterator[Served]:
             process.communicate()
 
 
-def until(holds: Any, seconds: float = 60.0) -> None:
+def until(holds: Any, seconds: float = HANGS_S) -> None:
     """Wait until something holds."""
     end = time.monotonic() + seconds
     while not holds():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from served import served
+from served import HANGS_S, served
 from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
@@ -31,7 +31,7 @@ def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> 
     assert process.stdout is not None
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=HANGS_S)
     assert process.returncode == 0, said
     assert out == ""
     assert "of 12 images 3 confirmed" in said
@@ -47,7 +47,7 @@ def test_half_a_line_is_told(run: Run, line: str) -> None:
         names = [category["name"] for category in server.json("/api/run")["categories"]]
         assert names[0] == "tern"
         server.process.send_signal(signal.SIGINT)
-        assert "half a line at the end of review.jsonl" in server.process.communicate(timeout=60)[1]
+        assert "half a line at the end of review.jsonl" in server.process.communicate(timeout=HANGS_S)[1]
     assert (run.path / "review.jsonl").read_text().endswith('"name":"tern"}\n')
 
 

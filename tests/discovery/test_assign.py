@@ -1,5 +1,6 @@
 """New images onto a finished run: existing ids only, -1 for possibly new, the model loaded once."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train
     heard: list[str] = []
     assigner = Assigner(run, device="cpu", reporter=Reporter(heard.append))
     rows, skipped = assigner.assign_images(read_collection(photos.folder, False))
-    assert heard == ["embedding 60 images takes a few seconds on this machine"]
+    assert len(heard) == 1
+    assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", heard[0])
     assert skipped == ()
     changed = [new for new, old in zip(rows, run.assignments, strict=True) if new.category_id != old.category_id]
     assert len(changed) <= 1

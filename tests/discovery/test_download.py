@@ -26,6 +26,8 @@ WIDTH = 16
 class Hub(ThreadingHTTPServer):
     """A server of files by path; large ones lie elsewhere, and the redirect has their size and checksum."""
 
+    daemon_threads = False  # closing it waits for answers that are under way, so that no socket outlives a test
+
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
         self.files, self.asked, self.n_sent = files, list[str](), 0
@@ -205,9 +207,21 @@ def test_a_model_of_another_shape_under_that_name_is_not_kept(hub: Hub, folder: 
 
 def test_only_safetensors_are_fetched(hub: Hub, folder: Path) -> None:
     hub.files["pytorch_model.bin"] = hub.files.pop("model.safetensors")
-    with pytest.raises(MissingError, match=r"not to be had \(404 Not Found\).*because opening them can run code"):
+    with pytest.raises(
+        MissingError, match=r"not to be had \(404 Not Found\).*because opening them can run code"
+    ) as caught:
         get_encoder(NAME, Reporter(lambda text: None))
     assert not [line for line in hub.asked if line.startswith("GET")]
+    assert caught.value.__cause__.closed  # the connection, which whoever keeps the error would keep open
+
+
+def test_a_file_that_is_gone_when_it_is_fetched_is_said_at_once(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answers, "do_GET", lambda answers: answers.send_error(410))
+    with pytest.raises(MissingError, match=r"the connection was lost \(HTTP Error 410: Gone\); 0 of") as caught:
+        get_encoder(NAME, Reporter(lambda text: None))
+    assert caught.value.__cause__.closed
 
 
 def test_nothing_is_asked_where_downloads_are_forbidden_or_the_name_is_a_packages(

@@ -98,8 +98,10 @@ def _look(url: str, hub_id: str) -> Remote:
     for _ in range(MAX_REDIRECTS):
         with _explained(url, hub_id):
             try:
-                headers = opener.open(_request(url, "HEAD"), timeout=TIMEOUT_S).headers
+                with opener.open(_request(url, "HEAD"), timeout=TIMEOUT_S) as answer:
+                    headers = answer.headers
             except urllib.error.HTTPError as error:
+                error.close()  # it holds the connection, and whoever hears of it may keep it for long
                 if error.code not in (301, 302, 303, 307, 308):
                     raise
                 headers = error.headers
@@ -127,6 +129,8 @@ def _fetch(remote: Remote, file: Path, progress: Callable[[int], None]) -> str:
             lost = error
             time.sleep(PAUSE_S)
         tries = N_TRIES if _size(part) > done else tries - 1
+        if isinstance(lost, urllib.error.HTTPError):
+            lost.close()
         if not tries or isinstance(lost, urllib.error.HTTPError):
             raise MissingError(
                 f"{remote.url}: the connection was lost ({lost or 'nothing more comes'}); {_size(part):,} of "
