@@ -1,22 +1,26 @@
 """Seconds of an epoch of every method, alone on a device, on the same images, tokens and views.
 
-    PYTHONPATH=src python benchmarks/method_epochs.py --data DATA --out runs/epochs
+    PYTHONPATH=src python benchmarks/method_epochs.py --data DATA --out runs/epochs --straightforward
 
-DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm up, then two, of
+--straightforward adds an epoch of SimGCD as a plain loop has it (`straightforward.py`), after one to warm up. DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm up, then two, of
 which the faster counts; what a method does before an epoch is in it, validation is not.
 """
 
 import argparse
+import os
+import tempfile
 import time
 from pathlib import Path
 
 import torch
 
 from shoal.device import choose_device
+from shoal.encoders.catalog import load_encoder
 from shoal.methods.catalog import METHODS, load_recipe
 from shoal.methods.task import Task
 from shoal.reproduce.stage import Stage
 from shoal.training.trainer import Trainer, shape_of
+from straightforward import simgcd_epoch, write_jpegs
 
 
 def measure(name: str, stage: Stage) -> tuple[float, float]:
@@ -38,11 +42,30 @@ def measure(name: str, stage: Stage) -> tuple[float, float]:
     return min(times[1:])
 
 
+def measure_straightforward(stage: Stage, folder: Path) -> tuple[float, float]:
+    """Wall and CPU seconds, workers included, of the second of two plain epochs of SimGCD over files in a folder."""
+    settings, images = load_recipe(method="simgcd"), stage.train
+    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(stage.device)
+    write_jpegs(folder, images.pixels[:])
+    for _ in range(2):
+        began, cpu = time.perf_counter(), cpu_seconds()
+        simgcd_epoch(encoder, images.n_classes, folder, images.labels, batch_size=settings.training.batch_size)
+        found = time.perf_counter() - began, cpu_seconds() - cpu
+    return found
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--methods", nargs="+", default=[name for name, method in METHODS.items() if method.trains])
+    parser.add_argument("--straightforward", action="store_true")
     parser.add_argument("--device")
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -52,6 +75,10 @@ def main() -> None:
     for name in chosen.methods:
         wall, cpu = measure(name, stage)
         print(f"| {name} | {wall:.2f} | {cpu:.2f} |", flush=True)
+    if chosen.straightforward:
+        with tempfile.TemporaryDirectory(dir=chosen.out) as folder:
+            wall, cpu = measure_straightforward(stage, Path(folder))
+        print(f"| simgcd, a plain loop | {wall:.2f} | {cpu:.2f} |", flush=True)
     stage.close()
 
 

@@ -1,4 +1,4 @@
-"""The straightforward loop that `training.py` is measured beside: an epoch as the released code goes about it.
+"""The straightforward loops that `training.py` and `method_epochs.py` are measured beside, as released code has them.
 
 A JPEG is decoded for every view (by worker processes), everything is computed in float32, every image goes through the
 whole network for the bank, neighbors are looked up on the CPU, and validation is scipy's Ward with a cut and a matching
@@ -67,7 +67,7 @@ def straightforward_epoch(
     n_known: int,
     clock: Callable,
 ) -> None:
-    """Train on the first images and validate on the others; `clock` takes the time of each part."""
+    """Train CMS on the first images and validate on the others; `clock` takes the time of each part."""
     with tempfile.TemporaryDirectory() as folder:
         write_jpegs(Path(folder), images)
         rows, validation = np.arange(n_training), np.arange(n_training, len(labels))
@@ -118,6 +118,43 @@ def run(encoder, head, folder, labels, rows, validation, batch_size, n_known, cl
     clock("training", lambda: epoch_of_steps(bank))
     embeddings = clock("validation embedding", lambda: embed(validation, 0))
     clock("tree and K", lambda: slow_sweep(embeddings.numpy(), labels[validation], n_known))
+
+
+def simgcd_epoch(encoder: Encoder, n_clusters: int, folder: Path, labels: np.ndarray, *, batch_size: int) -> None:
+    """Train SimGCD on every file of a folder once: decoded for each view, in float32, the loss read after each step."""
+    device = encoder.device
+    network = nn.Sequential(encoder.trunk, encoder.tail)
+    head = nn.Sequential(
+        *(nn.Linear(encoder.feature_dim, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 256))
+    ).to(device)
+    outputs = nn.Parameter(0.02 * torch.randn(n_clusters, encoder.feature_dim, device=device))
+    trained = [p for p in (*network.parameters(), *head.parameters(), outputs) if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.01, momentum=0.9)
+    workers = n_workers(encoder.input_format.size, batch_size) if device.type == "cuda" else 0
+    data = Files(folder, np.arange(len(labels)), encoder.input_format, 2)
+    for views, index in DataLoader(data, batch_size, shuffle=True, num_workers=workers, drop_last=True):
+        features = network(torch.cat([views[:, 0], views[:, 1]]).to(device))
+        own = torch.from_numpy(labels[index.numpy()]).repeat(2).to(device)
+        cosines = F.normalize(features, dim=1) @ F.normalize(outputs, dim=1).T
+        loss = slow_classification(cosines, own)
+        projected = F.normalize(head(features), dim=1)
+        loss = loss + 0.65 * slow_contrast(projected, 1.0) + 0.35 * slow_supervised(projected, own, 0.07)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+def slow_classification(cosines: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """SimGCD's: the other view's sharpened prediction, an even mean prediction, and the given labels."""
+    first, second = (cosines.detach() / 0.04).softmax(dim=1).chunk(2)
+    predicted = (cosines / 0.1).log_softmax(dim=1)
+    taught = -(torch.cat([second, first]) * predicted).sum(dim=1).mean()
+    mean = predicted.exp().mean(dim=0)
+    spread = (mean * mean.log()).sum()
+    known = labels >= 0
+    classified = F.nll_loss(predicted[known], labels[known]) if known.any() else 0.0
+    return 0.65 * (taught + spread) + 0.35 * classified
 
 
 def n_workers(side: int, batch_size: int) -> int:

@@ -63,6 +63,16 @@ class TrainedSettings(MethodSettings):
         return replace(self, training=replace(self.training, seed=seed))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClassifierSettings(TrainedSettings):
+    """What those of a method with a classifier of features have besides."""
+
+    start: Literal["random", "images"] = "random"
+    """Where the classifier's outputs begin: at random directions, as published, or those of known classes at the mean
+    of their labeled images and the others at unlabeled images. Where all features lie on one side, as those of an
+    encoder that ends in a ReLU do, random outputs are far from every image, and novel ones may never win."""
+
+
 class Options(TypedDict, total=False):
     """How a method learns; nothing of it changes what is learned."""
 

@@ -20,16 +20,16 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import Method, TrainedSettings, identity_of
-from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled_cross_entropy, n_outputs
-from shoal.training.model import Batch, Epoch, Model, Shape
+from shoal.methods.method import ClassifierSettings, Method, identity_of
+from shoal.training.classifier import ClassifierModel, entropy_of_mean, labeled_cross_entropy
+from shoal.training.model import Batch, Epoch, Shape
 
 LEAST = 1e-7
 """Two predictions agree at least as much as this, so that the logarithm is finite."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OrcaSettings(TrainedSettings):
+class OrcaSettings(ClassifierSettings):
     """Everything that can be set; `recipes/orca` holds the published values."""
 
     scale: float = 10.0
@@ -49,13 +49,12 @@ class OrcaSettings(TrainedSettings):
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
 
 
-class Orca(Model):
+class Orca(ClassifierModel):
     """Cross-entropy with an uncertainty adaptive margin, pairs, and the entropy of the mean prediction."""
 
     def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: Shape) -> None:
-        super().__init__(encoder, shape)
+        super().__init__(encoder, shape, settings.start)
         self.settings = settings
-        self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
         self.margin: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -66,6 +65,7 @@ class Orca(Model):
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Measure how unsure the classifier is of the unlabeled images: 1 minus its mean largest probability."""
+        super().begin_epoch(epoch)
         largest = (self.settings.scale * self.classifier(epoch.embed())).softmax(dim=1).max(dim=1).values  # (n,)
         is_unlabeled = epoch.labels == UNLABELED
         uncertainty = 1 - (largest * is_unlabeled).sum() / is_unlabeled.sum().clamp_min(1)
@@ -99,11 +99,6 @@ class Orca(Model):
         drawn = torch.rand(2, n_images, generator=batch.generator).to(features.device, non_blocking=True)
         views = zip(features.chunk(2), drawn, (n_images, 0), strict=True)
         return torch.cat([choose_partners(view, labels, images, chance) + start for view, chance, start in views])
-
-    def predict(self, embeddings: Tensor) -> Tensor:
-        """The cluster with the largest cosine."""
-        cosines: Tensor = self.classifier(embeddings)  # (N, K)
-        return cosines.argmax(dim=1)
 
     def identity(self) -> dict[str, Any]:
         """All settings of the losses."""

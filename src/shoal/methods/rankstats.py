@@ -20,16 +20,16 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import Method, TrainedSettings, identity_of
-from shoal.training.classifier import CosineClassifier, labeled_cross_entropy, n_outputs
-from shoal.training.model import Batch, Model, Shape
+from shoal.methods.method import ClassifierSettings, Method, identity_of
+from shoal.training.classifier import ClassifierModel, labeled_cross_entropy
+from shoal.training.model import Batch, Shape
 
 LEAST = 1e-6
 """Agreement of two predictions is kept this far from 0 and 1, so that logarithms are finite."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankStatsSettings(TrainedSettings):
+class RankStatsSettings(ClassifierSettings):
     """Everything that can be set; `recipes/rankstats` holds the published values."""
 
     n_ranked: int = 5
@@ -56,13 +56,12 @@ class RankStatsSettings(TrainedSettings):
         return self.consistency_weight * math.exp(-5 * (1 - share) ** 2)
 
 
-class RankStats(Model):
+class RankStats(ClassifierModel):
     """Cross-entropy of the known outputs, pairs by ranks over all outputs, and consistency of two views."""
 
     def __init__(self, encoder: Encoder, settings: RankStatsSettings, shape: Shape) -> None:
-        super().__init__(encoder, shape)
+        super().__init__(encoder, shape, settings.start)
         self.settings = settings
-        self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
 
     def check(self) -> None:
         """Refuse more ranks than a feature has entries."""
@@ -105,11 +104,6 @@ class RankStats(Model):
         alike = (ranked[:, None] == ranked[None, :]).all(dim=2).float()  # (B, B)
         losses = F.binary_cross_entropy(agreement, alike, reduction="none")
         return (losses * weights).sum() / weights.sum().clamp_min(1)
-
-    def predict(self, embeddings: Tensor) -> Tensor:
-        """The cluster with the largest cosine."""
-        cosines: Tensor = self.classifier(embeddings)  # (N, K)
-        return cosines.argmax(dim=1)
 
     def identity(self) -> dict[str, Any]:
         """All settings of the losses."""

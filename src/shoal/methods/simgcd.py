@@ -19,16 +19,15 @@ from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import Method, TrainedSettings, identity_of
+from shoal.methods.method import ClassifierSettings, Method, identity_of
 from shoal.training.classifier import (
-    CosineClassifier,
+    ClassifierModel,
     entropy_of_mean,
     labeled_cross_entropy,
-    n_outputs,
     soft_cross_entropy,
 )
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Model, Shape
+from shoal.training.model import Batch, Shape
 from shoal.training.settings import TrainSettings
 
 
@@ -41,7 +40,7 @@ def _head() -> HeadSettings:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SimGcdSettings(TrainedSettings):
+class SimGcdSettings(ClassifierSettings):
     """Everything that can be set; `recipes/simgcd` holds the published values."""
 
     head: HeadSettings = field(default_factory=_head)
@@ -74,14 +73,13 @@ class SimGcdSettings(TrainedSettings):
         return self.first_teacher_temperature + share * (self.teacher_temperature - self.first_teacher_temperature)
 
 
-class SimGcd(Model):
+class SimGcd(ClassifierModel):
     """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
 
     def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: Shape) -> None:
-        super().__init__(encoder, shape)
+        super().__init__(encoder, shape, settings.start)
         self.settings = settings
         self.head = Head(encoder.feature_dim, settings.head)
-        self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
         """Projections (b, D) for the contrastive losses, and cosines with the clusters, (b, K)."""
@@ -114,11 +112,6 @@ class SimGcd(Model):
         sharpness = self.settings.teacher_temperature_at(epoch)
         targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)  # (2B, K)
         return soft_cross_entropy(logits, targets)
-
-    def predict(self, embeddings: Tensor) -> Tensor:
-        """The cluster with the largest cosine."""
-        cosines: Tensor = self.classifier(embeddings)  # (N, K)
-        return cosines.argmax(dim=1)
 
     def make_optimizer(self, settings: TrainSettings) -> torch.optim.Optimizer:
         """SGD; biases and other vectors do not decay."""

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
+from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.training.model import Shape
+from shoal.training.model import Epoch, Model, Shape
 
 
 class CosineClassifier(nn.Module):
@@ -24,6 +25,45 @@ class CosineClassifier(nn.Module):
         """Cosines (N, K) of unit rows (N, D), in float32 whatever the precision of the rows."""
         with torch.autocast(rows.device.type, enabled=False):
             return F.linear(rows.float(), F.normalize(self.weight, dim=1))
+
+    @torch.no_grad()
+    def start_at_images(self, rows: Tensor, labels: Tensor, n_known: int, generator: torch.Generator) -> None:
+        """Put the outputs of known classes at the means of their rows, the others at unlabeled rows drawn by chance.
+
+        Unit rows (n, D), labels (n,). A classifier with more outputs than there are unlabeled rows repeats some.
+        """
+        sums = rows.new_zeros(n_known, rows.shape[1])
+        is_labeled = labels != UNLABELED
+        sums.index_add_(0, labels[is_labeled], rows[is_labeled])
+        unlabeled = rows[~is_labeled]
+        n_novel = len(self.weight) - n_known if len(unlabeled) else 0
+        drawn = torch.randperm(len(unlabeled), generator=generator).repeat(1 + n_novel // max(1, len(unlabeled)))
+        novel = unlabeled[drawn[:n_novel].to(rows.device)]
+        # As long as random outputs are, so that the learning rate means the same.
+        length = self.weight.norm(dim=1).mean()
+        self.weight[:n_known] = length * F.normalize(sums, dim=1)
+        self.weight[n_known : n_known + n_novel] = length * novel
+
+
+class ClassifierModel(Model):
+    """A model that answers by the largest output of a classifier of the tail's features."""
+
+    def __init__(self, encoder: Encoder, shape: Shape, start: str) -> None:
+        super().__init__(encoder, shape)
+        self.start = start
+        self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
+
+    def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
+        """Start the classifier at images, if that is wanted, before the first epoch."""
+        if self.start == "images" and epoch.number == 0:
+            rows = epoch.embed().float()
+            self.classifier.start_at_images(rows, epoch.labels, self.shape.n_known, epoch.generator)
+        return {}
+
+    def predict(self, embeddings: Tensor) -> Tensor:
+        """The cluster with the largest cosine."""
+        cosines: Tensor = self.classifier(embeddings)  # (N, K)
+        return cosines.argmax(dim=1)
 
 
 def n_outputs(shape: Shape) -> int:

@@ -1,0 +1,54 @@
+"""A classifier that starts at images: a hand-made case, more outputs than images, and features of one sign."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from shoal.training.classifier import CosineClassifier
+
+
+def directions(classifier):
+    return F.normalize(classifier.weight.detach(), dim=1)
+
+
+def test_known_outputs_start_at_the_mean_of_their_class_and_the_others_at_different_unlabeled_images():
+    rows = F.normalize(torch.tensor([[1.0, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]]), dim=1)
+    labels = torch.tensor([0, 0, 1, -1, -1, -1])
+    torch.manual_seed(0)
+    classifier = CosineClassifier(3, 4)
+    length = classifier.weight.detach().norm(dim=1).mean()
+    classifier.start_at_images(rows, labels, 2, torch.Generator().manual_seed(1))
+    found = directions(classifier)
+    torch.testing.assert_close(found[0], F.normalize(rows[0] + rows[1], dim=0))
+    torch.testing.assert_close(found[1], rows[2])
+    taken = [int((rows[3:] @ row).argmax()) for row in found[2:]]
+    assert len(set(taken)) == 2
+    torch.testing.assert_close(found[2:], rows[3:][taken])
+    torch.testing.assert_close(classifier.weight.detach().norm(dim=1), length.expand(4))
+
+
+@pytest.mark.parametrize("n_unlabeled", [0, 1, 3])
+def test_with_fewer_unlabeled_images_than_outputs_some_are_taken_twice_and_without_any_the_others_stay(n_unlabeled):
+    rows = F.normalize(torch.rand(2 + n_unlabeled, 4, generator=torch.Generator().manual_seed(0)), dim=1)
+    labels = torch.tensor([0, 1] + [-1] * n_unlabeled)
+    classifier = CosineClassifier(4, 9)
+    before = classifier.weight.detach().clone()
+    classifier.start_at_images(rows, labels, 2, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(directions(classifier)[:2], rows[:2])
+    if n_unlabeled:
+        cosines = directions(classifier)[2:] @ rows[2:].T
+        torch.testing.assert_close(cosines.max(dim=1).values, torch.ones(7))
+        assert len(cosines.argmax(dim=1).unique()) == n_unlabeled
+    else:
+        torch.testing.assert_close(classifier.weight.detach()[2:], before[2:])
+
+
+def test_where_all_features_are_positive_random_outputs_crowd_and_those_at_images_do_not():
+    generator = torch.Generator().manual_seed(0)
+    rows = F.normalize(2 + torch.rand(400, 64, generator=generator), dim=1)
+    torch.manual_seed(0)
+    classifier = CosineClassifier(64, 20)
+    used_at_random = len(classifier(rows).argmax(dim=1).unique())
+    classifier.start_at_images(rows, torch.full((400,), -1), 0, generator)
+    assert used_at_random < 5
+    assert len(classifier(rows).argmax(dim=1).unique()) == 20
