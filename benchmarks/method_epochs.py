@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python benchmarks/method_epochs.py --data DATA --out runs/epochs --straightforward
 
---straightforward adds an epoch of SimGCD as a plain loop has it (`straightforward.py`), after one to warm up. DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm up, then two, of
-which the faster counts; what a method does before an epoch is in it, validation is not.
+DATA holds cub200-train.zip. Each method trains with its default recipe, K given: one epoch to warm up, then two, of
+which the faster counts; what a method does before an epoch is in it, validation is not. --straightforward adds an epoch
+of SimGCD as a plain loop has it (`straightforward.py`), after one to warm up.
 """
 
 import argparse
