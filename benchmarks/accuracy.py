@@ -48,8 +48,8 @@ from shoal.device import choose_device
 from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
 from shoal.methods.changes import read_changes
-from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Cell, Options, check_used
+from shoal.reproduce.experiment import Cell, ReproduceOptions, check_used
+from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, cells_of, groups_of
 
@@ -107,7 +107,7 @@ def check(chosen: argparse.Namespace) -> None:
     tables = chosen.tables or list(dict.fromkeys(table for step in wanted for table in step.tables))
     check_used(
         [get_experiment(table) for table in tables],
-        Options(changes=read_changes(chosen.set), methods=tuple(chosen.methods)),
+        ReproduceOptions(changes=read_changes(chosen.set), methods=tuple(chosen.methods)),
     )
     _wanted(chosen)
 
@@ -141,7 +141,7 @@ def _share(chosen: argparse.Namespace, device: torch.device, began: float) -> No
         runner = _runner(name, chosen, device, 0.0, began)
         missing = [cell for cell in _wanted(chosen) if cell.dataset == name and not runner.file(cell).exists()]
         for cell in {_trunk_key(cell): cell for cell in missing}.values():
-            runner.stage(cell).task(cell)
+            runner.dataset_of(cell).task(cell)
         runner.close()
         _say(f"{name}: {len(groups_of(missing))} trainings to do, their images and tokens are there", began)
     if device.type == "cuda":
@@ -202,7 +202,7 @@ def _wanted(chosen: argparse.Namespace) -> list[Cell]:
     return [cell for step in wanted for cell in _cells(step, options[step.dataset], chosen.tables)]
 
 
-def _options(chosen: argparse.Namespace) -> dict[str, Options]:
+def _options(chosen: argparse.Namespace) -> dict[str, ReproduceOptions]:
     """CUB as the recipe says; CIFAR-100, eight times as many images, for fewer epochs and with fewer views."""
     extra = read_changes(chosen.set)
     if chosen.rehearse:
@@ -215,7 +215,7 @@ def _options(chosen: argparse.Namespace) -> dict[str, Options]:
     if chosen.protocol == "paper":  # the released code cuts new views in every step
         budgets["cifar100"]["training.views.pool"] = chosen.cifar_pool
     return {
-        name: Options(
+        name: ReproduceOptions(
             encoder=chosen.encoder,
             input_size=sizes[name],
             changes=budgets[name] | extra,
@@ -242,7 +242,7 @@ def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: 
     return runner
 
 
-def _cells(step: Step, options: Options, only: list[str] | None) -> list[Cell]:
+def _cells(step: Step, options: ReproduceOptions, only: list[str] | None) -> list[Cell]:
     tables = [table for table in step.tables if only is None or table in only]
     return [cell for table in tables for cell in cells_of(get_experiment(table), [step.dataset], step.seeds, options)]
 

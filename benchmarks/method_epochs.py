@@ -17,20 +17,20 @@ import torch
 
 from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
-from shoal.methods.catalog import METHODS, load_recipe
+from shoal.methods.registry import METHODS, load_recipe
 from shoal.methods.task import Task
-from shoal.reproduce.stage import Stage
+from shoal.reproduce.loaded_dataset import LoadedDataset
 from shoal.training.trainer import Trainer, shape_of
 from straightforward import simgcd_epoch, write_jpegs
 
 
-def measure(name: str, stage: Stage) -> tuple[float, float]:
+def measure(name: str, loaded: LoadedDataset) -> tuple[float, float]:
     """Wall and CPU seconds of the faster of two epochs."""
-    settings, images, device = load_recipe(method=name), stage.train, stage.device
-    task = Task(pixels=images.pixels, labels=images.labels, n_clusters=images.n_classes, tokens=stage.tokens(settings))
+    settings, images, device = load_recipe(method=name), loaded.train, loaded.device
+    task = Task(pixels=images.pixels, labels=images.labels, n_clusters=images.n_classes, tokens=loaded.tokens(settings))
     data = task.training_data
     model = METHODS[name].build(settings, shape_of(data, images.n_classes)).to(device)
-    pool = None if model.reads_images else stage.pool(settings, data)
+    pool = None if model.reads_images else loaded.pool(settings, data)
     trainer = Trainer(Task(**{**vars(task), "pool": pool}).training_data, model, settings.training)
     trainer.prepare()
     times = []
@@ -43,10 +43,10 @@ def measure(name: str, stage: Stage) -> tuple[float, float]:
     return min(times[1:])
 
 
-def measure_straightforward(stage: Stage, folder: Path) -> tuple[float, float]:
+def measure_straightforward(loaded: LoadedDataset, folder: Path) -> tuple[float, float]:
     """Wall and CPU seconds, workers included, of the second of two plain epochs of SimGCD over files in a folder."""
-    settings, images = load_recipe(method="simgcd"), stage.train
-    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(stage.device)
+    settings, images = load_recipe(method="simgcd"), loaded.train
+    encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(loaded.device)
     write_jpegs(folder, images.pixels[:])
     for _ in range(2):
         began, cpu = time.perf_counter(), cpu_seconds()
@@ -71,16 +71,16 @@ def main() -> None:
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
     device = choose_device(chosen.device)
-    stage = Stage("cub", chosen.data, device=device, input_size=224, scratch=chosen.out)
+    loaded = LoadedDataset("cub", chosen.data, device=device, input_size=224, scratch=chosen.out)
     print("| method | s an epoch | CPU s |\n|---|---|---|", flush=True)
     for name in chosen.methods:
-        wall, cpu = measure(name, stage)
+        wall, cpu = measure(name, loaded)
         print(f"| {name} | {wall:.2f} | {cpu:.2f} |", flush=True)
     if chosen.straightforward:
         with tempfile.TemporaryDirectory(dir=chosen.out) as folder:
-            wall, cpu = measure_straightforward(stage, Path(folder))
+            wall, cpu = measure_straightforward(loaded, Path(folder))
         print(f"| simgcd, a plain loop | {wall:.2f} | {cpu:.2f} |", flush=True)
-    stage.close()
+    loaded.close()
 
 
 if __name__ == "__main__":

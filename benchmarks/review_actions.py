@@ -40,7 +40,7 @@ from shoal.clustering.matching import match
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.discovery.answers import FROZEN, cluster_frozen, make_answer
-from shoal.discovery.folder import fingerprint
+from shoal.discovery.folder import collection_checksum
 from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
@@ -212,7 +212,7 @@ def frozen_run(out: Path, collection: Collection, embeddings: Floats, settings: 
     frozen = Representation(embeddings=torch.from_numpy(embeddings), embed=lambda _: torch.empty(0))
     answer = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings)
     run = Run.create(out)
-    about = {"root": str(collection.root), "folders": [], "fingerprint": fingerprint(collection)}
+    about = {"root": str(collection.root), "folders": [], "fingerprint": collection_checksum(collection)}
     run.start(settings, seed=settings.seed, device="cpu", command="", **about)
     answer.write(run, settings)
     run.finish()

@@ -48,12 +48,12 @@ from shoal.device import choose_device
 from shoal.encoders.catalog import load_encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.files import make_folder, write_text
-from shoal.methods.catalog import get_method, load_recipe
 from shoal.methods.changes import change_settings
 from shoal.methods.cms import CmsSettings
 from shoal.methods.cms import cluster as shift_and_cut
+from shoal.methods.registry import get_method, load_recipe
 from shoal.methods.task import Task
-from shoal.reproduce.stage import Stage
+from shoal.reproduce.loaded_dataset import LoadedDataset
 from tuning_table import Trial, configuration_of, table
 
 NOVEL_SHARE, HIDDEN_SHARE, VALIDATION_SHARE = 1 / 3, 0.2, 0.2
@@ -138,16 +138,16 @@ def run_trials(
     trials: list[Trial], chosen: argparse.Namespace, device: torch.device, shared: Path, began: float
 ) -> None:
     """Run the trunk once for all, then let workers take trials, those with the same tokens after each other."""
-    stage = _stage(chosen, device, shared)
+    loaded = _load_dataset(chosen, device, shared)
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(_tokens_key(trial, _settings(trial, chosen)), []).append(trial)
     for group in groups.values():
         settings = _settings(group[0], chosen)
-        _task(group[0], stage, settings)
-        _judge_frozen(stage, settings, began)
+        _task(group[0], loaded, settings)
+        _judge_frozen(loaded, settings, began)
         _say(f"tokens ready for {len(group)} trials", began)
-    stage.close()
+    loaded.close()
     context = mp.get_context("spawn")
     waiting = context.Queue()
     for trial in (trial for group in groups.values() for trial in group):
@@ -162,7 +162,7 @@ def run_trials(
 
 def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Path, began: float) -> None:
     torch.set_num_threads(2)
-    stage = _stage(chosen, torch.device(device_type), shared)
+    loaded = _load_dataset(chosen, torch.device(device_type), shared)
     while True:
         try:
             trial = waiting.get(timeout=1)
@@ -173,7 +173,7 @@ def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Pa
             continue
         start = time.monotonic()
         try:
-            found = judge_trial(trial, stage, _settings(trial, chosen))
+            found = judge_trial(trial, loaded, _settings(trial, chosen))
         except Exception as error:  # one candidate that diverges must not end the others
             _say(f"failed: {trial}: {error}", began)
             continue
@@ -182,25 +182,25 @@ def _work(waiting: Any, chosen: argparse.Namespace, device_type: str, shared: Pa
         _say(f"{trial}: {found['tree']} {found['shifted']} {found['seconds']} s", began)
 
 
-def judge_trial(trial: Trial, stage: Stage, settings: Any) -> dict[str, Any]:
+def judge_trial(trial: Trial, loaded: LoadedDataset, settings: Any) -> dict[str, Any]:
     """Take labels away, run the method with what is left, and judge it on what was taken."""
-    images, method = stage.train, trial.get("method", "cms")
+    images, method = loaded.train, trial.get("method", "cms")
     judge = take_labels(images.labels, settings.training.seed)
-    return run_trial(_task(trial, stage, settings), method, settings, judge, images.n_classes, stage.device)
+    return run_trial(_task(trial, loaded, settings), method, settings, judge, images.n_classes, loaded.device)
 
 
-def _task(trial: Trial, stage: Stage, settings: Any) -> Task:
+def _task(trial: Trial, loaded: LoadedDataset, settings: Any) -> Task:
     """The images with the labels that are left, their tokens and views."""
-    images, seed = stage.train, settings.training.seed
+    images, seed = loaded.train, settings.training.seed
     labels, is_chosen = take_labels(images.labels, seed).labels, "training.snapshot" in trial
     task = Task(
         pixels=images.pixels,
         labels=labels,
         validation=_set_aside(labels, seed) if is_chosen else None,
         n_clusters=None if is_chosen else images.n_classes,
-        tokens=stage.tokens(settings),
+        tokens=loaded.tokens(settings),
     )
-    return replace(task, pool=stage.pool(settings, task.training_data))
+    return replace(task, pool=loaded.pool(settings, task.training_data))
 
 
 def _set_aside(labels: np.ndarray, seed: int) -> np.ndarray:
@@ -223,14 +223,14 @@ def run_trial(
     return found | {"epoch": learned.epoch} | {key: last[key] for key in last if key.startswith("loss")}
 
 
-def _judge_frozen(stage: Stage, settings: Any, began: float) -> None:
+def _judge_frozen(loaded: LoadedDataset, settings: Any, began: float) -> None:
     """Say what the encoder is worth as it is, for the seed of these settings."""
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)
-    tokens = stage.tokens(settings)
+    tokens = loaded.tokens(settings)
     assert tokens is not None
-    device, n_classes = stage.device, stage.train.n_classes
+    device, n_classes = loaded.device, loaded.train.n_classes
     features = tokens.embed(encoder.to(device).tail, device)
-    judge = take_labels(stage.train.labels, settings.training.seed)
+    judge = take_labels(loaded.train.labels, settings.training.seed)
     plain = Tree(ward_linkage(features, device=device)).cut(n_classes)
     found = infer(features, judge.labels, n_classes, device=device)
     _say(f"frozen: tree {score(plain, judge)}, after {found.n_shifts} shifts {score(found.labels, judge)}", began)
@@ -252,8 +252,10 @@ def _settings(trial: Trial, chosen: argparse.Namespace) -> Any:
     return change_settings(load_recipe("default", method), method, base | changes, where=f"trial {trial}")
 
 
-def _stage(chosen: argparse.Namespace, device: torch.device, shared: Path) -> Stage:
-    return Stage("cub", chosen.data, device=device, input_size=chosen.input_size, scratch=chosen.out, shared=shared)
+def _load_dataset(chosen: argparse.Namespace, device: torch.device, shared: Path) -> LoadedDataset:
+    return LoadedDataset(
+        "cub", chosen.data, device=device, input_size=chosen.input_size, scratch=chosen.out, shared=shared
+    )
 
 
 def _tokens_key(trial: Trial, settings: Any) -> str:

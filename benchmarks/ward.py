@@ -86,7 +86,7 @@ def blas_distances(rows: np.ndarray) -> np.ndarray:
 def exact_neighbors(rows: np.ndarray, k: int) -> Any:
     import torch
 
-    from shoal.clustering.ward.vouched import vouch
+    from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
 
     wide = torch.as_tensor(rows).double()
     indices, values = [], []
@@ -96,7 +96,7 @@ def exact_neighbors(rows: np.ndarray, k: int) -> Any:
         best = products.topk(k, 1)
         indices.append(best.indices)
         values.append(best.values)
-    return vouch(torch.as_tensor(rows), torch.cat(indices), torch.cat(values))
+    return as_exact_neighbors(torch.as_tensor(rows), torch.cat(indices), torch.cat(values))
 
 
 def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:

@@ -1,4 +1,4 @@
-"""The house stands as drawn: imports go down only, files stay small, light rooms stay light."""
+"""The layers hold: imports go down only, files stay small, light packages load no torch."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ PACKAGE = ROOT / "src" / "shoal"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 
-GROUND = {"allocator", "errors", "files", "arrays", "checksums", "device", "distributed", "settings", "text"}
+BASE = {"allocator", "errors", "files", "arrays", "checksums", "device", "distributed", "settings", "text"}
 PEERS = {"runs", "data", "encoders", "clustering"}
 BELOW_REPORT = {"errors", "files", "arrays", "settings", "text", "runs", "clustering.matching", "clustering.tree"}
 MAY_IMPORT = {
@@ -25,23 +25,23 @@ MAY_IMPORT = {
     "checksums": {"errors", "arrays"},
     "settings": {"errors"},
     "text": set(),
-    "runs": GROUND,
-    "data": GROUND,
-    "encoders": GROUND,
-    "clustering": GROUND,
-    "training": GROUND | PEERS,
-    "methods": GROUND | PEERS | {"training"},
-    "reproduce": GROUND | PEERS | {"training", "methods"},
+    "runs": BASE,
+    "data": BASE,
+    "encoders": BASE,
+    "clustering": BASE,
+    "training": BASE | PEERS,
+    "methods": BASE | PEERS | {"training"},
+    "reproduce": BASE | PEERS | {"training", "methods"},
     "review": {"errors", "arrays", "files", "text", "runs"},
     "report": BELOW_REPORT | {"review"},
-    "discovery": GROUND | PEERS | {"training", "methods", "review", "report"},
+    "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
     "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding"},
-    "cli": GROUND | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
+    "cli": BASE | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
     "__main__": {"cli"},
 }
 
 
-def room_of(file: Path) -> str:
+def package_of(file: Path) -> str:
     return file.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -58,20 +58,20 @@ def modules_imported_by(file: Path) -> set[str]:
     return {name.removeprefix("shoal.") for name in found if name.startswith("shoal.")}
 
 
-def is_allowed(module: str, room: str) -> bool:
+def is_allowed(module: str, package: str) -> bool:
     parts = module.split(".")
     prefixes = {".".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
-    return parts[0] == room or parts[0] == "__version__" or bool(prefixes & MAY_IMPORT[room])
+    return parts[0] == package or parts[0] == "__version__" or bool(prefixes & MAY_IMPORT[package])
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
 def test_imports_go_down_only(file: Path) -> None:
-    room = room_of(file)
-    if room == "__init__":
+    package = package_of(file)
+    if package == "__init__":
         assert not modules_imported_by(file)
         return
-    wrong = sorted(module for module in modules_imported_by(file) if not is_allowed(module, room))
-    assert not wrong, f"{room} may import {sorted(MAY_IMPORT[room])}, not {wrong}"
+    wrong = sorted(module for module in modules_imported_by(file) if not is_allowed(module, package))
+    assert not wrong, f"{package} may import {sorted(MAY_IMPORT[package])}, not {wrong}"
 
 
 def test_no_file_is_over_400_lines() -> None:
@@ -82,11 +82,11 @@ def test_no_file_is_over_400_lines() -> None:
     assert not long
 
 
-def test_a_test_file_mirrors_every_room() -> None:
-    """Each room that holds code is tested by a folder, each ground-floor file by a file, of the same name."""
-    rooms = {room_of(file) for file in FILES} - {"__init__", "__main__", "recipes"}
+def test_a_test_file_mirrors_every_package() -> None:
+    """Each package that holds code is tested by a folder, each file of the base layer by a file, of the same name."""
+    packages = {package_of(file) for file in FILES} - {"__init__", "__main__", "recipes"}
     tests = {path.name.removeprefix("test_").removesuffix(".py") for path in (ROOT / "tests").iterdir()}
-    assert rooms <= tests, f"no tests for {sorted(rooms - tests)}"
+    assert packages <= tests, f"no tests for {sorted(packages - tests)}"
 
 
 @pytest.mark.parametrize(

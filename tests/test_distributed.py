@@ -72,7 +72,7 @@ with d.processes(torch.device("cuda")):
     sent = [rows.to(kind) for kind in (torch.float16, torch.int64, torch.bool)]
     same = [torch.equal(d.gather_rows(each), each) for each in sent]
     d.barrier()
-    print(all(same), d.mean_over_processes(rows).sum().item(), d.told_by_main(True, torch.device("cuda")))
+    print(all(same), d.mean_over_processes(rows).sum().item(), d.flag_from_main(True, torch.device("cuda")))
 dist.destroy_process_group()
 """
 

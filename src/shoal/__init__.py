@@ -14,11 +14,11 @@ _HOMES = {
     "ShoalError": "shoal.errors",
     "Tree": "shoal.clustering.tree",
     "WardClustering": "shoal.clustering.ward_clustering",
-    "discover": "shoal.discovery.face",
+    "discover": "shoal.discovery.api",
     "estimate_n_clusters": "shoal.clustering.n_clusters",
     "gcd_accuracy": "shoal.clustering.matching",
-    "load": "shoal.discovery.face",
-    "refine": "shoal.discovery.face",
+    "load": "shoal.discovery.api",
+    "refine": "shoal.discovery.api",
     "ward_linkage": "shoal.clustering.ward",
 }
 

@@ -1,4 +1,4 @@
-"""Embeddings and labels as numpy arrays: the checks at the door.
+"""Embeddings and labels as numpy arrays: the checks at the entry points.
 
 N rows, D columns. Unlabeled is -1. Everything behind these checks trusts its input.
 """

@@ -67,7 +67,7 @@ def is_main() -> bool:
     return rank() == 0 if is_started() else os.environ.get("RANK", "0") == "0"
 
 
-def told_by_main(value: bool, device: torch.device) -> bool:
+def flag_from_main(value: bool, device: torch.device) -> bool:
     """What the main process says, in every process; the others wait until it says something."""
     if not is_started():
         return value

@@ -2,7 +2,7 @@
 
     ShoalError                 1  failure
     ├── UsageError             2  an argument, flag or setting that cannot be used
-    │   └── UnknownName        2  a name that is not in a catalog
+    │   └── UnknownName        2  a name that is not known
     ├── DataError              3  images, labels or embeddings that cannot be used
     │   └── TooFewDistinct     3  embeddings of which fewer differ than clusters are asked for
     └── MissingError           4  a package or weights that are not here
@@ -29,7 +29,7 @@ class UsageError(ShoalError, ValueError):
 
 
 class UnknownName(UsageError):
-    """A name that is not in a catalog; the message lists the nearest ones."""
+    """A name that is not known; the message lists the nearest ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
         super().__init__(f"no {kind} {name!r}{did_you_mean(name, known)}")

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from shoal.errors import UsageError
-from shoal.methods.catalog import load_recipe
+from shoal.methods.registry import load_recipe
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

@@ -56,8 +56,8 @@ def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
     ids=str,
 )
 def test_a_mistake_is_one_line(run: Path, photos, arguments: list[str], code: int, word: str) -> None:
-    places = {"RUN": str(run), "IMAGES": str(photos.folder)}
-    found = invoke("assign", *[places.get(argument, argument) for argument in arguments])
+    arguments_of = {"RUN": str(run), "IMAGES": str(photos.folder)}
+    found = invoke("assign", *[arguments_of.get(argument, argument) for argument in arguments])
     assert (found.exit_code, found.stdout) == (code, ""), found.stderr
     assert word in found.stderr.splitlines()[-1]
     assert "Traceback" not in found.stderr

@@ -86,7 +86,7 @@ def test_general_options_stand_before_or_behind_the_command(place: str, monkeypa
     assert invoke("-v") == invoke("--verbose") == "hello\na trifle\n"
     assert invoke("-q") == invoke("--quiet") == invoke("-q", "-v") == ""
     assert invoke("--no-color") == "hello\n"
-    assert console.voice.has_color is False
+    assert console.verbosity.has_color is False
     assert invoke() == "hello\n"  # what was asked for once is not kept
 
 

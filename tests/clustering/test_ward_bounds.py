@@ -19,9 +19,9 @@ from shoal.clustering.ward.bounds import (
     weight,
 )
 from shoal.clustering.ward.exact import Geometry, halving_sum
-from shoal.clustering.ward.lent import MatmulPrecision
 from shoal.clustering.ward.points import Points, top
 from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.torch_settings import MatmulPrecision
 from shoal.clustering.ward.workers import Scratch, Workers
 
 ALL = {

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from shoal.clustering.ward import duplicates
-from shoal.clustering.ward.duplicates import equal_rows, fingerprint, row_hashes
+from shoal.clustering.ward.duplicates import equal_rows, matrix_hash, row_hashes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -32,15 +32,15 @@ def test_a_collision_of_hashes_joins_nothing(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_fingerprint_knows_every_entry_and_the_order() -> None:
     rows = torch.as_tensor(np.random.default_rng(0).normal(size=(50, 7)))
     same = rows.clone()
-    assert fingerprint(row_hashes(same)) == fingerprint(row_hashes(rows))
-    assert fingerprint(row_hashes(rows.flip(0))) != fingerprint(row_hashes(rows))
-    assert fingerprint(row_hashes(rows.flip(1))) != fingerprint(row_hashes(rows))
-    assert fingerprint(row_hashes(rows[:49])) != fingerprint(row_hashes(rows))
+    assert matrix_hash(row_hashes(same)) == matrix_hash(row_hashes(rows))
+    assert matrix_hash(row_hashes(rows.flip(0))) != matrix_hash(row_hashes(rows))
+    assert matrix_hash(row_hashes(rows.flip(1))) != matrix_hash(row_hashes(rows))
+    assert matrix_hash(row_hashes(rows[:49])) != matrix_hash(row_hashes(rows))
     same[3, 4] += 1e-15
-    assert fingerprint(row_hashes(same)) != fingerprint(row_hashes(rows))
+    assert matrix_hash(row_hashes(same)) != matrix_hash(row_hashes(rows))
 
 
 def test_places_count_the_equal_rows_before_each() -> None:
     """Rows a b a a c b: of a there are none, one and two before, of b none and one."""
     rows = torch.tensor([[1.0], [2.0], [1.0], [1.0], [3.0], [2.0]])
-    assert equal_rows(rows).places().tolist() == [0, 0, 1, 2, 0, 1]
+    assert equal_rows(rows).earlier_copies().tolist() == [0, 0, 1, 2, 0, 1]

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.closeup import Accept, Closeup
+from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
+from shoal.clustering.ward.local_scan import Accept, LocalScanner
 from shoal.clustering.ward.rounds import FEW
-from shoal.clustering.ward.vouched import vouch
 from shoal.errors import DataError, UsageError
 
 
@@ -40,7 +40,7 @@ def test_ready_lists_of_rows_far_from_zero_do_no_harm() -> None:
     products = rows @ rows.T
     products.fill_diagonal_(-torch.inf)
     best = products.topk(8, 1)
-    found = ward_linkage(rows, neighbors=vouch(rows, best.indices, best.values))
+    found = ward_linkage(rows, neighbors=as_exact_neighbors(rows, best.indices, best.values))
     np.testing.assert_array_equal(found, ward_linkage(rows))
 
 
@@ -127,13 +127,13 @@ def test_a_row_far_beyond_the_others_is_no_reason_to_measure_them_all(n: int, mo
     rows = np.random.default_rng(0).normal(size=(n, 16))
     rows[0] = 1e8
     looked_at: list[int] = []
-    scan = Closeup.scan
+    scan = LocalScanner.scan
 
-    def count(self: Closeup, rows: Tensor, accept: Accept) -> None:
+    def count(self: LocalScanner, rows: Tensor, accept: Accept) -> None:
         looked_at.append(len(rows))
         scan(self, rows, accept)
 
-    monkeypatch.setattr(Closeup, "scan", count)
+    monkeypatch.setattr(LocalScanner, "scan", count)
     monkeypatch.setitem(FEW, "cpu", 100)
     assert_same_tree(ward_linkage(rows), linkage(rows, "ward"))
     assert sum(looked_at) <= 2

@@ -8,7 +8,7 @@ from scipy.cluster.hierarchy import linkage
 from shoal.clustering.ward.bounds import FLOAT32, FLOAT64
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
-from shoal.clustering.ward.table import FEW_EXACT, Table
+from shoal.clustering.ward.table import FEW_EXACT, HeightTable
 
 CPU = torch.device("cpu")
 """Another device has other limits."""
@@ -18,8 +18,8 @@ CPU = torch.device("cpu")
 def filled(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What the table was filled with, in order: a precision of products, or None, the distances themselves."""
     seen: list[object] = []
-    fill = Table._fill
-    monkeypatch.setattr(Table, "_fill", lambda table, what: seen.append(what) or fill(table, what))
+    fill = HeightTable._fill
+    monkeypatch.setattr(HeightTable, "_fill", lambda table, what: seen.append(what) or fill(table, what))
     return seen
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.io import savemat
 
 from shoal.data.benchmarks import BENCHMARKS, load_split, read_benchmark
-from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part
+from shoal.data.benchmarks.official_images import ORDER_IS_LOST, Part
 from shoal.data.splits import known_novel_split
 from shoal.errors import DataError, UnknownName
 
@@ -185,7 +185,7 @@ def test_every_image_is_read_with_its_class_known_classes_first(
 ) -> None:
     made, split = stand_ins[name], load_split(name)
     found = read_benchmark(name, made.root, part=part)
-    expected = dict(zip(made.names[part], split.places[made.class_ids[part]].tolist(), strict=True))
+    expected = dict(zip(made.names[part], split.positions[made.class_ids[part]].tolist(), strict=True))
     assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
     assert found.collection.names == found.truth.names == tuple(sorted(expected))
     assert found.truth.n_known == len(split.known)
@@ -292,7 +292,9 @@ def test_cars_in_class_folders_are_matched_by_name_because_folders_sort_otherwis
     folders = [name.replace("/", "-") for name in classes]  # Ram C/V … cannot be a folder
     made = make_folders(tmp_path, folders, {"train": "train", "test": "test"}, ".jpg", (2, 1))
     found = read_benchmark("cars", tmp_path)
-    expected = dict(zip(made.names["train"], load_split("cars").places[made.class_ids["train"]].tolist(), strict=True))
+    expected = dict(
+        zip(made.names["train"], load_split("cars").positions[made.class_ids["train"]].tolist(), strict=True)
+    )
     assert dict(zip(found.truth.names, found.truth.labels.tolist(), strict=True)) == expected
     assert ORDER_IS_LOST in found.collection.notes
 
@@ -330,7 +332,7 @@ def test_the_other_900_synsets_may_lie_beside_the_100(stand_ins: dict[str, Stand
 
 
 def test_among_1000_synsets_the_100_stand_at_the_published_places(tmp_path: Path) -> None:
-    """Made-up synsets fill the places between; with one more before the first, every place is wrong by one."""
+    """Made-up synsets fill the positions between; with one more before the first, every place is wrong by one."""
     synsets = names_of("imagenet100")
     ids = np.sort(np.random.RandomState(0).choice(1000, 100, replace=False)).tolist()
     made_up = [f"n00{i:06d}" for i in range(ids[0])]

@@ -29,7 +29,7 @@ def split_file(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_catalog_holds_the_published_counts(name: str) -> None:
+def test_the_facts_are_the_published_counts(name: str) -> None:
     facts = get_facts(name)
     n_images, n_classes, n_known, labeled, unlabeled = PUBLISHED[name]
     assert (facts.n_images, facts.n_classes, facts.n_known) == (n_images, n_classes, n_known)
@@ -51,8 +51,8 @@ def test_every_benchmark_has_a_split_and_every_split_a_benchmark() -> None:
 def test_each_class_is_either_known_or_novel_and_has_the_place_of_its_turn(name: str) -> None:
     split = load_split(name)
     assert sorted(split.known + split.novel) == list(range(split.n_classes))
-    assert split.places[list(split.known)].tolist() == list(range(len(split.known)))
-    assert split.places[list(split.novel)].tolist() == list(range(len(split.known), split.n_classes))
+    assert split.positions[list(split.known)].tolist() == list(range(len(split.known)))
+    assert split.positions[list(split.novel)].tolist() == list(range(len(split.known), split.n_classes))
     assert (split.labeled_share, split.seed) == (0.5, 0)
 
 
@@ -71,7 +71,7 @@ def test_known_classes_keep_the_order_of_the_split_list_not_of_their_ids() -> No
     """One method of the field sorts them; labels, and so checkpoints, would not be comparable."""
     split = load_split("cub")
     assert split.known[:3] == (150, 70, 34)
-    assert split.places[150] == 0
+    assert split.positions[150] == 0
     assert split.class_names is not None
     assert split.class_names[150] == "151.Black_capped_Vireo"
 

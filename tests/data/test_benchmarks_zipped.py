@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from shoal.data.benchmarks import load_split, read_benchmark
-from shoal.data.benchmarks.pool import ORDER_IS_LOST
+from shoal.data.benchmarks.official_images import ORDER_IS_LOST
 from shoal.data.benchmarks.zipped import ZipImages
 from shoal.data.pixels import load_pixels
 from shoal.data.splits import known_novel_split

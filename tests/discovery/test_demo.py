@@ -13,7 +13,7 @@ from shoal.discovery.demo import N_DIGITS, N_LATER, demo_settings, run_demo
 from shoal.discovery.images import discover_images
 from shoal.discovery.scoring import score_later, score_run
 from shoal.discovery.settings import choose_settings
-from shoal.methods.catalog import load_recipe
+from shoal.methods.registry import load_recipe
 from shoal.runs import Assignment, Run
 
 

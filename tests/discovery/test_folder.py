@@ -10,7 +10,7 @@ from photo_runs import run_on, stop
 from shoal.data.demo import digits
 from shoal.data.readers import read_collection
 from shoal.discovery import images as module
-from shoal.discovery.folder import fingerprint
+from shoal.discovery.folder import collection_checksum
 from shoal.discovery.reporter import Reporter
 from shoal.errors import ShoalError, UsageError
 from shoal.runs import Run
@@ -57,7 +57,7 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "tie_to_images", refuse)
+        patched.setattr(module, "record_inputs", refuse)
         with pytest.raises(UsageError, match="choose another place"):
             run_on(photos, tmp_path / "run", settings, resume=True)
     assert run_on(photos, tmp_path / "run", settings, resume=True).is_finished
@@ -91,8 +91,8 @@ def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
 
 
 def test_images_that_changed_in_size_are_other_images(photos, settings) -> None:
-    before = fingerprint(read_collection(photos.folder, photos.labels))
+    before = collection_checksum(read_collection(photos.folder, photos.labels))
     name = next(iter(photos.truth))
     (photos.folder / name).write_bytes((photos.folder / name).read_bytes() + b"\0")
-    assert fingerprint(read_collection(photos.folder, photos.labels)) != before
-    assert fingerprint(digits(0)[0]) != fingerprint(digits(1)[0])
+    assert collection_checksum(read_collection(photos.folder, photos.labels)) != before
+    assert collection_checksum(digits(0)[0]) != collection_checksum(digits(1)[0])

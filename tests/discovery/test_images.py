@@ -28,9 +28,9 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.agglomerative import AgglomerativeSettings
-from shoal.methods.catalog import get_method
 from shoal.methods.gcd import GcdSettings
 from shoal.methods.protocols import follow_protocol
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 

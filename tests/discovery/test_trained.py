@@ -17,7 +17,7 @@ from shoal.discovery.choice import Choice
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.methods.catalog import get_method, load_recipe
+from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -42,7 +42,7 @@ def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, mon
     collection = read_collection(photos.folder, photos.labels)
     images = Readable(collection, load_pixels(collection, settings.pixel_size))
     with caplog.at_level(logging.DEBUG):
-        trained.help_train(
+        trained.train_as_helper(
             images, Run(tmp_path / "run"), with_training(settings, batch_size=1000), torch.device("cpu"), False
         )
     assert asked == [len(collection)]

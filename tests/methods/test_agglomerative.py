@@ -10,8 +10,8 @@ from shoal.encoders.embed import embed
 from shoal.errors import TooFewDistinct
 from shoal.methods import agglomerative as module
 from shoal.methods.agglomerative import AgglomerativeSettings
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Representation
+from shoal.methods.registry import get_method
 
 CPU = torch.device("cpu")
 agglomerative, represent = get_method("agglomerative").run, get_method("agglomerative").represent

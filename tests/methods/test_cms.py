@@ -9,8 +9,8 @@ from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
-from shoal.methods.catalog import get_method
 from shoal.methods.cms import Cms, CmsSettings
+from shoal.methods.registry import get_method
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Shape

@@ -1,4 +1,4 @@
-"""What must hold for every method of the catalog, the next one too."""
+"""What must hold for every method, the next one too."""
 
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from several_processes import finish_processes, start_processes
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
-from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_names
+from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_names
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
@@ -111,7 +111,7 @@ sys.path[:0] = [{methods!r}, {tests!r}]
 import conftest, test_every_method
 from shoal.distributed import processes, is_main
 from shoal.methods import method
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 torch.set_num_threads(1)
 method.load_encoder = conftest.make_tiny_encoder
 with processes(torch.device("cpu")):

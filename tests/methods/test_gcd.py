@@ -10,9 +10,9 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster, search_by_kmeans
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.training.losses import LossSettings
 from shoal.training.model import Batch, Shape

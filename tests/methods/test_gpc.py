@@ -10,9 +10,9 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Representation
 from shoal.methods.gpc import Gpc, GpcSettings, cluster, spread_of
+from shoal.methods.registry import get_method
 from shoal.training.loop import train
 from shoal.training.model import Epoch, Shape
 from shoal.training.settings import TrainSettings

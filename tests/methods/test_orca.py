@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.orca import Orca, OrcaSettings, choose_partners, ease
+from shoal.methods.registry import get_method
 from shoal.training.model import Epoch, Shape
 from shoal.training.settings import TrainSettings
 

@@ -10,9 +10,9 @@ from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods import pim
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Representation
 from shoal.methods.pim import PimSettings, choose_weight, cluster, fit, objective
+from shoal.methods.registry import get_method
 from shoal.training.model import Shape
 from shoal.training.settings import TrainSettings
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit

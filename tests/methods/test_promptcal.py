@@ -8,7 +8,6 @@ from torch.nn import functional as F
 from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.promptcal import (
     BorderPrompt,
     PromptCal,
@@ -19,6 +18,7 @@ from shoal.methods.promptcal import (
     contrast,
     strongest,
 )
+from shoal.methods.registry import get_method
 from shoal.training.losses import LossSettings
 from shoal.training.model import Epoch, Shape
 from shoal.training.settings import TrainSettings

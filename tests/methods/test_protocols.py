@@ -1,8 +1,8 @@
 import pytest
 
 from shoal.errors import UnknownName
-from shoal.methods.catalog import METHODS, load_recipe
 from shoal.methods.protocols import PROTOCOLS, follow_protocol, get_protocol
+from shoal.methods.registry import METHODS, load_recipe
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

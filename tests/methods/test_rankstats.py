@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.rankstats import RankStats, RankStatsSettings, largest_entries
+from shoal.methods.registry import get_method
 from shoal.training.model import Shape
 from shoal.training.settings import TrainSettings
 

@@ -12,7 +12,7 @@ from shoal.encoders.hub import import_transformers
 from shoal.encoders.splitting import split_model
 from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import UsageError
-from shoal.methods.catalog import load_recipe
+from shoal.methods.registry import load_recipe
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
 from shoal.training.model import Batch, Shape
 from shoal.training.settings import TrainSettings

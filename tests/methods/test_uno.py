@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 from shoal.methods.uno import Uno, UnoSettings, sinkhorn
 from shoal.training.model import Shape
 from shoal.training.settings import TrainSettings

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.catalog import get_facts
-from shoal.data.benchmarks.pool import Pool
+from shoal.data.benchmarks.facts import get_facts
+from shoal.data.benchmarks.official_images import OfficialImages
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods import method
-from shoal.reproduce import runner, stage
-from shoal.reproduce.experiment import Options
+from shoal.reproduce import loaded_dataset, runner
+from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.reproduce import reproduce
 
 COLOURS = np.array(
@@ -28,14 +28,14 @@ def read_stand_in(name, root, *, part="train", seed=0):
     rng = np.random.default_rng(0 if part == "train" else 1)
     class_ids = np.repeat(np.arange(6), N_EACH[part])
     images = COLOURS[class_ids][:, None, None] + rng.integers(-60, 61, size=(len(class_ids), 16, 16, 3))
-    pool = Pool(
+    official = OfficialImages(
         tuple(f"{part}-{i:03d}" for i in range(len(class_ids))),
         class_ids,
         tuple(f"class {i}" for i in range(6)),
         "a stand-in",
         images=images.clip(0, 255).astype(np.uint8),
     )
-    return build(name, pool, get_facts(name), SPLIT, part, seed)
+    return build(name, official, get_facts(name), SPLIT, part, seed)
 
 
 class Mean(nn.Module):
@@ -52,7 +52,7 @@ def load_tiny(name, *, n_tail_blocks=None, input_size=None):
     return Encoder(name, parts, InputFormat(size=14, mean=(0.5,) * 3, std=(0.25,) * 3), 1)
 
 
-OPTIONS = Options(
+OPTIONS = ReproduceOptions(
     encoder="efficientnet-lite0",
     input_size=14,
     methods=("agglomerative", "gcd", "cms"),
@@ -78,9 +78,9 @@ def tiny():
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (method, runner, stage):
+        for module in (method, runner, loaded_dataset):
             patch.setattr(module, "load_encoder", load_tiny)
-        patch.setattr(stage, "read_benchmark", read)
+        patch.setattr(loaded_dataset, "read_benchmark", read)
         yield asked
     torch.set_num_threads(n_threads)
 

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.reproduce.catalog import get_experiment
 from shoal.reproduce.choices import choices_of, grouped
-from shoal.reproduce.experiment import Options, make_cell
+from shoal.reproduce.experiment import ReproduceOptions, make_cell
+from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown
 from shoal.reproduce.tables import build_table
 
-OFFLINE = Options(encoder="efficientnet-lite2")
+OFFLINE = ReproduceOptions(encoder="efficientnet-lite2")
 
 
 def chosen(table, row_name, options=OFFLINE, decided=()):
@@ -18,7 +18,7 @@ def chosen(table, row_name, options=OFFLINE, decided=()):
 
 
 def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_the_released_code():
-    papers, offline = chosen("1", "CMS, K given", Options()), chosen("1", "CMS, K given")
+    papers, offline = chosen("1", "CMS, K given", ReproduceOptions()), chosen("1", "CMS, K given")
     assert papers.losses == "paper's denominators, norm of z plain, v in the supervised loss, bank of images"
     assert (
         offline.losses == "released code's denominators, norm of z detached, v in the supervised loss, bank of images"
@@ -30,16 +30,16 @@ def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_t
 
 def test_the_head_on_clip_is_said_to_take_other_numbers_than_the_papers():
     text = "paper, on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
-    assert chosen("13", "CMS, K given", Options()).head == text
+    assert chosen("13", "CMS, K given", ReproduceOptions()).head == text
     gcds = text.replace("paper,", "bottleneck of 256 (released code), discarded after training,", 1)
-    assert chosen("13", "GCD, K given", Options()).head == gcds
+    assert chosen("13", "GCD, K given", ReproduceOptions()).head == gcds
     assert chosen("13", "CMS, K given").head == "paper", "with another encoder there is no such difference"
 
 
 def test_where_k_comes_from():
     assert chosen("1", "CMS, K given").k_rule == "given"
     assert chosen("1", "CMS, K estimated").k_rule == "Shoal's rule 'pairs' on labeled validation images"
-    assert chosen("1", "CMS, K estimated", Options()).k_rule == "the paper's rule on labeled validation images"
+    assert chosen("1", "CMS, K estimated", ReproduceOptions()).k_rule == "the paper's rule on labeled validation images"
     assert chosen("1", "Agglomerative, K estimated").k_rule == "Shoal's rule 'pairs' on all given labels"
     gcds = chosen("1", "GCD, K estimated").k_rule
     assert gcds.startswith("highest accuracy of k-means, started once, on frozen features")
@@ -48,7 +48,7 @@ def test_where_k_comes_from():
     assert gcds == "Shoal's rule 'pairs' on labeled validation images, not by GCD's k-means on frozen features"
     shifted = chosen("1", "Agglomerative + IMS, K estimated").k_rule
     assert shifted == "Shoal's rule 'pairs' on all given labels after 1 shift(s)"
-    hidden = chosen("1", "CMS, K estimated", Options(protocol="reference"))
+    hidden = chosen("1", "CMS, K estimated", ReproduceOptions(protocol="reference"))
     assert "HIDDEN labels" in hidden.k_rule
     assert "HIDDEN labels" in hidden.snapshot
 
@@ -74,7 +74,10 @@ def test_the_rule_that_decided_is_named_where_labels_were_too_few_for_the_one_as
 
 
 def test_the_papers_rule_is_never_replaced_and_a_given_k_has_none():
-    assert chosen("1", "CMS, K estimated", Options(), [None]).k_rule == "the paper's rule on labeled validation images"
+    assert (
+        chosen("1", "CMS, K estimated", ReproduceOptions(), [None]).k_rule
+        == "the paper's rule on labeled validation images"
+    )
     assert chosen("1", "CMS, K given", decided=[None]).k_rule == "given"
     hidden = chosen("1", "CMS, K estimated", replace(OFFLINE, protocol="reference"), [None])
     assert hidden.k_rule == "highest accuracy on known classes by HIDDEN labels"
@@ -88,7 +91,7 @@ def test_which_snapshot_is_kept():
     assert chosen("3", "CMS*", released).snapshot == "best epoch by HIDDEN labels at the given K"
     assert chosen("7", "CMS").snapshot == "last epoch"
     assert chosen("1", "Agglomerative, K given").snapshot == "none"
-    last = Options(encoder="efficientnet-lite2", changes={"training.snapshot": "last"})
+    last = ReproduceOptions(encoder="efficientnet-lite2", changes={"training.snapshot": "last"})
     assert chosen("1", "CMS, K given", last).snapshot == "last epoch"
 
 

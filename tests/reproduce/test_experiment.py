@@ -4,8 +4,8 @@ import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UsageError
-from shoal.reproduce.catalog import EXPERIMENTS, get_experiment
-from shoal.reproduce.experiment import Options, check_used, make_cell
+from shoal.reproduce.experiment import ReproduceOptions, check_used, make_cell
+from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
 
 ALL_ROWS = [
     (experiment, row) for experiment in EXPERIMENTS.values() for row in experiment.rows if row.method is not None
@@ -15,7 +15,7 @@ ALL_ROWS = [
 @pytest.mark.parametrize(("experiment", "row"), ALL_ROWS, ids=lambda value: value.name)
 def test_every_row_has_settings_for_every_benchmark_with_the_papers_encoder(experiment, row):
     for dataset in BENCHMARKS:
-        cell = make_cell(experiment, row, dataset, 3, Options())
+        cell = make_cell(experiment, row, dataset, 3, ReproduceOptions())
         assert cell.settings.encoder == experiment.encoder == cell.clustering_settings.encoder
         for name, value in row.changes.items():
             found = cell.settings
@@ -30,7 +30,7 @@ def test_every_row_has_settings_for_every_benchmark_with_the_papers_encoder(expe
 def cell_of(table, row_name, dataset="cub", seed=0, options=None):
     experiment = get_experiment(table)
     row = next(row for row in experiment.rows if row.name == row_name)
-    return make_cell(experiment, row, dataset, seed, options or Options())
+    return make_cell(experiment, row, dataset, seed, options or ReproduceOptions())
 
 
 def test_the_same_work_has_one_key_whatever_the_table():
@@ -45,9 +45,9 @@ def test_different_work_has_different_keys():
         cell_of("1", "CMS, K estimated"),
         cell_of("1", "CMS, K given", seed=1),
         cell_of("1", "CMS, K given", dataset="cars"),
-        cell_of("1", "CMS, K given", options=Options(changes={"training.epochs": 7})),
-        cell_of("1", "CMS, K given", options=Options(validation_share=0.3)),
-        cell_of("1", "CMS, K given", options=Options(protocol="reference")),
+        cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"training.epochs": 7})),
+        cell_of("1", "CMS, K given", options=ReproduceOptions(validation_share=0.3)),
+        cell_of("1", "CMS, K given", options=ReproduceOptions(protocol="reference")),
         cell_of("2", "CMS, K given"),
         cell_of("4", "(3) CMS, SSK"),
         cell_of("4", "(4) CMS, 1-step"),
@@ -72,9 +72,9 @@ def test_given_and_estimated_k_and_both_clusterings_share_a_training():
 
 
 def test_the_released_codes_protocol_is_part_of_every_identity_and_name():
-    options = Options(protocol="reference")
+    options = ReproduceOptions(protocol="reference")
     for experiment, row in ALL_ROWS:
-        papers, released = (make_cell(experiment, row, "cub", 0, each) for each in (Options(), options))
+        papers, released = (make_cell(experiment, row, "cub", 0, each) for each in (ReproduceOptions(), options))
         assert papers.training_key != released.training_key
         assert papers.key != released.key
         assert "_reference_" in released.key
@@ -84,89 +84,91 @@ def test_the_released_codes_protocol_is_part_of_every_identity_and_name():
 
 
 def test_the_released_codes_settings_come_after_the_recipe_and_before_the_users():
-    cell = cell_of("1", "CMS, K given", options=Options(protocol="reference", changes={"head.kind": "paper"}))
+    cell = cell_of("1", "CMS, K given", options=ReproduceOptions(protocol="reference", changes={"head.kind": "paper"}))
     assert (cell.settings.training.bank, cell.settings.loss.detach_norm) == ("views", True)
     assert cell.settings.head.kind == "paper"
     assert cell.validation_share == 0
-    assert cell_of("2", "CMS, K given", options=Options(protocol="reference")).validation_share == 0.1
+    assert cell_of("2", "CMS, K given", options=ReproduceOptions(protocol="reference")).validation_share == 0.1
 
 
 def test_a_change_of_the_user_comes_before_that_of_the_row():
-    cell = cell_of("10", "16", options=Options(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5}))
+    cell = cell_of(
+        "10", "16", options=ReproduceOptions(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5})
+    )
     assert cell.settings.inference.shift.n_neighbors == 16
     assert cell.settings.training.epochs == 5
 
 
 def test_a_change_with_a_methods_name_is_for_that_method_alone():
-    options = Options(changes={"cms.loss.temperature": 0.15})
+    options = ReproduceOptions(changes={"cms.loss.temperature": 0.15})
     assert cell_of("1", "CMS, K given", options=options).settings.loss.temperature == 0.15
     assert cell_of("1", "GCD, K given", options=options).settings.loss.temperature == 1.0
 
 
 def test_a_change_of_what_a_method_does_not_have_is_passed_over_where_another_has_it():
-    options = Options(changes={"training.views.pool": 3})
+    options = ReproduceOptions(changes={"training.views.pool": 3})
     assert cell_of("1", "CMS, K given", options=options).settings.training.views.pool == 3
-    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (Options(), options))
+    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (ReproduceOptions(), options))
     assert plain.key == changed.key
 
 
 def test_a_name_at_the_top_is_passed_over_too_where_another_method_has_it():
-    options = Options(changes={"n_tail_blocks": 3, "n_init": 100})
+    options = ReproduceOptions(changes={"n_tail_blocks": 3, "n_init": 100})
     assert cell_of("1", "CMS, K given", options=options).settings.n_tail_blocks == 3
     both = cell_of("1", "GCD, K given", options=options).settings
     assert (both.n_tail_blocks, both.n_init) == (3, 100)
-    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (Options(), options))
+    plain, changed = (cell_of("1", "Agglomerative, K given", options=each) for each in (ReproduceOptions(), options))
     assert plain.key == changed.key
     assert cell_of("4", "(3) CMS, SSK", options=options).clustering_settings.n_init == 100
 
 
 @pytest.mark.parametrize(("k", "alpha"), [(None, 8 / 9), (4, 4 / 5)])
 def test_query_and_neighbors_weigh_alike_in_the_last_row_of_table_11_whatever_k_is(k, alpha):
-    options = Options(changes={} if k is None else {"inference.shift.n_neighbors": k})
+    options = ReproduceOptions(changes={} if k is None else {"inference.shift.n_neighbors": k})
     cell = cell_of("11", "1/(k+1)", options=options)
     assert cell.settings.inference.shift.alpha == cell.clustering_settings.inference.shift.alpha == alpha
     assert cell_of("11", "0.5", options=options).settings.inference.shift.alpha == 0.5
 
 
 def test_a_setting_that_no_row_of_the_tables_has_is_refused_and_that_of_one_is_not():
-    options = Options(changes={"n_init": 100})
+    options = ReproduceOptions(changes={"n_init": 100})
     with pytest.raises(UsageError, match=r"--set n_init: no row of what is run \(10\) has"):
         check_used([get_experiment("10")], options)
     with pytest.raises(UsageError, match=r"--set gcd\.loss\.temperature: no row of what is run \(10\) has"):
-        check_used([get_experiment("10")], Options(changes={"gcd.loss.temperature": 1.0}))
+        check_used([get_experiment("10")], ReproduceOptions(changes={"gcd.loss.temperature": 1.0}))
     check_used([get_experiment("10"), get_experiment("4")], options)
-    check_used([get_experiment("10")], Options(changes={"cms.loss.temperature": 1.0}))
+    check_used([get_experiment("10")], ReproduceOptions(changes={"cms.loss.temperature": 1.0}))
 
 
 def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():
-    cell = cell_of("1", "CMS, K given", options=Options(encoder="/models/vit", input_size=64))
+    cell = cell_of("1", "CMS, K given", options=ReproduceOptions(encoder="/models/vit", input_size=64))
     assert (cell.settings.encoder, cell.settings.input_size, cell.settings.n_tail_blocks) == ("/models/vit", 64, None)
     assert cell.settings.loss.temperature == 0.1
     assert cell.settings.training.views.pool is None, "16 views of each image were chosen for another network"
-    chosen = Options(encoder="/models/vit", changes={"training.views.pool": 4})
+    chosen = ReproduceOptions(encoder="/models/vit", changes={"training.views.pool": 4})
     assert cell_of("1", "CMS, K given", options=chosen).settings.training.views.pool == 4
 
 
 def test_a_network_of_the_recipes_kind_keeps_its_pool_of_views():
-    cell = cell_of("1", "CMS, K given", options=Options(encoder="efficientnet-lite0"))
+    cell = cell_of("1", "CMS, K given", options=ReproduceOptions(encoder="efficientnet-lite0"))
     assert (cell.settings.training.views.pool, cell.settings.n_tail_blocks) == (16, None)
 
 
 def test_settings_that_cannot_be_used_are_refused():
     with pytest.raises(UsageError, match=r"cms on cub: .*unknown setting 'epoch'"):
-        cell_of("1", "CMS, K given", options=Options(changes={"training.epoch": 5}))
+        cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"training.epoch": 5}))
     with pytest.raises(UsageError, match=r"cms on cub: no such setting 'learning\.epochs'"):
-        cell_of("1", "CMS, K given", options=Options(changes={"learning.epochs": 5}))
+        cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"learning.epochs": 5}))
     with pytest.raises(UsageError, match=r"no such setting 'cms\.training\.epochs\.first'"):
-        cell_of("1", "CMS, K given", options=Options(changes={"cms.training.epochs.first": 5}))
+        cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"cms.training.epochs.first": 5}))
     with pytest.raises(UsageError, match=r"no such setting 'agglomerative\.training\.epochs'"):
-        cell_of("1", "Agglomerative, K given", options=Options(changes={"agglomerative.training.epochs": 5}))
+        cell_of("1", "Agglomerative, K given", options=ReproduceOptions(changes={"agglomerative.training.epochs": 5}))
     with pytest.raises(UsageError, match=r"unknown setting 'n_starts'; .*known: .*n_init.*, n_tail_blocks"):
-        cell_of("1", "Agglomerative, K given", options=Options(changes={"n_starts": 5}))
+        cell_of("1", "Agglomerative, K given", options=ReproduceOptions(changes={"n_starts": 5}))
     with pytest.raises(UsageError, match="validation_share"):
-        replace(Options(), validation_share=1.0)
+        replace(ReproduceOptions(), validation_share=1.0)
     with pytest.raises(UsageError, match="no protocol 'released'"):
-        Options(protocol="released")
+        ReproduceOptions(protocol="released")
 
 
 @pytest.mark.parametrize("name", ["4", "table4", "Table 4", "table-4"])

@@ -13,7 +13,7 @@ from patched_method import with_represent
 from shoal.cli.main import app
 from shoal.errors import MissingError, ShoalError, UsageError
 from shoal.methods import method
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 from shoal.reproduce import runner as runner_module
 
 REASON = "epoch 2: loss is not a finite number; lower lr"

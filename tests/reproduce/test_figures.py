@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.reproduce.catalog import get_experiment
+from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.figures import build_drawing, draw, to_records
 from shoal.reproduce.runner import cells_of
 

@@ -2,7 +2,7 @@ import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UnknownName
-from shoal.reproduce.catalog import EXPERIMENTS
+from shoal.reproduce.experiments import EXPERIMENTS
 from shoal.reproduce.paper import MISPRINTS, PAPER, paper_numbers
 
 OWN = ("Agglomerative + IMS, K given", "Agglomerative + IMS, K estimated", "(0) frozen, IMS")

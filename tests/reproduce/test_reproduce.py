@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shoal.errors import UnknownName, UsageError
-from shoal.reproduce import stage
-from shoal.reproduce.catalog import EXPERIMENTS, get_experiment
+from shoal.reproduce import loaded_dataset
+from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
 
 TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure]
 FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_figure]
@@ -161,7 +161,7 @@ def choices(folder):
 @pytest.mark.parametrize("table", ["2", "3"])
 def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_path, monkeypatch, stand_in, table):
     run(table, out=tmp_path / "true")
-    monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read))
+    monkeypatch.setattr(loaded_dataset, "read_benchmark", scrambling(stand_in.read))
     run(table, out=tmp_path / "scrambled")
     assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
 
@@ -173,7 +173,7 @@ def test_the_released_codes_protocol_does_look_at_hidden_labels(run, tmp_path, m
         stand_in.options, protocol="reference", changes={**stand_in.options.changes, "training.epochs": 10}
     )
     run(table, out=tmp_path / "true", options=options)
-    monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read, parts))
+    monkeypatch.setattr(loaded_dataset, "read_benchmark", scrambling(stand_in.read, parts))
     run(table, out=tmp_path / "scrambled", options=options)
     before, after = choices(tmp_path / "true"), choices(tmp_path / "scrambled")
     assert before.keys() == after.keys()
@@ -187,7 +187,7 @@ def test_the_released_codes_protocol_does_look_at_hidden_labels(run, tmp_path, m
 def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in):
     """K, snapshot, shifts and what they were chosen by are the same, whatever the truth is; only scores differ."""
     run("1", out=tmp_path / "true")
-    monkeypatch.setattr(stage, "read_benchmark", scrambling(stand_in.read))
+    monkeypatch.setattr(loaded_dataset, "read_benchmark", scrambling(stand_in.read))
     run("1", out=tmp_path / "scrambled")
     assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
     accuracy = [

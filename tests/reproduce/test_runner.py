@@ -12,10 +12,10 @@ import torch
 from patched_method import with_represent
 from shoal.data.benchmarks import load_split, read_benchmark
 from shoal.errors import DataError, MissingError, UsageError
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
+from shoal.reproduce import loaded_dataset
 from shoal.reproduce import runner as runner_module
-from shoal.reproduce import stage
-from shoal.reproduce.catalog import get_experiment
+from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.reproduce import reproduce, reproduce_with
 from shoal.reproduce.runner import Runner, cells_of, groups_of, in_order
 
@@ -204,7 +204,7 @@ def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
     """The layout is all there, and the list names an image that is not: only reading the list finds it."""
     images = write_cub(tmp_path)
     next(image for image in reversed(images) if image.name == lost).unlink()
-    monkeypatch.setattr(stage, "read_benchmark", read_benchmark)
+    monkeypatch.setattr(loaded_dataset, "read_benchmark", read_benchmark)
     began = []
     monkeypatch.setattr(Runner, "_run_group", lambda self, group: began.append(group))
     if is_refused:
@@ -233,7 +233,7 @@ def test_runners_that_share_a_folder_decode_and_run_the_trunk_once_and_find_the_
 
 
 def counted(monkeypatch, *names):
-    """How often these functions of the stage are called from now on."""
+    """How often these functions of the module are called from now on."""
     calls = Counter()
 
     def counting(name, original):
@@ -244,5 +244,5 @@ def counted(monkeypatch, *names):
         return call
 
     for name in names:
-        monkeypatch.setattr(stage, name, counting(name, getattr(stage, name)))
+        monkeypatch.setattr(loaded_dataset, name, counting(name, getattr(loaded_dataset, name)))
     return calls

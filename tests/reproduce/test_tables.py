@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Options
+from shoal.reproduce.experiment import ReproduceOptions
+from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.runner import cells_of
 from shoal.reproduce.tables import Entry, build_table
 
-OPTIONS = Options(encoder="efficientnet-lite2", changes={"training.epochs": 40})
+OPTIONS = ReproduceOptions(encoder="efficientnet-lite2", changes={"training.epochs": 40})
 
 
 def results_of(name, values, seeds=(0, 1)):
@@ -67,11 +67,11 @@ def test_a_printed_table_says_what_ours_and_the_papers_numbers_were_made_with():
     assert (
         sum("In parentheses the paper's, with dino-vitb16, another encoder. -- not run." in text for text in found) == 1
     )
-    same = "\n".join(printed(build_table(get_experiment("12"), ["cub"], (0,), Options(), {})))
+    same = "\n".join(printed(build_table(get_experiment("12"), ["cub"], (0,), ReproduceOptions(), {})))
     assert "encoder dino-vitb16, images of 224 px, 200 epochs, seed 0; protocol" in same
     assert "standard deviation" not in same, "of one seed there is none"
     assert "the paper's, with dino-vitb16." in same
-    own = Options(encoder="/models/a_b&c#1")
+    own = ReproduceOptions(encoder="/models/a_b&c#1")
     found = "\n".join(printed(build_table(get_experiment("7"), ["cub"], (0,), own, {})))
     assert "encoder /models/a\\_b\\&c\\#1, images of the encoder's own size, 25 epochs" in found
 
@@ -155,7 +155,7 @@ def test_every_form_of_a_table_has_its_remarks_and_the_misprints_of_the_paper():
 
 
 def test_one_epoch_is_not_called_epochs():
-    table = build_table(get_experiment("12"), ["cub"], (0,), Options(changes={"training.epochs": 1}), {})
+    table = build_table(get_experiment("12"), ["cub"], (0,), ReproduceOptions(changes={"training.epochs": 1}), {})
     assert "images of 224 px, 1 epoch, seed 0" in table.notes[0]
 
 

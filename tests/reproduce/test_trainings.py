@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
-from shoal.reproduce import stage
+from shoal.reproduce import loaded_dataset
 from shoal.reproduce.reproduce import reproduce
 from shoal.training.trainer import Trainer
 
@@ -66,6 +66,6 @@ def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, sta
         found = stand_in.read(name, root, part=part, seed=seed)
         return replace(found, collection=replace(found.collection, images=found.collection.images // 2))
 
-    monkeypatch.setattr(stage, "read_benchmark", darker)
+    monkeypatch.setattr(loaded_dataset, "read_benchmark", darker)
     with pytest.raises(UsageError, match=r"made with other settings: data\.images"):
         run("15", out=tmp_path)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from shoal import load
 from shoal.cli.main import app
 from shoal.discovery.assign import Assigner
-from shoal.discovery.export.catalog import export_run
+from shoal.discovery.export.formats import export_run
 from shoal.discovery.scoring import score_run
 from shoal.report.page import render_report
 from shoal.review import verbs

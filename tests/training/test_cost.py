@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from shoal.training.cost import measure_cost
-from shoal.training.draws import Draws
+from shoal.training.epoch_draws import EpochDraws
 from shoal.training.views import ViewSettings
 
 
@@ -16,7 +16,7 @@ def test_views_and_steps_are_those_that_training_counts(toy):
     assert cost.view_s > 0
     assert cost.seconds == 48 * cost.view_s + 18 * cost.step_s > 48 * cost.view_s
     pooled = toy.settings(views=ViewSettings(pool=3))
-    n_pooled = len(Draws(data.training_labels, pooled).pooled_views(data.training))
+    n_pooled = len(EpochDraws(data.training_labels, pooled).pooled_views(data.training))
     cost = measure_cost(data, model, pooled, n_done=1)
     assert (cost.n_views, cost.n_steps, cost.n_epochs) == (48 + n_pooled, 12, 2)
     assert measure_cost(data, model, pooled, n_done=3).n_views == 48

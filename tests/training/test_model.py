@@ -13,7 +13,7 @@ from shoal.errors import UsageError
 from shoal.training.checkpoint import read_checkpoint
 from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled_cross_entropy, n_outputs
 from shoal.training.cost import measure_cost
-from shoal.training.draws import Draws
+from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
 from shoal.training.model import Batch, Model, Shape, numbered_labels
 from shoal.training.trainer import Trainer, shape_of
@@ -232,9 +232,9 @@ def test_labels_are_numbered_without_gaps_and_a_task_has_a_shape(toy):
 @pytest.mark.parametrize("n_views", [2, 3, 4])
 def test_a_batch_has_as_many_views_as_a_method_asks_for_and_none_after_the_first_is_the_first(toy, n_views):
     data = toy.data()
-    draws = Draws(data.training_labels, toy.settings(views=ViewSettings(pool=2)), n_views)
-    batches, looks = draws.steps(0)
-    assert looks.shape == (6, n_views * 8, 7)
+    draws = EpochDraws(data.training_labels, toy.settings(views=ViewSettings(pool=2)), n_views)
+    batches, view_draws = draws.steps(0)
+    assert view_draws.shape == (6, n_views * 8, 7)
     assert batches.shape == (6, 8)
     assert len(draws.pooled_views(data.training)) <= 2 * 48
 

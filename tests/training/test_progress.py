@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.training.draws import Draws
+from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import StopTraining, train
 from shoal.training.tokens import cache_tokens
 from shoal.training.validation import Judge, Validation
@@ -43,7 +43,7 @@ def test_progress_counts_a_pool_of_views_and_what_an_earlier_run_has_done(toy, t
         resume=is_resumed,
         progress=lambda *counts: seen.append(counts),
     )
-    n_views = len(Draws(data.training_labels, settings).pooled_views(data.training))
+    n_views = len(EpochDraws(data.training_labels, settings).pooled_views(data.training))
     assert 16 < n_views < 144, "not all of them"
     after_judge = [16, 20, *range(36, 20 + n_views, 16), 20 + n_views]
     expected = [("views", i, 20 + n_views) for i in after_judge]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.methods.catalog import get_method, load_recipe
+from shoal.methods.registry import get_method, load_recipe
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.trainer import shape_of

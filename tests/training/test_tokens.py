@@ -81,8 +81,8 @@ def test_pixels_that_fit_are_brought_to_the_device_and_others_are_left(toy):
 def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):
     pixels, rows, cpu = toy.data().pixels, torch.tensor([3, 9, 3]), torch.device("cpu")
     for held in (pixels, torch.from_numpy(pixels)):
-        source, places = take(held, rows, cpu)
-        assert torch.equal(source[places], torch.from_numpy(pixels[rows.numpy()]))
+        source, positions = take(held, rows, cpu)
+        assert torch.equal(source[positions], torch.from_numpy(pixels[rows.numpy()]))
 
 
 def test_out_of_memory_in_the_pass_through_the_trunk_names_the_batch_size(toy, monkeypatch):

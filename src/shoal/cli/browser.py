@@ -28,11 +28,11 @@ def _silenced() -> Iterator[None]:
     kept = [os.dup(1), os.dup(2)]
     nothing = os.open(os.devnull, os.O_WRONLY)
     try:
-        for place in (1, 2):
-            os.dup2(nothing, place)
+        for descriptor in (1, 2):
+            os.dup2(nothing, descriptor)
         yield
     finally:
-        for place, file in zip((1, 2), kept, strict=True):
-            os.dup2(file, place)
+        for descriptor, file in zip((1, 2), kept, strict=True):
+            os.dup2(file, descriptor)
         for file in (*kept, nothing):
             os.close(file)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Voice:
+class Verbosity:
     """How much is said on stderr; set anew whenever the command line is read."""
 
     is_quiet: bool = False
@@ -28,18 +28,18 @@ class Voice:
     has_color: bool = True
 
 
-voice = Voice()
+verbosity = Verbosity()
 
 
 def say(text: str) -> None:
     """Print a line for a person, on stderr, unless nothing is to be said."""
-    if not voice.is_quiet:
+    if not verbosity.is_quiet:
         typer.echo(shown(text), err=True)
 
 
 def detail(text: str) -> None:
     """Print a line for someone who wants to know more."""
-    if voice.is_verbose:
+    if verbosity.is_verbose:
         say(text)
 
 
@@ -64,8 +64,8 @@ def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextMan
     from shoal.discovery.progress import Outlook, show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
-    draws = not (voice.is_quiet or voice.is_verbose)
-    return show(what, outlook or Outlook(), say, draws=draws, has_color=voice.has_color)
+    draws = not (verbosity.is_quiet or verbosity.is_verbose)
+    return show(what, outlook or Outlook(), say, draws=draws, has_color=verbosity.has_color)
 
 
 def reporter() -> "Reporter":

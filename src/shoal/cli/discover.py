@@ -11,7 +11,7 @@ from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
 
 if TYPE_CHECKING:
-    from shoal.discovery.face import Job
+    from shoal.discovery.api import Job
 
 
 def discover(
@@ -69,7 +69,7 @@ def discover(
 
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
-    from shoal.discovery.face import prepare
+    from shoal.discovery.api import prepare
     from shoal.methods.changes import read_changes
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
@@ -103,7 +103,7 @@ def _look(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
 
 def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     """Discover, and print the answer; of several processes one speaks."""
-    from shoal.discovery.face import discover_and_report
+    from shoal.discovery.api import discover_and_report
     from shoal.discovery.facts import collect_facts
     from shoal.distributed import is_main
 

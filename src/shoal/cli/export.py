@@ -26,7 +26,7 @@ def export(
     Images are linked (copied where links cannot be made), never moved or changed. An image that came with a label goes
     where its label says.
     """
-    from shoal.discovery.export.catalog import export_run
+    from shoal.discovery.export.formats import export_run
     from shoal.discovery.export.job import GivenLabels
     from shoal.discovery.export.names import Linking
     from shoal.review.reviewed import ReviewedRun

@@ -22,7 +22,7 @@ from shoal.cli import (
     reproduce,
     review,
 )
-from shoal.cli.console import complain, voice
+from shoal.cli.console import complain, verbosity
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
 from shoal.text import shown
@@ -135,7 +135,7 @@ def options(
 ) -> None:
     """Options that go with every command, before or behind it."""
     ctx.obj = {"debug": debug}
-    voice.is_quiet, voice.is_verbose, voice.has_color = quiet, verbose, not no_color
+    verbosity.is_quiet, verbosity.is_verbose, verbosity.has_color = quiet, verbose, not no_color
 
 
 def _tell(text: str, ctx: Any) -> None:

@@ -34,7 +34,7 @@ def report(
 ) -> None:
     """Write a run as one HTML page that needs nothing else, e.g. `shoal report runs/birds --open`."""
     from shoal.files import make_folder, write_text
-    from shoal.report.figures.catalog import write_figures
+    from shoal.report.figures.writing import write_figures
     from shoal.report.page import render_report
     from shoal.report.snapshot import Snapshot
     from shoal.runs import Run, locked

@@ -51,14 +51,14 @@ def reproduce(
         return
     from shoal.device import choose_device
     from shoal.methods.changes import read_changes, read_pairs
-    from shoal.reproduce.experiment import Options
+    from shoal.reproduce.experiment import ReproduceOptions
     from shoal.reproduce.reproduce import reproduce as run
 
     roots = read_pairs(root or [], "--root", "DATASET=FOLDER")
     changes = read_changes([*(change or []), *([] if epochs is None else [f"training.epochs={epochs}"])])
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
     only = tuple((methods or "").replace(",", " ").split())
-    options = Options(**who, changes=changes, validation_share=validation_share, methods=only)
+    options = ReproduceOptions(**who, changes=changes, validation_share=validation_share, methods=only)
     found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
     files = [str(file) for each in found for file in each.files]
     numbers = [record for each in found for record in each.records]
@@ -72,7 +72,7 @@ def reproduce(
 
 
 def _list_experiments(*, as_json: bool) -> None:
-    from shoal.reproduce.catalog import EXPERIMENTS
+    from shoal.reproduce.experiments import EXPERIMENTS
 
     titles = {name: experiment.title for name, experiment in EXPERIMENTS.items()}
     lines = [f"{name:<11} {title}" for name, title in titles.items()]

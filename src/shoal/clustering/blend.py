@@ -69,12 +69,11 @@ def try_weights(
     whose rows are too much alike to be cut into `n_clusters` is left out.
     """
     rows = _sample(len(labels), judged, seed)
-    places = torch.from_numpy(rows).to(first.device)
+    kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     truth = labels[judged]
     found = (
-        _try(blend(first[places], second[places], weight), weight, at, truth, n_clusters, settings)
-        for weight in weights
+        _try(blend(first[kept], second[kept], weight), weight, at, truth, n_clusters, settings) for weight in weights
     )
     return [trial for trial in found if trial is not None]
 

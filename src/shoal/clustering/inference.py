@@ -28,7 +28,7 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.vouched import Vouched, vouch
+from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors
 from shoal.errors import DataError, TooFewDistinct, UsageError
 
 ROWS_AT_ONCE = 8192
@@ -209,7 +209,7 @@ def _refuse(bad: Tensor, found: str, advice: str) -> None:
         raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
 
 
-def unit_tree(points: Tensor, *, neighbors: Vouched | None = None, n_added: int = 1) -> Tree:
+def unit_tree(points: Tensor, *, neighbors: ExactNeighbors | None = None, n_added: int = 1) -> Tree:
     """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding alone sets apart."""
     linkage = ward_linkage(points, device=points.device, neighbors=neighbors)
     return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
@@ -240,7 +240,7 @@ def iterates(
     while True:
         lists = _lists(points, own, moves)
         listed = lists.first(MAX_WARD_LIST)
-        ready = vouch(points, listed.indices, listed.similarities)
+        ready = as_exact_neighbors(points, listed.indices, listed.similarities)
         yield unit_tree(points, neighbors=ready, n_added=n_added), points
         n_added = 1 + moves.list_length(len(points) - 1)
         if moves.retrieval == "random":

@@ -24,8 +24,8 @@ from shoal.arrays import as_count
 from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
 from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, UNDERFLOW, Precision
 from shoal.clustering.ward.duplicates import equal_rows
-from shoal.clustering.ward.lent import MatmulPrecision
 from shoal.clustering.ward.points import ENCODE_ROWS, Points
+from shoal.clustering.ward.torch_settings import MatmulPrecision
 from shoal.device import multiplies_bfloat16
 from shoal.errors import UsageError
 
@@ -206,11 +206,11 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
     Of rows that are equal only the first k + 1 can be neighbors, so later copies are left out: a thousand blank images
     would otherwise contend with one another.
     """
-    kept = (equal_rows(bank).places() <= k).nonzero()[:, 0]  # ascending, so ties still go to the lowest index
+    kept = (equal_rows(bank).earlier_copies() <= k).nonzero()[:, 0]  # ascending, so ties still go to the lowest index
     if exclude is not None:
-        place = torch.full((len(bank),), -1, device=bank.device)
-        place[kept] = torch.arange(len(kept), device=bank.device)
-        exclude = torch.where(exclude < 0, -1, place[exclude.clamp(min=0)])
+        position = torch.full((len(bank),), -1, device=bank.device)
+        position[kept] = torch.arange(len(kept), device=bank.device)
+        exclude = torch.where(exclude < 0, -1, position[exclude.clamp(min=0)])
     bank = bank[kept]
     step = max(1, BLOCK_BYTES[queries.device.type] // (8 * len(bank)))
     longest = _lengths(bank).max()

@@ -122,13 +122,13 @@ class Tree:
     def leaf_order(self) -> Ints:
         """The leaves from left to right as a dendrogram draws them, each merge's first node on the left."""
         sizes = np.concatenate([np.ones(self.n_leaves, np.int64), self.linkage[:, 3].astype(np.int64)])
-        place = np.zeros(2 * self.n_leaves - 1, np.int64)  # where each node's leaves begin
+        begin = np.zeros(2 * self.n_leaves - 1, np.int64)  # where each node's leaves begin
         for i in range(self.n_leaves - 2, -1, -1):
             left, right = self._left[i], self._right[i]
-            place[left] = place[self.n_leaves + i]
-            place[right] = place[left] + sizes[left]
+            begin[left] = begin[self.n_leaves + i]
+            begin[right] = begin[left] + sizes[left]
         order = np.empty(self.n_leaves, np.int64)
-        order[place[: self.n_leaves]] = np.arange(self.n_leaves)
+        order[begin[: self.n_leaves]] = np.arange(self.n_leaves)
         return order
 
     @cached_property

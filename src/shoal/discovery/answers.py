@@ -16,8 +16,8 @@ from shoal.data.collection import Collection
 from shoal.discovery.outputs import Found
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.writing import name_categories, write_found, write_report
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
+from shoal.methods.registry import get_method
 from shoal.report.words import likely
 from shoal.runs import ANSWERS, Run
 from shoal.training.model import Shape

@@ -36,7 +36,7 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed, place_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_model, read_checkpoint
@@ -111,8 +111,8 @@ class Assigner:
         self.ids = [category.category_id for category in categories]
         """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
-        place = self._place = {number: at for at, number in enumerate(self.ids)}
-        found = np.array([place.get(row.category_id, UNLABELED) for row in rows])  # (N,)
+        position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
+        found = np.array([position_of.get(row.category_id, UNLABELED) for row in rows])  # (N,)
         is_in = found != UNLABELED  # those that were rejected vote for nothing
         self._points = unit_points(np.array(run.embeddings())[is_in], device=self.device)  # (n, D)
         self._categories = found[is_in]  # (n,)
@@ -198,7 +198,9 @@ class Assigner:
         """What the run's classifier says of unit embeddings (M, D); None where it has none."""
         has_classifier = self.run.has("model.json") and "classifier" in self.run.json("model")
         found = self.networks.predict(new) if has_classifier else None
-        return None if found is None else np.array([self._place.get(category, NONE) for category in found.tolist()])
+        return (
+            None if found is None else np.array([self._position_of.get(category, NONE) for category in found.tolist()])
+        )
 
     def _row(self, name: str, i: int, category: int, voted: int, members: Membership) -> Assignment:
         is_new = category == UNLABELED
@@ -219,7 +221,7 @@ class Assigner:
 
 
 def assign_any(assigner: Assigner, images: Any) -> tuple[list[Assignment], tuple[Skipped, ...]]:
-    """Assign what a Python caller holds: a place, or images or embeddings in memory."""
+    """Assign what a Python caller holds: a path, or images or embeddings in memory."""
     if isinstance(images, str | os.PathLike):
         return assigner.assign(images)
     if isinstance(images, np.ndarray) and images.ndim == 2 and images.dtype.kind == "f":
@@ -231,10 +233,12 @@ def assign_any(assigner: Assigner, images: Any) -> tuple[list[Assignment], tuple
 def _check_ids(run: RunView) -> None:
     """Refuse tables that were edited apart: an id for each category, known ones first, no others on images."""
     categories, rows, ids = run.categories, run.assignments, set[int]()
-    for place, category in enumerate(categories):
-        is_behind = place > 0 and categories[place - 1].is_novel and not category.is_novel
+    for position, category in enumerate(categories):
+        is_behind = position > 0 and categories[position - 1].is_novel and not category.is_novel
         if category.category_id < 0 or category.category_id in ids or is_behind:
-            raise damaged(run.path / "categories.csv", f"found id {category.category_id} in place {place}", place + 2)
+            raise damaged(
+                run.path / "categories.csv", f"found id {category.category_id} at position {position}", position + 2
+            )
         ids.add(category.category_id)
     for row in rows:
         if row.category_id not in ids:

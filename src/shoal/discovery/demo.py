@@ -9,15 +9,15 @@ import torch
 from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection
 from shoal.data.demo import digits
+from shoal.discovery.api import DiscoveredRun
 from shoal.discovery.assign import Assigner
-from shoal.discovery.face import DiscoveredRun
-from shoal.discovery.folder import fingerprint
+from shoal.discovery.folder import collection_checksum
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import LaterScore, Score, score_later, score_run
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import UsageError
-from shoal.methods.catalog import load_recipe
+from shoal.methods.registry import load_recipe
 from shoal.runs import Run
 
 RECIPE = "digits"
@@ -78,7 +78,7 @@ def _refuse_other_run(run: Run) -> None:
         return
     about = run.provenance
     seed, images = about.get("seed"), about.get("fingerprint")
-    is_demo = images is not None and seed is not None and images == fingerprint(_split(digits(seed)[0])[0])
+    is_demo = images is not None and seed is not None and images == collection_checksum(_split(digits(seed)[0])[0])
     if not is_demo:
         raise UsageError(f"{run.path}: holds a run that is not a demo; choose another --out, or delete that folder")
 

@@ -49,15 +49,15 @@ def cluster_embeddings(
 ) -> Run:
     """Cluster embeddings by Algorithm 1 and write what was found to the run folder `out`."""
     settings, reporter = settings or ClusterSettings(), reporter or Reporter()
-    place = choose_device(device)
+    torch_device = choose_device(device)
     check_not_held(out)
-    points = unit_points(given.x, device=place)
+    points = unit_points(given.x, device=torch_device)
     labels = as_labels(given.labels, len(points), name="labels")
     check_task(labels, settings.n_clusters, settings.inference)
     with locked(out):
         run = Run.create(out, force=force)
         counts = {"n_images": len(points), "n_labeled": int((labels >= 0).sum())}
-        run.start(settings, seed=0, device=str(place), command=command, **counts)
+        run.start(settings, seed=0, device=str(torch_device), command=command, **counts)
         _cluster(run, points, labels, given, settings, reporter)
     return run
 

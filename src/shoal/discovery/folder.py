@@ -45,11 +45,11 @@ def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, r
     return run
 
 
-def fingerprint(collection: Collection) -> str:
+def collection_checksum(collection: Collection) -> str:
     """A checksum of the images' names and sizes (their content, where they are in memory), labels and classes.
 
     It costs one look at each file and tells most mistakes before anything is decoded. A file replaced by another of the
-    same size is told apart by its pixels, which `frozen.tie_to_images` compares before any embedding is used again.
+    same size is told apart by its pixels, which `frozen.record_inputs` compares before any embedding is used again.
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))

@@ -11,13 +11,13 @@ from shoal.checksums import digest_rows
 from shoal.device import computing_device
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, keep_answer, make_answer
 from shoal.discovery.embed import embed_aloud
+from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.sight import advise, look
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import doubt_labels
-from shoal.distributed import told_by_main
+from shoal.distributed import flag_from_main
 from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
@@ -26,7 +26,7 @@ from shoal.runs import Run, damaged
 from shoal.training.identity import digest_weights
 
 
-def tie_to_images(run: Run, images: Readable, encoder: Encoder) -> None:
+def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
     """Write down the pixels and the weights that a run is made from; other ones than it was begun with are refused.
 
     Every pixel is read: 20 GB for 100,000 images of 256 x 256.
@@ -49,7 +49,7 @@ def tie_to_images(run: Run, images: Readable, encoder: Encoder) -> None:
 def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:
     """The embeddings of the encoder as it comes; an interrupted run has them already."""
     is_there = run.has("frozen.npy")
-    told_by_main(not is_there, computing_device(encoder.device))
+    flag_from_main(not is_there, computing_device(encoder.device))
     if is_there:
         kept = np.array(run.array("frozen"))
         is_whole = kept.ndim == 2 and len(kept) == len(images.collection) and kept.dtype == np.float32
@@ -83,8 +83,8 @@ def answer_first(
     doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
     if doubt and settings.n_clusters is None:
         reporter.say(f"note: {doubt}")
-    sight = look(frozen.embeddings, collection.labels)
-    run.note(encoder_sees=sight and sight.to_dict())
-    if advice := advise(sight, settings.of_method.encoder):
+    measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
+    run.note(encoder_sees=measured and measured.to_dict())
+    if advice := advise_encoder(measured, settings.of_method.encoder):
         reporter.say(f"{NOTE}{advice}")
     return answer

@@ -15,16 +15,16 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
-from shoal.discovery.folder import check_folder, fingerprint, take_folder
-from shoal.discovery.frozen import answer_first, embed_frozen, tie_to_images
+from shoal.discovery.folder import check_folder, collection_checksum, take_folder
+from shoal.discovery.frozen import answer_first, embed_frozen, record_inputs
 from shoal.discovery.readable import Readable, check_readable, decode, read_into, tell_found
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
-from shoal.discovery.trained import answer_trained, help_train
+from shoal.discovery.trained import answer_trained, train_as_helper
 from shoal.discovery.training import TrainingJob, check_tensorboard
 from shoal.discovery.validation import check_collection
-from shoal.distributed import barrier, is_main, processes, told_by_main
+from shoal.distributed import barrier, flag_from_main, is_main, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed, place_encoder
 from shoal.encoders.engines import TORCH, use_engine
@@ -62,19 +62,19 @@ def discover_images(
     settings, reporter = settings or choose_settings(), reporter or Reporter()
     if tensorboard:
         check_tensorboard(settings)  # said now, not after decoding and embedding
-    place, encoder_place = choose_device(device), encoder_device(device)
+    main_device, trunk_device = choose_device(device), encoder_device(device)
     if is_main():
         check_not_held(out)  # said now, not after the encoder is loaded
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
     how = {"resume": resume, "force": force}
-    with processes(place, timeout_s=MAX_WAIT_S), use_engine(_engine_of(Run(Path(out))) if resume else None):
+    with processes(main_device, timeout_s=MAX_WAIT_S), use_engine(_engine_of(Run(Path(out))) if resume else None):
         seed_everything(settings.seed)
         if is_main():
-            job = _Job(collection, settings, place, encoder_place, command, reporter, tensorboard, told, then)
+            job = _Job(collection, settings, main_device, trunk_device, command, reporter, tensorboard, told, then)
             run = _discover(job, Run(Path(out)), **how)
         else:
-            run = _help(collection, Run(Path(out)), settings, place, resume)
+            run = _run_as_helper(collection, Run(Path(out)), settings, main_device, resume)
         barrier()
     return run
 
@@ -85,8 +85,8 @@ class _Job:
 
     collection: Collection
     settings: DiscoverySettings
-    place: torch.device
-    encoder_place: torch.device
+    device: torch.device
+    encoder_device: torch.device
     command: str
     reporter: Reporter
     tensorboard: bool
@@ -99,8 +99,8 @@ def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
-    encoder = place_encoder(encoder, job.encoder_place)
-    found = fingerprint(job.collection)
+    encoder = place_encoder(encoder, job.encoder_device)
+    found = collection_checksum(job.collection)
     check_folder(run.path, settings, found, resume=resume, force=force)
     if resume and run.is_complete:
         return _leave(job, run)
@@ -120,7 +120,7 @@ def _leave(job: _Job, run: Run) -> Run:
     """Say of a finished run that there is nothing left to do, to the other processes too."""
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
     for _ in range(1 + job.settings.is_trained):
-        told_by_main(False, job.place)
+        flag_from_main(False, job.device)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
     unreported = job.then is not None and not run.has("report.html")
     if run.has_checkpoints or unreported or run.has(LOCK):
@@ -183,7 +183,7 @@ def _look(
     is_resumed = run.provenance.get("made_from") is not None
     try:
         images = read_into(run, collection, settings, reporter)
-        tie_to_images(run, images, encoder)
+        record_inputs(run, images, encoder)
         return images, embed_frozen(images, run, encoder, reporter)
     except ShoalError as error:
         # A run that must not be resumed with other images may still be with its own.
@@ -192,14 +192,16 @@ def _look(
         raise
 
 
-def _help(collection: Collection, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> Run:
+def _run_as_helper(
+    collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
+) -> Run:
     """Take a share of the embedding and of the training, when the main process has come to them."""
     chosen = settings.of_method
-    if told_by_main(False, place):
-        encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(place)
+    if flag_from_main(False, device):
+        encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)
         embed(decode(collection, settings, SILENT).pixels, encoder)
-    if settings.is_trained and told_by_main(False, place):
-        help_train(decode(collection, settings, SILENT), run, settings, place, resume)
+    if settings.is_trained and flag_from_main(False, device):
+        train_as_helper(decode(collection, settings, SILENT), run, settings, device, resume)
     return run
 
 

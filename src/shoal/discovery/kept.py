@@ -44,15 +44,15 @@ def name_as_before(
     """
     before = np.array([earlier.categories.get(image, -1) for image in images])  # (N,) ids
     same, n_known = mostly_same(categories, before), len(classes)
-    filled, place = set(categories.tolist()), {number: at for at, number in enumerate(earlier.class_ids)}
+    filled, position_of = set(categories.tolist()), {number: at for at, number in enumerate(earlier.class_ids)}
     ids, number_of = list(earlier.class_ids), np.arange(int(categories.max()) + 1)
     free = earlier.next_id
     for old in range(n_known, len(number_of)):  # the novel ones
         kept = same.get(old)
-        if kept in place and place[kept] not in filled:
-            number_of[old] = place[kept]
+        if kept in position_of and position_of[kept] not in filled:
+            number_of[old] = position_of[kept]
             continue
-        if kept is None or kept in place or kept not in earlier.names:
+        if kept is None or kept in position_of or kept not in earlier.names:
             kept, free = free, free + 1
         number_of[old] = len(ids)
         ids.append(kept)

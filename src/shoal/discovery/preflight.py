@@ -5,8 +5,8 @@ from typing import Any
 
 from shoal.data.collection import Collection
 from shoal.device import encoder_device
-from shoal.discovery.folder import check_folder, fingerprint
-from shoal.discovery.readable import glance
+from shoal.discovery.folder import check_folder, collection_checksum
+from shoal.discovery.readable import drop_unreadable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import check_tensorboard
 from shoal.discovery.validation import check_collection
@@ -33,7 +33,7 @@ def check_discovery(
     """
     if tensorboard:
         check_tensorboard(settings)
-    place, encoder = encoder_device(device), settings.of_method.encoder
+    trunk_device, encoder = encoder_device(device), settings.of_method.encoder
     check_collection(collection, settings)
     is_here = (
         encoder in ENCODERS or Path(encoder).expanduser().exists() or not _is_hub_id(encoder) or is_cached(encoder)
@@ -41,8 +41,8 @@ def check_discovery(
     if is_here:
         _load(settings)
     check_not_held(out)
-    run = check_folder(out, settings, fingerprint(collection), resume=resume, force=force)
-    readable, n_unreadable = glance(collection, settings.pixel_size)
+    run = check_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
+    readable, n_unreadable = drop_unreadable(collection, settings.pixel_size)
     if n_unreadable:
         _check_rest(collection, readable, n_unreadable, settings)
     return {
@@ -59,7 +59,7 @@ def check_discovery(
         "method": settings.method,
         "encoder": encoder,
         "encoder_is_here": is_here,
-        "device": str(place),
+        "device": str(trunk_device),
         "trains": settings.is_trained,
     }
 

@@ -23,7 +23,7 @@ class Readable:
     pixels: Pixels
 
 
-def glance(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
+def drop_unreadable(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
     """The images whose first bytes are those of one, and how many others there are; decoding may find more of these.
 
     Where there is none, all of them are given back.
@@ -36,7 +36,7 @@ def glance(collection: Collection, pixel_size: int) -> tuple[Collection, int]:
 
 def tell_found(collection: Collection, pixel_size: int, reporter: Reporter) -> list[str]:
     """Say how many images there are, how they were read, and what is strange about them; returns the lines."""
-    readable, n_unreadable = glance(collection, pixel_size)
+    readable, n_unreadable = drop_unreadable(collection, pixel_size)
     lines = readable.describe(n_unreadable=n_unreadable).splitlines()
     for line in lines:
         reporter.say(line)

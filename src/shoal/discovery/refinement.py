@@ -101,10 +101,10 @@ class Refinement:
         if images.n_labeled:
             given = {name: own[int(c)] for name, c in zip(images.names, images.labels, strict=True) if c >= 0}
         ids = [_label(name, decisions, given) for name in images.names]
-        place = {number: at for at, number in enumerate(known)}
+        position_of = {number: at for at, number in enumerate(known)}
         return replace(
             images,
-            labels=np.array([place.get(number, UNLABELED) for number in ids]),
+            labels=np.array([position_of.get(number, UNLABELED) for number in ids]),
             classes=tuple(names[number] for number in known),
             layout=f"{images.layout}, with the review of {self.run.path}",
             earlier=Earlier(

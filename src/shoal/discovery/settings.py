@@ -9,9 +9,9 @@ from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.device import check_seed
 from shoal.errors import UsageError, did_you_mean
-from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, with_encoder
 from shoal.methods.changes import change_settings, has_setting, refuse_change
 from shoal.methods.protocols import follow_protocol
+from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, with_encoder
 from shoal.settings import from_dict, named_by, read_yaml, to_dict
 
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
@@ -46,7 +46,7 @@ class DiscoverySettings:
     seed: int = 0
     """Decides every draw."""
     method: str = DEFAULT_METHOD
-    """A name in the catalog of methods; config.yaml holds its settings under that name."""
+    """The name of a method; config.yaml holds its settings under that name."""
     method_settings: Any = field(
         default=None,
         metadata=named_by("method", lambda: {name: method.settings for name, method in METHODS.items()}),

@@ -25,10 +25,10 @@ from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, depths_to_try, fit_batch, measure, train_on
 from shoal.discovery.validation import Withheld, describe_withheld, takes_first_number, withhold
-from shoal.distributed import number_from_main, told_by_main
+from shoal.distributed import flag_from_main, number_from_main
 from shoal.errors import TooFewDistinct
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Discovery, Representation
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
@@ -50,7 +50,7 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     if job.settings.max_minutes is not None:
         plan = _plan(job, withheld)
         if not plan.depths:
-            told_by_main(False, job.device)
+            flag_from_main(False, job.device)
             return job.first, None
         depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
         job = replace(job, settings=replace(job.settings.with_epochs(plan.epochs), depths=depths))
@@ -78,20 +78,22 @@ def _plan(job: TrainingJob, withheld: Withheld) -> Plan:
     return plan
 
 
-def help_train(images: Readable, run: Run, settings: DiscoverySettings, place: torch.device, resume: bool) -> None:
+def train_as_helper(
+    images: Readable, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
+) -> None:
     """Take a share of the training that the main process does, without a word."""
     withheld = withhold(images.collection, settings)
     settings = fit_batch(settings, len(withheld.labels), SILENT)
     method = get_method(settings.method)
-    how: dict[str, Any] = {"device": place, "resume": resume}
-    n_clusters, n_epochs = number_from_main(None, place), number_from_main(None, place)
+    how: dict[str, Any] = {"device": device, "resume": resume}
+    n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
     settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
     if not _has_trial(settings, withheld):
         method.represent(_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
         return
     trial, final = _trial_tasks(images, withheld, n_clusters)
     tried = method.represent(trial, _of_trial(settings), folder=_trial_folder(run, settings), keeps_trunk=True, **how)
-    if told_by_main(False, place):
+    if flag_from_main(False, device):
         method.represent(_sharing(final, tried), settings.of_method, folder=run.path, **how)
     _let_go(tried)
 
@@ -101,7 +103,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     task = _task(job.images, withheld, _known_number(job))
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
-    told_by_main(True, job.device)
+    flag_from_main(True, job.device)
     number_from_main(task.n_clusters, job.device)
     number_from_main(job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
@@ -114,11 +116,11 @@ def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answ
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     best = _try_depths(job, withheld)
     if best is None:
-        told_by_main(False, job.device)
+        flag_from_main(False, job.device)
         return job.first, None
     job, choice = best.job, best.choice
     goes_on = choice.keeps_training and best.learned.is_done
-    told_by_main(goes_on, job.device)
+    flag_from_main(goes_on, job.device)
     learned = None
     if goes_on:
         job.reporter.say("training again, with the labels that were kept from it")
@@ -159,7 +161,7 @@ def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
     folders = [_trial_folder(job.run, one.settings) for one in jobs]
     costs = [measure(one, task, Run(folder)) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
     job.reporter.say(announce(costs, is_compared=True))
-    told_by_main(True, job.device)
+    flag_from_main(True, job.device)
     number_from_main(n_clusters, job.device)
     number_from_main(job.n_epochs, job.device)
     tried: list[_Tried] = []

@@ -17,9 +17,9 @@ from shoal.discovery.stopping import ctrl_c_stops
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse

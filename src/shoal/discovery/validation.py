@@ -14,7 +14,7 @@ from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 from shoal.report.words import count
 
 MAX_NAMED = 5
@@ -46,7 +46,7 @@ class Withheld:
 
 
 def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
-    """Refuse at the door what could only fail later, after decoding and embedding."""
+    """Refuse now what could only fail later, after decoding and embedding."""
     if settings.n_clusters is None:
         check_for_discovery(collection)
         inference = settings.of_method.inference

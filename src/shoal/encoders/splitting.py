@@ -164,7 +164,7 @@ def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int
 
 
 def _blocks(root: Any, known: Architecture, context: nn.Module | None) -> Iterator[nn.Module]:
-    found = next(places for path in known.blocks if (places := _get_or_none(root, path)) is not None)
+    found = next(blocks for path in known.blocks if (blocks := _get_or_none(root, path)) is not None)
     for stage in found if known.stage is not None else [found]:
         blocks = [[block] for block in (stage if known.stage is None else _get(stage, known.stage))]
         blocks[0] = [*_others(stage, known.before), *blocks[0]]

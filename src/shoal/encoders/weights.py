@@ -82,12 +82,12 @@ def rename_dino(weights: Mapping[str, Tensor]) -> Weights:
             renamed[DINO_NAMES.get(stem, stem) + dot + kind] = value
             continue
         number, part, kind = block.groups()
-        place = f"encoder.layer.{number}"
+        layer = f"encoder.layer.{number}"
         if part == "attn.qkv" and value.ndim > 0 and len(value) % 3 == 0:
             for role, third in zip(("query", "key", "value"), value.chunk(3), strict=True):
-                renamed[f"{place}.attention.attention.{role}.{kind}"] = third.clone()
+                renamed[f"{layer}.attention.attention.{role}.{kind}"] = third.clone()
         else:
-            renamed[f"{place}.{DINO_NAMES.get(part, part)}.{kind}"] = value
+            renamed[f"{layer}.{DINO_NAMES.get(part, part)}.{kind}"] = value
     return renamed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from shoal.errors import UsageError, did_you_mean
-from shoal.methods.catalog import METHODS, get_method
+from shoal.methods.registry import METHODS, get_method
 from shoal.settings import from_dict, to_dict
 
 
@@ -64,14 +64,14 @@ def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, w
     for name, value in changes.items():
         if has_setting(method, name):
             *groups, last = plain_name(name).split(".")
-            place = _group(plain, groups)
-            assert place is not None
-            if isinstance(place[last], dict):
+            group = _group(plain, groups)
+            assert group is not None
+            if isinstance(group[last], dict):
                 raise UsageError(
                     f"{where}: {name}: found {value!r} for a group of settings, expected one of them by name, as in "
-                    f"{name}.{next(iter(place[last]))}"
+                    f"{name}.{next(iter(group[last]))}"
                 )
-            place[last] = value
+            group[last] = value
         elif name.startswith(f"{method}.") or not any(has_setting(other, name) for other in METHODS):
             raise UsageError(refuse_change(name, method, where))
     return from_dict(get_method(method).settings, plain, where=where)

@@ -20,8 +20,8 @@ from shoal.clustering.n_clusters_range import keep_to
 from shoal.clustering.neighbors import k_nearest
 from shoal.encoders.embed import ImageRows
 from shoal.training.model import Model
-from shoal.training.pool import ViewPool
 from shoal.training.tokens import TokenCache
+from shoal.training.view_pool import ViewPool
 
 
 @dataclass(frozen=True, kw_only=True)

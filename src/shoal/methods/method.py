@@ -73,7 +73,7 @@ class ClassifierSettings(TrainedSettings):
     encoder that ends in a ReLU do, random outputs are far from every image, and novel ones may never win."""
 
 
-class Options(TypedDict, total=False):
+class LearnOptions(TypedDict, total=False):
     """How a method learns; nothing of it changes what is learned."""
 
     folder: Path | None
@@ -161,7 +161,7 @@ class Method:
         """Whether anything is trained."""
         return self.model is not None
 
-    def run(self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]) -> Discovery:
+    def run(self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[LearnOptions]) -> Discovery:
         """Learn from a task and cluster its images.
 
         K is the given one, else the one estimated on the validation images with the snapshot that was kept, else, where
@@ -180,7 +180,7 @@ class Method:
             return self.model(encoder, settings, shape)
 
     def represent(
-        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[Options]
+        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[LearnOptions]
     ) -> Representation:
         """Train the model on a task, or embed its images where there is none. A K in the task chooses the snapshot."""
         if self.model is None:

@@ -106,18 +106,18 @@ class TokenPrompts(nn.Module):
 class BorderPrompt(nn.Module):
     """A border that is added to every image, where an encoder has no tokens to put others beside; 0 at the start."""
 
-    places: Tensor
+    positions: Tensor
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
         is_border = torch.ones(size, size, dtype=torch.bool)
         is_border[width : size - width, width : size - width] = False
-        self.register_buffer("places", is_border.flatten().nonzero()[:, 0], persistent=False)
-        self.border = nn.Parameter(torch.zeros(3, len(self.places)))
+        self.register_buffer("positions", is_border.flatten().nonzero()[:, 0], persistent=False)
+        self.border = nn.Parameter(torch.zeros(3, len(self.positions)))
 
     def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
         """Features (b, D) of images (b, 3, S, S)."""
-        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(1, self.places, self.border)
+        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(1, self.positions, self.border)
         return {"features": tail(trunk(images + canvas.view(1, *images.shape[1:])))}
 
 
@@ -260,10 +260,10 @@ class PromptCal(Model):
             return
         self._move_teacher(1 - self.settings.momentum)
         n_rows, n_new = self.settings.memory_size, min(batch.n_images, self.settings.memory_size)
-        places = (self.n_remembered + torch.arange(n_new, device=self.device)) % n_rows
+        positions = (self.n_remembered + torch.arange(n_new, device=self.device)) % n_rows
         for kind in self.kinds:
-            self.get_buffer(f"{kind}memory")[places] = self.taught[f"{kind}features"][:n_new]
-        self.memory_labels[places] = batch.labels[:n_new]
+            self.get_buffer(f"{kind}memory")[positions] = self.taught[f"{kind}features"][:n_new]
+        self.memory_labels[positions] = batch.labels[:n_new]
         self.n_remembered += n_new
 
     @torch.no_grad()

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.errors import UnknownName
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "shoal": {"inference": {"rule": DEFAULT_RULE, "estimate_shifts": 1}},

@@ -9,9 +9,9 @@ from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.encoders.embed import ImageRows, check_pixels
 from shoal.errors import DataError, UsageError
 from shoal.training.data import TrainingData
-from shoal.training.pool import ViewPool
 from shoal.training.tokens import TokenCache
 from shoal.training.validation import Judge
+from shoal.training.view_pool import ViewPool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,10 +51,10 @@ class Tiles:
 
 
 def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
-    """The images the page's script knows, a list per column; names are places in `names`."""
+    """The images the page's script knows, a list per column; names are positions in `names`."""
     names: dict[str, int] = {}
 
-    def place(name: str) -> int:
+    def name_index(name: str) -> int:
         return names.setdefault(shown(name), len(names)) if name else -1
 
     images = [run.assignments[row] for row in rows]
@@ -66,9 +66,9 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
         "category": [by_id.get(image.category_id, -1) for image in images],
         "confidence": [_round(image.confidence) for image in images],
         "outlier": [_round(image.outlier_score) for image in images],
-        "given": [place(image.label_given) for image in images],
-        "second": [place(image.second_category) for image in images],
-        "nearest": [place(image.nearest_known) for image in images],
+        "given": [name_index(image.label_given) for image in images],
+        "second": [name_index(image.second_category) for image in images],
+        "nearest": [name_index(image.nearest_known) for image in images],
         "similarity": [_round(image.nearest_known_similarity) for image in images],
     }
     categories = [

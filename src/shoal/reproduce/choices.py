@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.clustering.n_clusters import NEEDS
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 from shoal.reproduce.experiment import ONE_STEP, Cell
 from shoal.reproduce.paper import CLIP
 

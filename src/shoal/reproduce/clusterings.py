@@ -9,8 +9,8 @@ import torch
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.embed import ImageRows
 from shoal.errors import UsageError
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut, to_numpy
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.reproduce.experiment import ONE_STEP, Cell
 from shoal.training.validation import validate

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from shoal.data.benchmarks import Part
 from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.catalog import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.methods.changes import change_settings, has_setting, plain_name
 from shoal.methods.protocols import follow_protocol
+from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_for, with_encoder
 from shoal.settings import to_dict
 
 Setup = Literal["transductive", "inductive", "unsupervised"]
@@ -90,7 +90,7 @@ VALIDATION_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ReproduceOptions:
     """What a user may choose for all cells of a run."""
 
     encoder: str | None = None
@@ -104,7 +104,7 @@ class Options:
     protocol: str = "paper"
     """A name in `SELECTIONS`."""
     methods: tuple[str, ...] = ()
-    """The methods whose rows are run, by their names in the catalog; none given: all of them."""
+    """The methods whose rows are run, by name; none given: all of them."""
 
     def __post_init__(self) -> None:
         if self.protocol not in SELECTIONS:
@@ -134,13 +134,13 @@ OWNED = {
 """Names that a table or a flag of its own decides, and not a change of settings."""
 
 
-def rows_to_run(experiment: Experiment, options: Options) -> list[Row]:
+def rows_to_run(experiment: Experiment, options: ReproduceOptions) -> list[Row]:
     """The rows of a table that are not only quoted from the paper."""
     wanted = options.methods or METHODS
     return [row for row in experiment.rows if row.method in wanted]
 
 
-def check_owned(experiment: Experiment, options: Options) -> None:
+def check_owned(experiment: Experiment, options: ReproduceOptions) -> None:
     """Refuse a change of what the rows of a table differ in: their names would no longer say what they are."""
     own = {name for row in experiment.rows for name in (*row.changes, *row.derived)}
     for name in options.changes:
@@ -150,7 +150,7 @@ def check_owned(experiment: Experiment, options: Options) -> None:
             )
 
 
-def check_used(experiments: Iterable[Experiment], options: Options) -> None:
+def check_used(experiments: Iterable[Experiment], options: ReproduceOptions) -> None:
     """Refuse a change or a share that no row of these tables has; it would be passed over by all of them."""
     tables = list(experiments)
     shown = ", ".join(experiment.name for experiment in tables)
@@ -232,7 +232,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """The name of the cell's file: readable, then a fingerprint of its identity."""
+        """The name of the cell's file: readable, then a checksum of its identity."""
         words = f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}"
         return f"{words}{protocol_suffix(self.protocol)}_{_digest(self.identity)}"
 
@@ -242,7 +242,7 @@ def protocol_suffix(protocol: str) -> str:
     return "" if protocol == "paper" else f"_{protocol}"
 
 
-def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: Options) -> Cell:
+def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: ReproduceOptions) -> Cell:
     """The cell of a row, a dataset and a seed."""
     assert row.method is not None
     (first, second), trains = row.methods, get_method(row.method).trains
@@ -265,7 +265,7 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
     )
 
 
-def _settings(method: str, row: Row, dataset: str, encoder: str, options: Options) -> Any:
+def _settings(method: str, row: Row, dataset: str, encoder: str, options: ReproduceOptions) -> Any:
     """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":

@@ -16,7 +16,7 @@ from PIL import Image
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import Choices, choices_of, describe_making
-from shoal.reproduce.experiment import Experiment, Options, make_cell
+from shoal.reproduce.experiment import Experiment, ReproduceOptions, make_cell
 from shoal.reproduce.tables import cell_keys, remarks_of
 
 RIGHT, WRONG = "#2a9d4a", "#c8323c"
@@ -40,7 +40,7 @@ class Drawing:
 
     experiment: Experiment
     dataset: str
-    options: Options
+    options: ReproduceOptions
     materials: dict[str, dict[int | None, Material]] = field(default_factory=dict)
     """Row -> seed -> what the cell gathered; the seed is None where nothing is drawn at random."""
     choices: dict[tuple[str, str], Choices] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def build_drawing(
     experiment: Experiment,
     dataset: str,
     seeds: Sequence[int],
-    options: Options,
+    options: ReproduceOptions,
     results: Mapping[str, Mapping[str, Any]],
     failures: Mapping[str, str],
 ) -> Drawing:
@@ -155,9 +155,9 @@ def to_csv(drawing: Drawing) -> str:
 def _points(seeds: Sequence[Material]) -> list[dict[str, Any]]:
     """Mean and spread over seeds after each number of shifts, column by column."""
     found = []
-    for place, row in enumerate(seeds[0]):
+    for index, row in enumerate(seeds[0]):
         for name in COLUMNS:
-            values = [material[place][name] for material in seeds]
+            values = [material[index][name] for material in seeds]
             spread = statistics.stdev(values) if len(values) > 1 else None
             ours = {"ours": statistics.fmean(values), "spread": spread, "n_seeds": len(values)}
             found.append({"shifts": row["shifts"], "column": name.title()} | ours)
@@ -196,9 +196,9 @@ def _retrieval(shown: Mapping[str, list[Material]]) -> Figure:
     n_columns = 1 + max(len(query["initial"]) for query in queries)
     figure = Figure(figsize=(0.7 * n_columns, 1.5 * len(queries)), layout="constrained")
     grid = figure.subplots(2 * len(queries), n_columns, squeeze=False)
-    for place, query in enumerate(queries):
+    for index, query in enumerate(queries):
         for line, (kind, title) in enumerate((("initial", "v"), ("shifted", "z"))):
-            axes = grid[2 * place + line]
+            axes = grid[2 * index + line]
             _picture(axes[0], query["query"], None)
             axes[0].set_ylabel(title, rotation=0)
             for at, found in zip(axes[1:], query[kind], strict=True):

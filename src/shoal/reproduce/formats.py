@@ -9,7 +9,7 @@ from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import Choices
 from shoal.reproduce.experiment import Row
 from shoal.reproduce.paper import MISPRINTS
-from shoal.reproduce.tables import Table
+from shoal.reproduce.tables import ResultTable
 
 _LATEX = str.maketrans(
     {
@@ -22,7 +22,7 @@ _LATEX = str.maketrans(
 """What has a meaning in LaTeX or is not in its fonts, as it is printed."""
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: ResultTable) -> str:
     """The table as Markdown, with its notes."""
     titles = [f"{BENCHMARKS[name].title} {column}" for name in table.datasets for column in table.columns]
     lines = [f"### {table.header}", "", f"| | {' | '.join(titles)} |", "|---" * (len(titles) + 1) + "|"]
@@ -31,7 +31,7 @@ def to_markdown(table: Table) -> str:
     return "\n".join([*lines, "", *(f"- {note}" for note in table.notes)]) + "\n"
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: ResultTable) -> str:
     """The table for booktabs, its title above and its notes below: comments are not printed, and these must be."""
     n_columns = len(table.columns)
     width = 1 + n_columns * len(table.datasets)
@@ -57,7 +57,7 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, "\\end{tabular}"]) + "\n"
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: ResultTable) -> str:
     """A line per number; its columns are the keys of `to_records`."""
     buffer, records = io.StringIO(), to_records(table)
     writer = csv.writer(buffer, lineterminator="\n")
@@ -67,7 +67,7 @@ def to_csv(table: Table) -> str:
     return buffer.getvalue()
 
 
-def to_records(table: Table) -> list[dict[str, Any]]:
+def to_records(table: ResultTable) -> list[dict[str, Any]]:
     """A dictionary per number: ours, the paper's, and what either was made with."""
     nothing = dict.fromkeys(field.name for field in fields(Choices))
     return [
@@ -92,7 +92,7 @@ def to_records(table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def _texts(table: Table, row: Row, plus_minus: str = "±") -> list[str]:
+def _texts(table: ResultTable, row: Row, plus_minus: str = "±") -> list[str]:
     style = "g" if table.experiment.measure == "n_clusters" else ".1f"  # K is a whole number
     entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
     return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]

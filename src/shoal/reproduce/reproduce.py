@@ -10,8 +10,8 @@ import torch
 from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
-from shoal.reproduce.catalog import get_experiment
-from shoal.reproduce.experiment import Experiment, Options, check_used, protocol_suffix, rows_to_run
+from shoal.reproduce.experiment import Experiment, ReproduceOptions, check_used, protocol_suffix, rows_to_run
+from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.runner import Runner, cells_of
 from shoal.reproduce.tables import build_table
@@ -40,7 +40,7 @@ def reproduce(
     *,
     device: torch.device,
     seeds: Sequence[int] = (0,),
-    options: Options | None = None,
+    options: ReproduceOptions | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Reproduction]:
     """Run tables and figures of the paper on the datasets in `roots` (benchmark -> folder) and write them into `out`.
@@ -55,18 +55,20 @@ def reproduce(
         raise UsageError(f"reproduce: no folder of images; give one of {', '.join(known)}")
     for dataset in roots:
         get_facts(dataset)
-    options, folder = options or Options(), Path(out)
+    options, folder = options or ReproduceOptions(), Path(out)
     check_used(experiments, options)
-    places = {key: Path(root) for key, root in roots.items()}
-    runner = Runner(places, folder, device=device, trainings=folder / "trainings", tell=tell)
+    folders = {key: Path(root) for key, root in roots.items()}
+    runner = Runner(folders, folder, device=device, trainings=folder / "trainings", tell=tell)
     try:
-        runner.run_cells([c for each in experiments for c in cells_of(each, list(places), seeds, options)])
+        runner.run_cells([c for each in experiments for c in cells_of(each, list(folders), seeds, options)])
         return [reproduce_with(runner, experiment, seeds, options) for experiment in experiments]
     finally:
         runner.close()
 
 
-def reproduce_with(runner: Runner, experiment: Experiment, seeds: Sequence[int], options: Options) -> Reproduction:
+def reproduce_with(
+    runner: Runner, experiment: Experiment, seeds: Sequence[int], options: ReproduceOptions
+) -> Reproduction:
     """As `reproduce`, with a runner whose images other experiments share."""
     results = runner.run(experiment, seeds, options)
     datasets = [name for name in experiment.datasets if name in runner.roots]
@@ -82,7 +84,7 @@ def _write_table(
     experiment: Experiment,
     datasets: list[str],
     seeds: Sequence[int],
-    options: Options,
+    options: ReproduceOptions,
     results: Mapping[str, Mapping[str, Any]],
     failures: dict[str, str],
 ) -> Reproduction:
@@ -106,7 +108,7 @@ def _write_figures(
     experiment: Experiment,
     datasets: list[str],
     seeds: Sequence[int],
-    options: Options,
+    options: ReproduceOptions,
     results: Mapping[str, Mapping[str, Any]],
     failures: dict[str, str],
 ) -> Reproduction:

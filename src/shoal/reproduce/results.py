@@ -13,7 +13,7 @@ from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.reproduce.experiment import Cell
-from shoal.reproduce.stage import Images
+from shoal.reproduce.loaded_dataset import Images
 from shoal.training.bank import collapse_statistics, describe_collapse
 
 Result = dict[str, Any]

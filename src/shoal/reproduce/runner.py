@@ -14,15 +14,15 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct, UsageError
 from shoal.files import make_folder
-from shoal.methods.catalog import get_method
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.method import Options as Keeping
+from shoal.methods.method import LearnOptions
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
-from shoal.reproduce.experiment import Cell, Experiment, Options, check_owned, make_cell, rows_to_run
+from shoal.reproduce.experiment import Cell, Experiment, ReproduceOptions, check_owned, make_cell, rows_to_run
+from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
 from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.reproduce.scoring import figure_material, recall, score
-from shoal.reproduce.stage import Stage, read_names_sha256
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.checkpoint import is_finished
 
@@ -54,14 +54,14 @@ class Runner:
         self.roots, self.out, self.device, self.until, self.shared = dict(roots), out, device, until, shared
         self.trainings = trainings
         self.tell = tell or (lambda text: None)
-        self.stages: dict[tuple[str, int], Stage] = {}
+        self.loaded_datasets: dict[tuple[str, int], LoadedDataset] = {}
         self.longest: dict[str, float] = {}
         self.marks: dict[tuple[str, str], str | None] = {}
         self.loaded: set[tuple[Any, ...]] = set()
         self.failed: dict[str, ShoalError] = {}
         make_folder(out / "cells")
 
-    def run(self, experiment: Experiment, seeds: Iterable[int], options: Options) -> dict[str, Result]:
+    def run(self, experiment: Experiment, seeds: Iterable[int], options: ReproduceOptions) -> dict[str, Result]:
         """Run what is missing of an experiment; all results there are, by the key of the cell."""
         return self.run_cells(cells_of(experiment, list(self.roots), seeds, options))
 
@@ -88,9 +88,9 @@ class Runner:
 
     def close(self) -> None:
         """Let go of all images."""
-        for stage in self.stages.values():
-            stage.close()
-        self.stages.clear()
+        for loaded in self.loaded_datasets.values():
+            loaded.close()
+        self.loaded_datasets.clear()
 
     def _check_folders(self, cells: list[Cell]) -> None:
         """Read the lists of all images that cells need before the first training: what is not there is refused now."""
@@ -109,13 +109,13 @@ class Runner:
 
     def _check_same_images(self, cell: Cell, found: Result) -> None:
         """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
-        root, place = self.roots[cell.dataset], (cell.dataset, "train")
-        if place not in self.marks:
+        root, key = self.roots[cell.dataset], (cell.dataset, "train")
+        if key not in self.marks:
             try:
-                self.marks[place] = read_names_sha256(cell.dataset, root)
+                self.marks[key] = read_names_sha256(cell.dataset, root)
             except ShoalError:
-                self.marks[place] = None
-        mark = self.marks[place]
+                self.marks[key] = None
+        mark = self.marks[key]
         if mark is not None and found.get("names_sha256", mark) != mark:
             raise UsageError(
                 f"{self.file(cell)}: was made with other images ({found['images']:,}) than {root} holds; "
@@ -129,7 +129,7 @@ class Runner:
             self.tell(f"left out for want of time: {', '.join(cell.key for cell in cells)}")
             return
         began = time.monotonic()
-        self.stage(first).read(first.parts)  # images that cannot be read are the folder's fault, and end the call
+        self.dataset_of(first).read(first.parts)  # images that cannot be read are the folder's fault, and end the call
         try:
             learned, seconds = self._learn(first)
         except Exception as error:
@@ -137,7 +137,7 @@ class Runner:
             return
         for cell in cells:
             try:
-                self._finish(cell, learned, self.stage(cell), seconds)
+                self._finish(cell, learned, self.dataset_of(cell), seconds)
             except TooFewDistinct as error:
                 collapse = describe_collapse(collapse_statistics(learned.embeddings))
                 self._give_up([cell], TooFewDistinct(f"{collapse}; {error}") if collapse else error)
@@ -166,7 +166,7 @@ class Runner:
         method, kept = get_method(cell.method), self._kept(cell)
         folder = kept.get("folder")
         is_done = folder is not None and is_finished(folder)
-        task = self.stage(cell).task(cell, with_pool=not is_done)
+        task = self.dataset_of(cell).task(cell, with_pool=not is_done)
         doing = "embedding" if not method.trains else "a training that is there" if is_done else "training"
         self.tell(f"{cell.dataset}, {cell.method}: {doing}")
         began = time.monotonic()
@@ -180,13 +180,13 @@ class Runner:
 
     def _check_directions(self, cell: Cell, learned: Representation) -> None:
         """Refuse features that are only zeros, as images too small for an encoder have them."""
-        stage = self.stage(cell)
+        loaded = self.dataset_of(cell)
         try:
-            check_directions(learned.embeddings, stage.train.names, stage.input_size)
+            check_directions(learned.embeddings, loaded.train.names, loaded.input_size)
         except DataError as error:
             raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
 
-    def _kept(self, cell: Cell) -> Keeping:
+    def _kept(self, cell: Cell) -> LearnOptions:
         """Where a training leaves its checkpoints, and that it goes on from them."""
         if self.trainings is None or not get_method(cell.method).trains:
             return {}
@@ -197,27 +197,27 @@ class Runner:
         if learned.epoch > 0:
             self.longest[cell.dataset] = max(self.longest.get(cell.dataset, 0.0), seconds)
 
-    def _finish(self, cell: Cell, learned: Representation, stage: Stage, seconds: float) -> None:
+    def _finish(self, cell: Cell, learned: Representation, loaded: LoadedDataset, seconds: float) -> None:
         began = time.monotonic()
-        self.marks[cell.dataset, "train"] = stage.train.names_sha256
+        self.marks[cell.dataset, "train"] = loaded.train.names_sha256
         if cell.figure is not None:
-            images = stage.train
+            images = loaded.train
             found: Result = {
                 "material": figure_material(cell, learned, images, images.labels == UNLABELED, self.device)
             }
         else:
-            found = self._cluster_and_score(cell, learned, stage)
-        about = describe(cell, learned, stage.train, self.device)
+            found = self._cluster_and_score(cell, learned, loaded)
+        about = describe(cell, learned, loaded.train, self.device)
         times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
         write_result(self.file(cell), found | about | times)
         shown = "" if cell.figure else f" {_shown(found)}"
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 
-    def _cluster_and_score(self, cell: Cell, learned: Representation, stage: Stage) -> Result:
-        images, task = stage.test if cell.setup == "inductive" else stage.train, stage.task(cell, with_pool=False)
+    def _cluster_and_score(self, cell: Cell, learned: Representation, loaded: LoadedDataset) -> Result:
+        images, task = loaded.test if cell.setup == "inductive" else loaded.train, loaded.task(cell, with_pool=False)
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_again(learned, task, cell.settings.inference.rule)
-        clusters = self._cluster(cell, learned, task, stage)
+        clusters = self._cluster(cell, learned, task, loaded)
         is_unsupervised = cell.setup == "unsupervised"
         is_scored = (images.labels == UNLABELED) | is_unsupervised
         true = images.n_classes
@@ -229,34 +229,36 @@ class Runner:
             "rule": _deciding_rule(cell, learned, clusters),
             "n_shifts": clusters.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)],
-            "recall": recall(learned.embeddings, stage.train),
+            "recall": recall(learned.embeddings, loaded.train),
         }
 
-    def _cluster(self, cell: Cell, learned: Representation, task: Task, stage: Stage) -> Discovery:
-        given = stage.train.n_classes if cell.n_clusters == "given" else None
+    def _cluster(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Discovery:
+        given = loaded.train.n_classes if cell.n_clusters == "given" else None
         if cell.setup == "inductive":
             assert task.validation is not None
-            unseen, rows, labels = stage.test.pixels, task.validation, stage.stopping_labels(cell)
+            unseen, rows, labels = loaded.test.pixels, task.validation, loaded.stopping_labels(cell)
             return cluster_unseen(learned, unseen, rows, labels, cell, n_clusters=given, device=self.device)
         return cluster_cell(learned, task.labels, cell, n_clusters=given, device=self.device)
 
-    def stage(self, cell: Cell) -> Stage:
+    def dataset_of(self, cell: Cell) -> LoadedDataset:
         """The images of a cell."""
         size = cell.input_size
         if size is None:
             size = load_encoder(cell.settings.encoder).input_format.size
         key = (cell.dataset, size)
-        if key not in self.stages:
+        if key not in self.loaded_datasets:
             self.close()  # one dataset at a time in memory
             root = self.roots[cell.dataset]
             self.tell(f"{cell.dataset}: reading images from {root}")
-            self.stages[key] = Stage(
+            self.loaded_datasets[key] = LoadedDataset(
                 cell.dataset, root, device=self.device, input_size=size, scratch=self.out, shared=self.shared
             )
-        return self.stages[key]
+        return self.loaded_datasets[key]
 
 
-def cells_of(experiment: Experiment, datasets: list[str], seeds: Iterable[int], options: Options) -> list[Cell]:
+def cells_of(
+    experiment: Experiment, datasets: list[str], seeds: Iterable[int], options: ReproduceOptions
+) -> list[Cell]:
     """The cells of an experiment on those datasets; a method that draws nothing has one cell for all seeds."""
     seeds = list(seeds)
     if not datasets or not seeds:
@@ -282,17 +284,17 @@ def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:
 
 
 def in_order(groups: Iterable[list[Cell]]) -> list[list[Cell]]:
-    """Groups sorted by what a stage keeps for the next: dataset and size, encoder and tail, seed, views.
+    """Groups sorted by what a loaded dataset keeps for the next: dataset and size, encoder and tail, seed, views.
 
     So images are decoded once per dataset, tokens made once per encoder, and pools of views once per seed.
     """
     ranks: dict[tuple[Any, ...], int] = {}
 
-    def places(group: list[Cell]) -> list[int]:
+    def order(group: list[Cell]) -> list[int]:
         shared = _shared(group[0])
         return [ranks.setdefault(shared[: depth + 1], len(ranks)) for depth in range(len(shared))]
 
-    return sorted(groups, key=places)
+    return sorted(groups, key=order)
 
 
 def _shared(cell: Cell) -> tuple[Any, ...]:

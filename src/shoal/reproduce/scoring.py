@@ -17,7 +17,7 @@ from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
 from shoal.reproduce.clusterings import shifted_by
 from shoal.reproduce.experiment import Cell
-from shoal.reproduce.stage import Images
+from shoal.reproduce.loaded_dataset import Images
 
 RECALL_AT = 8
 N_ITERATIONS = 8
@@ -109,11 +109,11 @@ def tsne(embeddings: Tensor, images: Images) -> list[dict[str, Any]]:
     rows = np.sort(rng.permutation(len(embeddings))[:MAX_TSNE])
     points = embeddings[torch.from_numpy(rows).to(embeddings.device)].float().cpu().numpy()
     perplexity = min(30.0, (len(rows) - 1) / 3)
-    places = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
+    points_2d = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(points)
     classes = images.truth[rows]
     return [
         {"x": round(float(x), 3), "y": round(float(y), 3), "class": int(label)}
-        for (x, y), label in zip(places, classes, strict=True)
+        for (x, y), label in zip(points_2d, classes, strict=True)
     ]
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.methods.catalog import get_method
+from shoal.methods.registry import get_method
 from shoal.reproduce.choices import TITLES, Choices, choices_of, describe_making, grouped
-from shoal.reproduce.experiment import SELECTIONS, Experiment, Options, Row, make_cell, rows_to_run
+from shoal.reproduce.experiment import SELECTIONS, Experiment, ReproduceOptions, Row, make_cell, rows_to_run
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -40,12 +40,12 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class ResultTable:
     """A table of the paper with our numbers in it."""
 
     experiment: Experiment
     datasets: tuple[str, ...]
-    options: Options
+    options: ReproduceOptions
     seeds: tuple[int, ...]
     entries: dict[tuple[str, str], tuple[Entry, ...]]
     """(row, dataset) -> an entry per column."""
@@ -131,13 +131,13 @@ def build_table(
     experiment: Experiment,
     datasets: Iterable[str],
     seeds: Iterable[int],
-    options: Options,
+    options: ReproduceOptions,
     results: Mapping[str, Mapping[str, Any]],
     failures: Mapping[str, str] | None = None,
-) -> Table:
+) -> ResultTable:
     """Put the results of cells, by key, into their places; `failures` says why some of them have none."""
     chosen, seeds = tuple(datasets), tuple(seeds)
-    table = Table(
+    table = ResultTable(
         experiment=experiment,
         datasets=chosen,
         options=options,
@@ -148,21 +148,21 @@ def build_table(
         images={},
     )
     for row, dataset in ((row, dataset) for row in experiment.rows for dataset in chosen):
-        place, keys = (row.name, dataset), cell_keys(experiment, row, dataset, seeds, options)
+        row_key, keys = (row.name, dataset), cell_keys(experiment, row, dataset, seeds, options)
         found = {key: results[key] for key in keys if key in results}
         if keys:
             cell = make_cell(experiment, row, dataset, seeds[0], options)
-            table.choices[place] = choices_of(cell, [result.get("rule") for result in found.values()])
-            table.remarks[place] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
+            table.choices[row_key] = choices_of(cell, [result.get("rule") for result in found.values()])
+            table.remarks[row_key] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
         numbers = {result["images"] for result in found.values() if "images" in result}
-        table.images.update(dict.fromkeys([place], max(numbers)) if numbers else {})
+        table.images.update(dict.fromkeys([row_key], max(numbers)) if numbers else {})
         paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
-        table.entries[place] = _entries(experiment.measure, list(found.values()), paper)
+        table.entries[row_key] = _entries(experiment.measure, list(found.values()), paper)
     return table
 
 
 def cell_keys(
-    experiment: Experiment, row: Row, dataset: str, seeds: Iterable[int], options: Options
+    experiment: Experiment, row: Row, dataset: str, seeds: Iterable[int], options: ReproduceOptions
 ) -> dict[str, int | None]:
     """The cells of a row by key, each with its seed; one without any where the method draws nothing."""
     if row not in rows_to_run(experiment, options):

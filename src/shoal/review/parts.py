@@ -25,7 +25,7 @@ def parts_of(run: RunView, state: State, category: int, n_parts: int) -> list[In
 
 
 def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """(n - 1, 2) the merges among some images, by their places in `rows`, lowest first; n + i for the i-th merge."""
+    """(n - 1, 2) the merges among some images, by their positions in `rows`, lowest first; n + i for the i-th merge."""
     if run.has("tree.npy"):
         tree = run.array("tree")
         if tree.ndim == 2 and tree.shape == (len(state.answer) - 1, 4):

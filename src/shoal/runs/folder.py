@@ -63,7 +63,7 @@ class Folder(RunView):
             raise UsageError(
                 f"{self.path}: holds a finished run; give {go_on}--force to overwrite it, or another --out"
             )
-        there = next(place for place in (self.path, *self.path.absolute().parents) if place.exists())
+        there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not there.is_dir():
             raise UsageError(f"{there}: is a file, expected a folder; choose another place")
         if there == self.path and self._holds_more() and not self.has("provenance.json"):

@@ -87,9 +87,9 @@ def reading(file: Path) -> Iterator[None]:
 
 def damaged(file: Path, reason: str, line: int | None = None) -> DataError:
     """The error for a file of a run that cannot be used as it is."""
-    place = f"{file}, line {line}" if line is not None else f"{file}"
+    location = f"{file}, line {line}" if line is not None else f"{file}"
     remedy = "delete it to do without it" if file.name in OPTIONAL else "put back a copy of it"
-    return DataError(f"{place}: damaged or edited, {reason}; {remedy}, or make the run again with --force")
+    return DataError(f"{location}: damaged or edited, {reason}; {remedy}, or make the run again with --force")
 
 
 def read_text(file: Path) -> str:

@@ -37,29 +37,29 @@ FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 NEVER = {"cache-control": "no-store"}
 
 
-def make_app(desk: "Desk") -> App:
+def make_app(handlers: "PageHandlers") -> App:
     """The application, behind its guard."""
     routes = [
-        Route("/", desk.page),
-        Route("/static/{name}", desk.static),
-        Route("/thumbnails", desk.pictures),
-        Route("/image/{row:int}", desk.original),
-        Route("/api/run", desk.answering(desk.about)),
-        Route("/api/columns", desk.state),
-        Route("/api/images", desk.answering(desk.images)),
-        Route("/api/similar", desk.answering(desk.similar)),
-        Route("/api/candidates", desk.answering(desk.candidates)),
-        Route("/api/merges", desk.answering(desk.merges)),
-        Route("/api/parts", desk.answering(desk.parts)),
-        Route("/api/paths", desk.answering(desk.paths)),
-        Route("/api/map", desk.map),
-        Route("/api/changes", desk.changes),
-        Route("/api/act", desk.act, methods=["POST"]),
+        Route("/", handlers.page),
+        Route("/static/{name}", handlers.static),
+        Route("/thumbnails", handlers.pictures),
+        Route("/image/{row:int}", handlers.original),
+        Route("/api/run", handlers.answering(handlers.about)),
+        Route("/api/columns", handlers.state),
+        Route("/api/images", handlers.answering(handlers.images)),
+        Route("/api/similar", handlers.answering(handlers.similar)),
+        Route("/api/candidates", handlers.answering(handlers.candidates)),
+        Route("/api/merges", handlers.answering(handlers.merges)),
+        Route("/api/parts", handlers.answering(handlers.parts)),
+        Route("/api/paths", handlers.answering(handlers.paths)),
+        Route("/api/map", handlers.map),
+        Route("/api/changes", handlers.changes),
+        Route("/api/act", handlers.act, methods=["POST"]),
     ]
-    return Guard(Starlette(routes=routes), desk.access)
+    return Guard(Starlette(routes=routes), handlers.access)
 
 
-class Desk:
+class PageHandlers:
     """Answers what the page asks."""
 
     def __init__(self, review: Review, access: Access) -> None:

@@ -38,7 +38,7 @@ HEADERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What opens the door."""
+    """What a browser must show to be let in."""
 
     host: str
     """The address that is listened on."""

@@ -135,8 +135,8 @@ class Search:
         if not 2 <= n_parts <= most:
             raise UsageError(f"A category of {len(rows):,} images can be split into 2 to {most} parts.")
         parts = cut(self._linkage(category, seq, rows), rows, n_parts)
-        place = self._place
-        return {"parts": [part[np.argsort(place[part])].tolist() for part in parts], "most": most}
+        position = self._position
+        return {"parts": [part[np.argsort(position[part])].tolist() for part in parts], "most": most}
 
     def _linkage(self, category: int, seq: int, rows: Ints) -> Any:
         key = (category, seq)
@@ -146,12 +146,12 @@ class Search:
         return kept[1]
 
     @cached_property
-    def _place(self) -> Ints:
-        """(N,) the place of each image in the typical order."""
+    def _position(self) -> Ints:
+        """(N,) the position of each image in the typical order."""
         order = self.review.answer.typical_order
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        return place
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
+        return position
 
     def paths(self, text: str) -> list[int]:
         """Images whose path holds a text, whatever its case."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from shoal.errors import UsageError
 from shoal.review.review import Review
-from shoal.server.app import Desk, make_app
+from shoal.server.app import PageHandlers, make_app
 from shoal.server.guard import Access
 
 PORT = 8765
@@ -49,7 +49,7 @@ def serve(review: Review, access: Access, listening: socket.socket, started: Cal
             started()
 
     quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
-    desk = Desk(review, access)
-    config = uvicorn.Config(make_app(desk), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
-    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(desk.thumbnails), listening:
+    handlers = PageHandlers(review, access)
+    config = uvicorn.Config(make_app(handlers), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
         Server(config).run(sockets=[listening])

@@ -61,8 +61,8 @@ class Bank:
         """Move `views` (B, D) one step toward their neighbors; gradients flow through the views only."""
         used = neighbors.indices[:, : settings.list_length(len(self.rows))]
         near = expand(self.rows[used].flatten(0, 1), self.basis)  # (B*k, D)
-        places = torch.arange(used.numel(), device=used.device).view(used.shape)
-        listed = Neighbors(places, neighbors.similarities[:, : used.shape[1]])
+        positions = torch.arange(used.numel(), device=used.device).view(used.shape)
+        listed = Neighbors(positions, neighbors.similarities[:, : used.shape[1]])
         return shift(views, near, listed, settings, attention=attention, detach_norm=detach_norm)
 
 

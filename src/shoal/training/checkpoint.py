@@ -116,9 +116,9 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     """Put back what an optimizer remembered; the learning rate is set by the schedule."""
     kept = {name.removeprefix(OPTIMIZER): value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
     state: dict[int, dict[str, Any]] = {}
-    for place, value in (kept | dict(numbers)).items():
-        position, _, name = place.partition("/")
-        state.setdefault(int(position), {})[name] = value
+    for name, value in (kept | dict(numbers)).items():
+        position, _, parameter = name.partition("/")
+        state.setdefault(int(position), {})[parameter] = value
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
 

@@ -9,7 +9,7 @@ from shoal.device import seconds_of
 from shoal.distributed import world_size
 from shoal.encoders.embed import autocast, to_device
 from shoal.training.data import TrainingData
-from shoal.training.draws import views_to_pool
+from shoal.training.epoch_draws import views_to_pool
 from shoal.training.model import Model
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
@@ -73,14 +73,14 @@ def measure_cost(data: TrainingData, model: Model, settings: TrainSettings, *, n
 def _time_networks(pixels: Tensor, model: Model, settings: TrainSettings) -> tuple[float, float]:
     """Seconds for a view up to the model's input, and for that through the model, forward and backward."""
     encoder = model.encoder
-    looks = draw_views(len(pixels), torch.Generator().manual_seed(0)).to(encoder.device)
+    view_draws = draw_views(len(pixels), torch.Generator().manual_seed(0)).to(encoder.device)
     rows = torch.arange(len(pixels), device=encoder.device)
 
-    def look() -> Tensor:
-        views = make_views(pixels, rows, looks, encoder, settings.views)
+    def run_trunk() -> Tensor:
+        views = make_views(pixels, rows, view_draws, encoder, settings.views)
         return views if model.reads_images else trunk_tokens(views, encoder)
 
-    inputs = look().clone().float()  # no longer of inference mode
+    inputs = run_trunk().clone().float()  # no longer of inference mode
 
     def step() -> None:
         with autocast(encoder.device):
@@ -89,4 +89,4 @@ def _time_networks(pixels: Tensor, model: Model, settings: TrainSettings) -> tup
         loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
 
-    return seconds_of(look, encoder.device) / len(pixels), seconds_of(step, encoder.device) / len(pixels)
+    return seconds_of(run_trunk, encoder.device) / len(pixels), seconds_of(step, encoder.device) / len(pixels)

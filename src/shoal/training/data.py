@@ -10,9 +10,9 @@ import numpy as np
 from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.encoders.embed import ImageRows
 from shoal.errors import DataError
-from shoal.training.pool import ViewPool
 from shoal.training.tokens import TokenCache
 from shoal.training.validation import Judge
+from shoal.training.view_pool import ViewPool
 
 
 @dataclass(frozen=True, kw_only=True)

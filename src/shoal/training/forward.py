@@ -24,8 +24,8 @@ class Forward:
 
     Compiled, the parts after the cut are fused, and on a GPU replayed as CUDA graphs: a small network is then limited
     by its arithmetic, and not by how fast Python can launch it. The cut stays outside, because a graph copies its
-    inputs, and its input is every pixel of the collection. So do all random numbers, which come as `draws`, the losses,
-    which look up neighbors in a bank that changes, and the optimizer.
+    inputs, and its input is every pixel of the collection. So do all random numbers, which come as `view_draws`, the
+    losses, which look up neighbors in a bank that changes, and the optimizer.
     """
 
     def __init__(self, model: Model, views: ViewSettings, *, is_compiled: bool = False) -> None:
@@ -47,17 +47,17 @@ class Forward:
         if self._has_graphs:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
 
-    def cut(self, pixels: Tensor, rows: Tensor, draws: Tensor) -> Tensor:
+    def cut(self, pixels: Tensor, rows: Tensor, view_draws: Tensor) -> Tensor:
         """Cut views of images `rows` (b,) of `pixels`: (b, C, C, 3) uint8."""
-        return cut_views(pixels, rows, draws, self.views)
+        return cut_views(pixels, rows, view_draws, self.views)
 
     @torch.no_grad()  # and not inference mode, whose tensors the model's backward could not keep
-    def inputs(self, cut: Tensor, draws: Tensor) -> Tensor:
+    def inputs(self, cut: Tensor, view_draws: Tensor) -> Tensor:
         """Colour what was cut and run the trunk over it, unless the model reads images: (b, T, …)."""
         if self.model.reads_images:
-            return finish_views(cut, draws, self.encoder, self.views)
+            return finish_views(cut, view_draws, self.encoder, self.views)
         with explain_compiler():
-            return self._run_trunk(cut, draws)
+            return self._run_trunk(cut, view_draws)
 
     def outputs(self, inputs: Tensor) -> dict[str, Tensor]:
         """What the model makes of its inputs, (b, X) each, with gradients."""
@@ -71,8 +71,8 @@ class Forward:
         with autocast(self.encoder.device):
             self.encoder.trunk(torch.zeros(1, 3, size, size, device=self.encoder.device))
 
-    def _trunk(self, cut: Tensor, draws: Tensor) -> Tensor:
-        views = finish_views(cut, draws, self.encoder, self.views)  # (b, 3, I, I)
+    def _trunk(self, cut: Tensor, view_draws: Tensor) -> Tensor:
+        views = finish_views(cut, view_draws, self.encoder, self.views)  # (b, 3, I, I)
         with autocast(self.encoder.device):
             return self._tokens(views)
 

@@ -26,7 +26,7 @@ def identify_encoder(encoder: Encoder) -> dict[str, Any]:
 
 
 def digest_weights(module: nn.Module) -> str:
-    """A short fingerprint of frozen weights: of some numbers of each."""
+    """A short checksum of frozen weights: of some numbers of each."""
     digest = hashlib.sha256()
     for name, value in sorted(module.state_dict().items()):
         some = value.flatten()[:: max(1, value.numel() // N_NUMBERS)].float().cpu()

@@ -12,18 +12,18 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.distributed import barrier, is_main, told_by_main
+from shoal.distributed import barrier, flag_from_main, is_main
 from shoal.encoders.embed import Progress, explain_out_of_memory
 from shoal.files import make_folder
 from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
 from shoal.training.model import Model
-from shoal.training.pool import ViewPool
 from shoal.training.sampling import check_batch_size
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import TokenCache
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
+from shoal.training.view_pool import ViewPool
 
 GoesOn = Callable[[int, Tensor, Ints | None], bool]
 """Asked after an epoch, counted from 1, with the embeddings (N, D) of all images and, where there is a classifier, with
@@ -113,7 +113,7 @@ def train(
                 journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
                 if on_epoch is not None and is_main():
                     on_epoch(journal.metrics[-1])
-                if told_by_main(goes_on is not None and not trainer.ask(goes_on, epoch + 1), trainer.device):
+                if flag_from_main(goes_on is not None and not trainer.ask(goes_on, epoch + 1), trainer.device):
                     break
             journal.finish(settings.epochs)
         except StopTraining:

@@ -181,16 +181,16 @@ def token_shape(pixels: ImageRows, encoder: Encoder) -> tuple[int, ...]:
     return tokens.shape[1:]
 
 
-def _open_file(place: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
+def _open_file(file: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.float16]:
     """A new memory-mapped file; a full disk is noticed here, because writing to the map would kill the process."""
-    wanted, free = 2 * math.prod(shape), shutil.disk_usage(place.parent).free
+    wanted, free = 2 * math.prod(shape), shutil.disk_usage(file.parent).free
     if wanted > free:
         raise ShoalError(
-            f"{place}: tokens of {shape[0]:,} images or views take {wanted / 1e9:.1f} GB, more than fit into memory, "
+            f"{file}: tokens of {shape[0]:,} images or views take {wanted / 1e9:.1f} GB, more than fit into memory, "
             f"and the disk has {free / 1e9:.1f} GB left; free some, lower {lower}, or use a smaller encoder"
         )
-    with writing(place):
-        return np.lib.format.open_memmap(place, mode="w+", dtype=np.float16, shape=shape)
+    with writing(file):
+        return np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=shape)
 
 
 @torch.inference_mode()

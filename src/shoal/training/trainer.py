@@ -23,16 +23,16 @@ from shoal.distributed import shard
 from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
-from shoal.training.draws import Draws, views_to_pool
+from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
 from shoal.training.gradients import add_over_processes, cut_to_length
 from shoal.training.identity import identify_encoder
 from shoal.training.model import Batch, Epoch, Model, Shape, numbered_labels
-from shoal.training.pool import pool_views
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, resident, take
 from shoal.training.totals import Totals
 from shoal.training.validation import Validation, score_clusters, validate
+from shoal.training.view_pool import pool_views
 
 
 class Trainer:
@@ -46,7 +46,7 @@ class Trainer:
         self.forward = Forward(model, settings.views, is_compiled=settings.compile)
         self.training = torch.from_numpy(data.training).to(self.device)  # (n,) rows of the collection
         self.labels = torch.from_numpy(numbered_labels(data.training_labels)).to(self.device)  # (n,)
-        self.draws = Draws(data.training_labels, settings, model.n_views)
+        self.epoch_draws = EpochDraws(data.training_labels, settings, model.n_views)
         self.n_epochs_left = settings.epochs
         self._batch_size = f"training.batch_size (now {settings.batch_size})"
         self._embeddings: Tensor | None = None
@@ -76,7 +76,7 @@ class Trainer:
                 self.pixels,
                 self.model.encoder,
                 self.settings.views,
-                generator=self.draws.for_pool(),
+                generator=self.epoch_draws.for_pool(),
                 only=self._pooled_views,
                 batch_size=size,
                 file=view_file,
@@ -142,12 +142,12 @@ class Trainer:
             group["lr"] = lr * group.get("lr_scale", 1.0)
         row: dict[str, Any] = {"epoch": epoch + 1, "lr": lr}
         row |= self.begin_epoch(epoch)
-        batches, looks = self._draw(epoch)
-        generator = self.draws.for_objective(epoch)
+        batches, view_draws = self._draw(epoch)
+        generator = self.epoch_draws.for_objective(epoch)
         totals = Totals(self.device)
-        for step, (rows, look) in enumerate(zip(batches, looks, strict=True)):
+        for step, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
             with explain_out_of_memory(self._batch_size):
-                totals.add(step, self._step(rows, look, epoch, generator))
+                totals.add(step, self._step(rows, drawn, epoch, generator))
             if progress is not None:
                 progress(step + 1, len(batches))
         totals.check_weights(self.parameters)
@@ -162,7 +162,7 @@ class Trainer:
                 labels=self.labels,
                 embed=lambda: self.embed_all()[self.training],
                 embed_views=lambda: self._embed_random_views(epoch),
-                generator=self.draws.for_epoch(epoch),
+                generator=self.epoch_draws.for_epoch(epoch),
             )
         )
 
@@ -214,14 +214,14 @@ class Trainer:
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
         """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, V·B, 7)."""
-        batches, looks = self.draws.steps(epoch)
-        return batches.to(self.device), looks.to(self.device)
+        batches, view_draws = self.epoch_draws.steps(epoch)
+        return batches.to(self.device), view_draws.to(self.device)
 
-    def _step(self, rows: Tensor, looks: Tensor, epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
+    def _step(self, rows: Tensor, view_draws: Tensor, epoch: int, generator: torch.Generator) -> dict[str, Tensor]:
         mine, n_views = shard(len(rows)), self.model.n_views
         images = rows[mine].repeat(n_views)  # (V·b,)
-        looks = torch.cat([view[mine] for view in looks.chunk(n_views)])  # (V·b, 7)
-        inputs = self._inputs(images, looks, n_views)
+        view_draws = torch.cat([view[mine] for view in view_draws.chunk(n_views)])  # (V·b, 7)
+        inputs = self._inputs(images, view_draws, n_views)
         batch = Batch(
             images=images,
             inputs=inputs,
@@ -239,13 +239,13 @@ class Trainer:
             self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
 
-    def _inputs(self, images: Tensor, looks: Tensor, n_views: int = 2) -> Tensor:
+    def _inputs(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
         """The trunk's tokens of views of some training images, begun anew; or the views, where the model reads them."""
         self.forward.begin()
         if self.pool is not None:
-            return self.pool.take(self.training[images], looks, n_views)
-        source, places = take(self.pixels, self.training[images], self.device)
-        return self.forward.inputs(self.forward.cut(source, places, looks), looks)
+            return self.pool.take(self.training[images], view_draws, n_views)
+        source, source_rows = take(self.pixels, self.training[images], self.device)
+        return self.forward.inputs(self.forward.cut(source, source_rows, view_draws), view_draws)
 
     def _backward(self, loss: Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -263,9 +263,9 @@ class Trainer:
     def _embed_random_views(self, epoch: int) -> Tensor:
         """(2n, D), view 1 of every training image, then view 2; each process does all of them."""
         parts = []
-        for rows, look in self.draws.bank(epoch):
+        for rows, drawn in self.epoch_draws.bank(epoch):
             with autocast(self.device):
-                inputs = self._inputs(rows.to(self.device), look.to(self.device))
+                inputs = self._inputs(rows.to(self.device), drawn.to(self.device))
                 parts.append(self.model.represent(inputs))
         return torch.cat(parts)
 

@@ -59,47 +59,47 @@ def draw_views(n_views: int, generator: torch.Generator) -> Tensor:
     return torch.rand(n_views, N_DRAWS, generator=generator)
 
 
-def make_views(pixels: Tensor, rows: Tensor, draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
+def make_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
     """Cut, flip, colour and normalize images `rows` (B,) of `pixels` (N, S, S, 3): (B, 3, I, I), ready for the trunk.
 
     The crop keeps 7/8 of the side, at a random place, and is scaled to the encoder's input, up or down, so images
     of any size will do.
     """
-    return finish_views(cut_views(pixels, rows, draws, settings), draws, encoder, settings)
+    return finish_views(cut_views(pixels, rows, view_draws, settings), view_draws, encoder, settings)
 
 
-def cut_views(pixels: Tensor, rows: Tensor, draws: Tensor, settings: ViewSettings) -> Tensor:
+def cut_views(pixels: Tensor, rows: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor:
     """Cut and flip images `rows` of `pixels`: (B, C, C, 3) uint8, in one gather; nothing else is copied."""
     side = pixels.shape[1]
     crop = crop_size(side)
     steps = torch.arange(crop, device=pixels.device)
-    top = (draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
-    left = (draws[:, 1] * (side - crop + 1)).long()[:, None]
-    across = left + torch.where((draws[:, 2] < settings.flip)[:, None], steps.flip(0), steps)  # (B, C)
+    top = (view_draws[:, 0] * (side - crop + 1)).long()[:, None] + steps  # (B, C)
+    left = (view_draws[:, 1] * (side - crop + 1)).long()[:, None]
+    across = left + torch.where((view_draws[:, 2] < settings.flip)[:, None], steps.flip(0), steps)  # (B, C)
     return pixels[rows[:, None, None], top[:, :, None], across[:, None, :]]
 
 
-def finish_views(cut: Tensor, draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
+def finish_views(cut: Tensor, view_draws: Tensor, encoder: Encoder, settings: ViewSettings) -> Tensor:
     """Scale, colour and normalize what was cut, (B, C, C, 3): (B, 3, I, I)."""
     images = resize(to_float(cut), encoder.input_format.size)
     if settings.jitter > 0 or settings.hue > 0:
-        images = jitter(images, draws[:, 3:], settings)
+        images = jitter(images, view_draws[:, 3:], settings)
     return encoder.normalize(images)
 
 
-def jitter(images: Tensor, draws: Tensor, settings: ViewSettings) -> Tensor:
-    """Change brightness, contrast, saturation and hue of images (B, 3, H, W) in [0, 1] by `draws` (B, 4).
+def jitter(images: Tensor, view_draws: Tensor, settings: ViewSettings) -> Tensor:
+    """Change brightness, contrast, saturation and hue of images (B, 3, H, W) in [0, 1] by `view_draws` (B, 4).
 
     All four are linear in the colours, so one 3 x 3 matrix and one offset per image do them together.
     """
-    spread = settings.jitter * (2 * draws[:, :3] - 1)
+    spread = settings.jitter * (2 * view_draws[:, :3] - 1)
     brightness, contrast, saturation = (1 + spread).T[..., None, None]  # (B, 1, 1) each
     (luma,) = _matrix([LUMA], images.device)  # (3,)
     gray = luma.expand(3, 3)  # every channel becomes the brightness
     identity = torch.eye(3, device=images.device)
     colour = saturation * identity + (1 - saturation) * gray  # (B, 3, 3)
     if settings.hue > 0:
-        colour = _hue_rotation((2 * draws[:, 3] - 1) * settings.hue) @ colour
+        colour = _hue_rotation((2 * view_draws[:, 3] - 1) * settings.hue) @ colour
     matrix = brightness * contrast * colour
     mean = brightness[:, 0] * (images.mean(dim=(2, 3)) @ luma)[:, None]  # (B, 1), what contrast turns around
     offset = (1 - contrast[:, 0]) * mean  # (B, 1)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
-from shoal.data.pixels.pool import _Worker
+from shoal.data.pixels.worker_pool import _Worker
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError
 

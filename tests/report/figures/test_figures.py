@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from scipy.cluster.hierarchy import ward
 
-from shoal.report.figures.catalog import FIGURES, write_figures
 from shoal.report.figures.categories import confusion, dendrogram, top_of_tree
 from shoal.report.figures.curves import n_clusters_curve, n_clusters_over_epochs, shift_accuracy, training_curves
 from shoal.report.figures.style import PAGE_COLORS, file_bytes, inline_svg
+from shoal.report.figures.writing import FIGURES, write_figures
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Assignment, Run
 
@@ -93,8 +93,8 @@ def test_a_dendrogram_of_three_categories_by_hand(plain_run: Callable[..., Run])
     top = top_of_tree(Snapshot(run))
     assert top.names == ("a", "b", "c")
     assert [join[:2] for join in top.joins] == [(0, 1), (0, 2)]
-    places = {label.get_text(): y for label, y in zip(*names_of(dendrogram(run)), strict=True)}
-    assert abs(places["a"] - places["b"]) == 1
+    positions = {label.get_text(): y for label, y in zip(*names_of(dendrogram(run)), strict=True)}
+    assert abs(positions["a"] - positions["b"]) == 1
 
 
 def names_of(figure: Figure):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Equal rows, found without comparing every pair; and the fingerprint of a matrix.
+"""Equal rows, found without comparing every pair; and the hash of a matrix.
 
 Both rest on one hash: the bits of a row's numbers as integers, times fixed odd weights, summed modulo 2^64. Integer
 sums do not depend on their order, so every device finds the same hash.
@@ -17,22 +17,22 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 class Groups:
     """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,) each row's group.
 
-    `hashes` (N,) are those of the rows, for their fingerprint.
+    `hashes` (N,) are those of the rows, for `matrix_hash`.
     """
 
     first: Tensor
     member: Tensor
     hashes: Tensor
 
-    def places(self) -> Tensor:
+    def earlier_copies(self) -> Tensor:
         """(N,) how many equal rows come before each row."""
         order = torch.argsort(self.member, stable=True)
         in_order, at = self.member[order], torch.arange(len(order), device=order.device)
         is_first = torch.ones_like(at, dtype=torch.bool)
         is_first[1:] = in_order[1:] != in_order[:-1]
-        places = torch.empty_like(order)
-        places[order] = at - at[is_first][is_first.cumsum(0) - 1]
-        return places
+        counts = torch.empty_like(order)
+        counts[order] = at - at[is_first][is_first.cumsum(0) - 1]
+        return counts
 
 
 def row_hashes(rows: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def row_hashes(rows: Tensor) -> Tensor:
     return hashes
 
 
-def fingerprint(hashes: Tensor) -> int:
+def matrix_hash(hashes: Tensor) -> int:
     """A number of a matrix, from the hashes of its rows: a hash of every entry, its place and its type.
 
     Row hashes are mixed before they are weighted, so that rows and columns do not weigh alike: a square matrix has

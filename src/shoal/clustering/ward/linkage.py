@@ -22,11 +22,11 @@ from shoal.clustering.ward.bounds import (
 )
 from shoal.clustering.ward.duplicates import Groups, equal_rows
 from shoal.clustering.ward.exact import Geometry
+from shoal.clustering.ward.exact_neighbors import check_neighbors, ready_lists
 from shoal.clustering.ward.points import ENCODE_ROWS
-from shoal.clustering.ward.rounds import FEW, Merges, Rounds
+from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
-from shoal.clustering.ward.vouched import check_neighbors, ready_lists
 from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError, UsageError
@@ -65,8 +65,9 @@ def ward_linkage(
     Args:
         X: numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity are refused.
         device: 'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is one.
-        neighbors: lists from `shoal.clustering.ward.vouched.vouch`, which spare the first scan. Bare (N, k) row
-            numbers are checked and then not used: they prove nothing about the rows they leave out.
+        neighbors: lists from `shoal.clustering.ward.exact_neighbors.as_exact_neighbors`, which spare the first
+            scan. Bare (N, k) row numbers are checked and then not used: they prove nothing about the rows they leave
+            out.
         memory: bytes for the block of products; None takes a share of what is free. Only time depends on it.
         progress: called as progress(done, total) after every block of the first scan and every round of merges, one
             call at a time but not always from the caller's thread. What it raises ends the work.
@@ -182,7 +183,7 @@ def _distinct(rows: Tensor, groups: Groups, origin: Tensor, scale: float, worker
     return centroids, sizes
 
 
-def _check_range(merges: list[Merges], scale: float) -> None:
+def _check_range(merges: list[RoundMerges], scale: float) -> None:
     """Refuse distances of different rows that are lost because the largest was brought near 1."""
     if scale < 2.0**-64 and merges and float(torch.cat([merge.distance for merge in merges]).min()) < SMALLEST:
         raise DataError(
@@ -191,19 +192,19 @@ def _check_range(merges: list[Merges], scale: float) -> None:
         )
 
 
-def _chains(groups: Groups, n: int) -> tuple[Merges, Tensor]:
+def _chains(groups: Groups, n: int) -> tuple[RoundMerges, Tensor]:
     """Merge equal rows at height 0, in ascending order: the merges, and the node that holds each distinct row."""
     order = torch.argsort(groups.member, stable=True).cpu()
-    place = groups.places().cpu()[order]
-    is_first = place == 0
-    joins = (place > 0).nonzero()[:, 0]
+    n_before = groups.earlier_copies().cpu()[order]
+    is_first = n_before == 0
+    joins = (n_before > 0).nonzero()[:, 0]
     made = n + torch.arange(len(joins))
-    held = order.clone()  # the node that holds the group up to and including each place
+    held = order.clone()  # the node that holds the group up to and including each row
     held[joins] = made
     device = groups.member.device
     nodes = held[torch.cat([is_first[1:], torch.ones(1, dtype=torch.bool)]).nonzero()[:, 0]]
-    merges = Merges(
-        held[joins - 1], order[joins], torch.zeros(len(joins), dtype=torch.float64), (place[joins] + 1).double()
+    merges = RoundMerges(
+        held[joins - 1], order[joins], torch.zeros(len(joins), dtype=torch.float64), (n_before[joins] + 1).double()
     )
     return merges, nodes.to(device)
 
@@ -220,7 +221,7 @@ def _block(rows: Tensor, memory: int | None, workers: Workers) -> int:
     return memory
 
 
-def _sorted_by_height(merges: list[Merges], n: int, scale: float) -> Floats:
+def _sorted_by_height(merges: list[RoundMerges], n: int, scale: float) -> Floats:
     """scipy's matrix: by height, and among equals in the order made, so that children come first."""
     device = merges[-1].distance.device
     left, right, distance, size = (

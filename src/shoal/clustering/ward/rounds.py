@@ -18,7 +18,7 @@ from torch import Tensor
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join, settle
 from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.table import Table
+from shoal.clustering.ward.table import HeightTable
 from shoal.clustering.ward.workers import Workers
 
 LIVE_SHARE = 0.8
@@ -35,7 +35,7 @@ JOIN_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Merges:
+class RoundMerges:
     """The merges of a round: two nodes each, D, and the size of the union; (R,) each."""
 
     left: Tensor
@@ -54,7 +54,7 @@ class Rounds:
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
         self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
-        self.table: Table | None = None
+        self.table: HeightTable | None = None
         self.nodes, self.next_node = nodes, next_node
         self.n_live = len(nodes)
         slots = torch.arange(len(nodes), device=nodes.device)
@@ -77,7 +77,7 @@ class Rounds:
             report(self.n_live - len(rows))
         self._find(rows, report)
 
-    def step(self) -> Merges:
+    def step(self) -> RoundMerges:
         """Merge all mutual pairs and renew what that made stale."""
         pairs = self._mutual()
         assert len(pairs.kept), "no cluster is nearest to its nearest: a distance is not symmetric"
@@ -105,11 +105,11 @@ class Rounds:
         sizes = self.geometry.sizes
         return Pairs(kept, gone, sizes[kept], sizes[gone], self.decision.distance[kept])
 
-    def _merge(self, pairs: Pairs) -> Merges:
+    def _merge(self, pairs: Pairs) -> RoundMerges:
         kept, gone = pairs.kept, pairs.gone
         # Rounding may put a union a hair below its parts; a tree's heights never fall.
         height = torch.maximum(pairs.distance, torch.maximum(self.heights[kept], self.heights[gone]))
-        made = Merges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
+        made = RoundMerges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
         self.workers.map(
             lambda both: self.geometry.merge(*both), zip(self._chunks(kept), self._chunks(gone), strict=True)
         )
@@ -183,7 +183,7 @@ class Rounds:
             self._scan(rows, report)
             return
         if self.table is None:
-            self.table = Table(self.geometry, self.margins, self.workers)
+            self.table = HeightTable(self.geometry, self.margins, self.workers)
         self.decision.put(rows, self.table.nearest(rows))
         report(len(rows))
 

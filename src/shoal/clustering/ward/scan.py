@@ -14,12 +14,12 @@ from torch import Tensor
 
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
-from shoal.clustering.ward.closeup import Accept, Closeup
-from shoal.clustering.ward.crowd import Crowd
 from shoal.clustering.ward.exact import Geometry, move_to_front
-from shoal.clustering.ward.lent import MatmulPrecision
+from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.lists import Lists, settle
+from shoal.clustering.ward.local_scan import Accept, LocalScanner
 from shoal.clustering.ward.points import ENCODE_ROWS, Points, middle, top
+from shoal.clustering.ward.torch_settings import MatmulPrecision
 from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
@@ -90,8 +90,10 @@ class Scanner:
                 return
             rows = self._scan(rows, precision, accept)
         if len(rows):
-            closeup = Closeup(self.geometry, self.margins, self.is_live, self.center, self.k, self.memory, self.workers)
-            closeup.scan(rows, accept)
+            local = LocalScanner(
+                self.geometry, self.margins, self.is_live, self.center, self.k, self.memory, self.workers
+            )
+            local.scan(rows, accept)
 
     def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all.
@@ -193,9 +195,9 @@ class Scanner:
         low = torch.where(torch.isinf(height), torch.inf, low)
         if proposal.index.shape[1] <= self.k:
             return self._padded(rows, proposal.index, low), torch.ones_like(rows, dtype=torch.bool)
-        crowd = Crowd.of(sizes, proposal.half, proposal.reach, self.is_live)
+        extremes = ClusterExtremes.of(sizes, proposal.half, proposal.reach, self.is_live)
         n_columns = self.geometry.centroids.shape[1]
-        outside = crowd.low(height[:, -1], sizes[rows], proposal.own.half, proposal.own.reach, n_columns, precision)
+        outside = extremes.low(height[:, -1], sizes[rows], proposal.own.half, proposal.own.reach, n_columns, precision)
         return Lists(proposal.index[:, : self.k], low[:, : self.k].contiguous(), outside), height[:, 0] < outside
 
     def _padded(self, rows: Tensor, index: Tensor, low: Tensor) -> Lists:

@@ -3,10 +3,10 @@
 An entry is computed in float32 by a matrix product and stays true until one of its two clusters merges. As in a scan
 (`bounds.py`) it only proposes: the nearest is certain when its directly computed D is below the low of the second entry
 of its row. Where it is not, every cluster that the entries do not rule out is measured; where that leaves many, the
-row's heights are first computed again in float64, then about a center near the row (`closeup.py`), and where it happens
-to many rows, the whole table is computed in float64. The table is filled with D itself where ties have made it measure
-as many distances as it holds, and where so few clusters are left that a GPU only waits for its next kernel. So the tree
-is the one that lists and scans give, bit for bit.
+row's heights are first computed again in float64, then about a center near the row (`local_scan.py`), and where it
+happens to many rows, the whole table is computed in float64. The table is filled with D itself where ties have made it
+measure as many distances as it holds, and where so few clusters are left that a GPU only waits for its next kernel. So
+the tree is the one that lists and scans give, bit for bit.
 
 M slots, of which some are dead until they are renumbered; R rows at work; C columns.
 """
@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import FLOAT32, FLOAT64, Margins, Precision, lower, product_error, weight
-from shoal.clustering.ward.closeup import sharpen
-from shoal.clustering.ward.crowd import Crowd
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.lent import MatmulPrecision
+from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
+from shoal.clustering.ward.local_scan import sharpen
 from shoal.clustering.ward.points import Points, middle
+from shoal.clustering.ward.torch_settings import MatmulPrecision
 from shoal.clustering.ward.workers import Workers
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
@@ -45,7 +45,7 @@ FEW_EXACT = {"cpu": 0, "cuda": 2048}
 """With no more clusters than this, computing D for all pairs costs less than deciding by heights."""
 
 
-class Table:
+class HeightTable:
     """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
 
     def __init__(self, geometry: Geometry, margins: Margins, workers: Workers) -> None:
@@ -115,7 +115,7 @@ class Table:
             self.points[self.precision],
             self.geometry.centroids.shape[1],
         )
-        low = self.crowd.low(second, sizes, points.half[rows], points.reach[rows], n_columns, self.precision)
+        low = self.extremes.low(second, sizes, points.half[rows], points.reach[rows], n_columns, self.precision)
         return Decision(nearest, distance, self.margins.certain(distance, low))
 
     def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,7 +214,7 @@ class Table:
         if self.precision is None:
             return
         points = self.points[self.precision]
-        self.crowd = Crowd.of(self.geometry.sizes, points.half, points.reach, self.dead == 0)
+        self.extremes = ClusterExtremes.of(self.geometry.sizes, points.half, points.reach, self.dead == 0)
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:

@@ -93,9 +93,9 @@ def _kernel() -> Any:
         N_DIMS: tl.constexpr, KEPT: tl.constexpr,
         BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_D: tl.constexpr,
     ):  # fmt: skip
-        place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-        is_row = place < n_rows
-        row = tl.load(rows_at + place, mask=is_row, other=0)
+        row_index = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+        is_row = row_index < n_rows
+        row = tl.load(rows_at + row_index, mask=is_row, other=0)
         half = tl.load(half_at + row)
         size = tl.load(sizes_at + row)
         slots = tl.arange(0, KEPT)
@@ -136,7 +136,7 @@ def _kernel() -> Any:
                 largest = tl.max(value, axis=1)
                 worst = tl.min(best, axis=1)
             tile += 1
-        target = (place.to(tl.int64)[:, None] * n_splits + tl.program_id(1)) * KEPT + slots[None, :]
+        target = (row_index.to(tl.int64)[:, None] * n_splits + tl.program_id(1)) * KEPT + slots[None, :]
         tl.store(value_at + target, best, mask=is_row[:, None])
         tl.store(index_at + target, best_index, mask=is_row[:, None])
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.lent import THREADS
+from shoal.clustering.ward.torch_settings import THREADS
 
 MIN_ROWS = 64
 """Rows that a worker is given at least, where a row is much work."""
@@ -35,7 +35,7 @@ class Workers:
 
     def __enter__(self) -> "Workers":
         if self._borrows:
-            self.n = THREADS.borrow(1)
+            self.n = THREADS.acquire(1)
             self._pool = ThreadPoolExecutor(self.n) if self.n > 1 else None
         self._inference.__enter__()
         return self
@@ -47,7 +47,7 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         if self._borrows:
-            THREADS.give_back(1)
+            THREADS.release(1)
 
     def share(self, n_rows: int, at_most: int, at_least: int = MIN_ROWS) -> int:
         """Rows of a chunk, so that every worker has one where there are enough rows."""

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.data.benchmarks.catalog import BenchmarkFacts, get_facts
-from shoal.data.benchmarks.layouts import PARTS, read_pool
-from shoal.data.benchmarks.pool import Part, Pool
+from shoal.data.benchmarks.facts import BenchmarkFacts, get_facts
+from shoal.data.benchmarks.layouts import PARTS, read_official
+from shoal.data.benchmarks.official_images import OfficialImages, Part
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.benchmarks.zipped import ZipImages
 from shoal.data.collection import Collection, Truth
@@ -64,33 +64,35 @@ def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "tra
         raise UnknownName("part", part, PARTS)
     facts, split = get_facts(name), load_split(name)
     folder = check_folder(root)
-    pool = read_pool(name, folder, part)
-    if pool.absent:
-        listed = ", ".join(pool.absent[:MAX_NAMED]) + (", …" if len(pool.absent) > MAX_NAMED else "")
+    official = read_official(name, folder, part)
+    if official.absent:
+        listed = ", ".join(official.absent[:MAX_NAMED]) + (", …" if len(official.absent) > MAX_NAMED else "")
         raise DataError(
-            f"{folder}: {len(pool.absent):,} listed file(s) or classes of {facts.title} are not there ({listed}); "
+            f"{folder}: {len(official.absent):,} listed file(s) or classes of {facts.title} are not there ({listed}); "
             f"`shoal datasets verify {name} {folder}` lists them all"
         )
-    return build(name, pool, facts, split, part, seed)
+    return build(name, official, facts, split, part, seed)
 
 
-def build(name: str, pool: Pool, facts: BenchmarkFacts, split: ClassSplit, part: Part, seed: int) -> Benchmark:
+def build(
+    name: str, official: OfficialImages, facts: BenchmarkFacts, split: ClassSplit, part: Part, seed: int
+) -> Benchmark:
     """Draw the labeled images in official order, then sort by name, as collections are."""
-    true_labels = split.places[pool.class_ids]  # (N,) known classes first
+    true_labels = split.positions[official.class_ids]  # (N,) known classes first
     labels = np.full(len(true_labels), UNLABELED, dtype=np.int64)
     if part == "train":
         labels = known_novel_split(true_labels, range(len(split.known)), split.labeled_share, seed=seed)
-    order = np.array(sorted(range(len(pool.names)), key=pool.names.__getitem__), dtype=np.int64)
-    names = tuple(pool.names[i] for i in order)
-    classes = tuple(pool.classes[i] for i in (*split.known, *split.novel))
+    order = np.array(sorted(range(len(official.names)), key=official.names.__getitem__), dtype=np.int64)
+    names = tuple(official.names[i] for i in order)
+    classes = tuple(official.classes[i] for i in (*split.known, *split.novel))
     collection = Collection(
         names,
         labels[order],
         classes[: len(split.known)],
-        root=pool.root,
-        images=None if pool.images is None else _reorder(pool.images, order),
-        layout=f"{facts.title}, {part} part: {pool.layout}",
-        notes=pool.notes + _differences(len(names), facts, part),
+        root=official.root,
+        images=None if official.images is None else _reorder(official.images, order),
+        layout=f"{facts.title}, {part} part: {official.layout}",
+        notes=official.notes + _differences(len(names), facts, part),
     )
     truth = Truth(names, true_labels[order], classes, len(split.known))
     return Benchmark(name, part, collection, truth, facts, split, seed)

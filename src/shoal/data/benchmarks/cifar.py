@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shoal.data.benchmarks.pool import Part, Pool
+from shoal.data.benchmarks.official_images import OfficialImages, Part
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.errors import DataError
 
@@ -22,17 +22,17 @@ CIFAR10_FILES: dict[Part, tuple[str, ...]] = {
 CIFAR100_FILES: dict[Part, tuple[str, ...]] = {"train": ("train.bin",), "test": ("test.bin",)}
 
 
-def read_cifar10(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_cifar10(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read the five training batches one after the other, or the test batch; one label byte per record."""
     return _read([home / file for file in CIFAR10_FILES[part]], part, split, n_label_bytes=1)
 
 
-def read_cifar100(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_cifar100(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read train.bin or test.bin; the first label byte is the coarse class, the second the fine one, which counts."""
     return _read([home / file for file in CIFAR100_FILES[part]], part, split, n_label_bytes=2)
 
 
-def _read(files: list[Path], part: Part, split: ClassSplit, *, n_label_bytes: int) -> Pool:
+def _read(files: list[Path], part: Part, split: ClassSplit, *, n_label_bytes: int) -> OfficialImages:
     records = np.concatenate([_records(file, n_label_bytes + N_PIXEL_BYTES) for file in files])
     class_ids = records[:, n_label_bytes - 1].astype(np.int64)
     if class_ids.max() >= split.n_classes:
@@ -43,7 +43,7 @@ def _read(files: list[Path], part: Part, split: ClassSplit, *, n_label_bytes: in
     names = tuple(f"{part}-{i:05d}" for i in range(len(records)))
     assert split.class_names is not None
     images = _as_images(records[:, n_label_bytes:])
-    return Pool(names, class_ids, split.class_names, "the official binary version", images=images)
+    return OfficialImages(names, class_ids, split.class_names, "the official binary version", images=images)
 
 
 def _records(file: Path, n_bytes: int) -> NDArray[np.uint8]:

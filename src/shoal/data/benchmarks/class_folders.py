@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part, Pool
+from shoal.data.benchmarks.official_images import ORDER_IS_LOST, OfficialImages, Part
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import list_folder
 from shoal.errors import DataError
@@ -14,8 +14,8 @@ MAX_NAMED = 3
 """How many strange folders a note lists."""
 
 
-def read_herbarium(home: Path, part: Part, split: ClassSplit) -> Pool:
-    """Read small-train or small-validation; class ids are places in the folder names of small-train, sorted as text."""
+def read_herbarium(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+    """Read small-train or small-validation; class ids are positions in the sorted folder names of small-train."""
     folder = "small-train" if part == "train" else "small-validation"
     reference = home / "small-train" if (home / "small-train").is_dir() else home / folder
     class_names = _sorted_folders(reference)
@@ -27,10 +27,10 @@ def read_herbarium(home: Path, part: Part, split: ClassSplit) -> Pool:
     return _read(home, folder, class_names, "the official class folders", ())
 
 
-def read_imagenet(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_imagenet(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read the 100 synsets of the split from train or val; other synsets may lie beside them.
 
-    Where all 1,000 are there, the 100 must stand at the published places, or these are not the folders of ILSVRC 2012.
+    Where all 1,000 are there, the 100 must have the published positions, or these are not the folders of ILSVRC 2012.
     """
     folder, names = "train" if part == "train" else "val", _names(split)
     found = _sorted_folders(home / folder)
@@ -42,7 +42,7 @@ def read_imagenet(home: Path, part: Part, split: ClassSplit) -> Pool:
     return _read(home, folder, names, "a folder per synset", ())
 
 
-def read_class_folders(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read train/<class> or test/<class>, classes found by name; which image came first officially is not known."""
     notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
     strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
@@ -57,7 +57,9 @@ def class_of_folder(split: ClassSplit) -> dict[str, int]:
     return {_folder_name(name): i for i, name in enumerate(_names(split))}
 
 
-def _read(home: Path, part_folder: str, class_names: tuple[str, ...], layout: str, notes: tuple[str, ...]) -> Pool:
+def _read(
+    home: Path, part_folder: str, class_names: tuple[str, ...], layout: str, notes: tuple[str, ...]
+) -> OfficialImages:
     names: list[str] = []
     class_ids: list[int] = []
     absent = []
@@ -70,7 +72,7 @@ def _read(home: Path, part_folder: str, class_names: tuple[str, ...], layout: st
         names += [f"{folder}/{name}" for name in found]
         class_ids += [class_id] * len(found)
     ids = np.array(class_ids, dtype=np.int64)
-    return Pool(tuple(names), ids, class_names, layout, root=home, absent=tuple(absent), notes=notes)
+    return OfficialImages(tuple(names), ids, class_names, layout, root=home, absent=tuple(absent), notes=notes)
 
 
 def _names(split: ClassSplit) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.data.benchmarks import cifar, class_folders, lists, zipped
-from shoal.data.benchmarks.catalog import get_facts
-from shoal.data.benchmarks.pool import Part, Pool
+from shoal.data.benchmarks.facts import get_facts
+from shoal.data.benchmarks.official_images import OfficialImages, Part
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
@@ -24,14 +24,14 @@ class Layout:
     """Folders, relative to the root, in which to look; the empty one is the root itself."""
     needs: Mapping[Part, tuple[str, ...]]
     """Files and folders, relative to the home, that must be there for each part; 'a|b' means either."""
-    read: Callable[[Path, Part, ClassSplit], Pool]
+    read: Callable[[Path, Part, ClassSplit], OfficialImages]
 
 
 def _folders(train: str = "train", test: str = "test") -> dict[Part, tuple[str, ...]]:
     return {"train": (train,), "test": (test,)}
 
 
-def _zip_of(name: str, read: Callable[[Path, Part, ClassSplit], Pool]) -> Layout:
+def _zip_of(name: str, read: Callable[[Path, Part, ClassSplit], OfficialImages]) -> Layout:
     needs: dict[Part, tuple[str, ...]] = {part: (zipped.zip_name(name, part),) for part in PARTS}
     return Layout(words="a zip archive per part", needs=needs, read=read)
 
@@ -143,7 +143,7 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
     return max(tried, key=nearness)
 
 
-def read_pool(name: str, root: Path, part: Part) -> Pool:
+def read_official(name: str, root: Path, part: Part) -> OfficialImages:
     """Read one part in whichever layout it lies under `root`; absent images are listed, not refused."""
     found = check_part(name, root, part)
     return found.layout.read(found.home, part, load_split(name))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.data.benchmarks.pool import Part, Pool, listed_but_absent
+from shoal.data.benchmarks.official_images import OfficialImages, Part, listed_but_absent
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.errors import DataError
 
@@ -14,7 +14,7 @@ CARS_TEST_LABELS = "cars_test_annos_withlabels.mat"
 LAYOUT = "the official layout"
 
 
-def read_cub(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read CUB by image id; the test images of train_test_split.txt are never part of training."""
     paths, labels = _by_id(home / "images.txt"), _by_id(home / "image_class_labels.txt")
     is_training, class_names = _by_id(home / "train_test_split.txt"), _by_id(home / "classes.txt")
@@ -25,10 +25,10 @@ def read_cub(home: Path, part: Part, split: ClassSplit) -> Pool:
     chosen = [i for i in sorted(paths) if is_training[i] == wanted]
     names = [f"images/{paths[i]}" for i in chosen]
     class_ids = [int(labels[i]) - 1 for i in chosen]
-    return _pool(home, names, class_ids, tuple(class_names[i] for i in sorted(class_names)), split)
+    return _official_images(home, names, class_ids, tuple(class_names[i] for i in sorted(class_names)), split)
 
 
-def read_cars(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_cars(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read Stanford Cars by the devkit's tables; class ids are those of cars_meta.mat, which is not alphabetical."""
     class_names = tuple(
         " ".join(str(name).split()) for name in _matrix(home / "devkit" / "cars_meta.mat", "class_names")
@@ -41,11 +41,11 @@ def read_cars(home: Path, part: Part, split: ClassSplit) -> Pool:
         raise DataError(f"{file}: has no field 'class'; the table with the classes of the test images is needed")
     folder = "cars_train" if part == "train" else "cars_test"
     names = [f"{folder}/{name}" for name in rows["fname"]]
-    return _pool(home, names, [int(label) - 1 for label in rows["class"]], class_names, split)
+    return _official_images(home, names, [int(label) - 1 for label in rows["class"]], class_names, split)
 
 
-def read_aircraft(home: Path, part: Part, split: ClassSplit) -> Pool:
-    """Read FGVC-Aircraft by variant; ids are places among the sorted variant names, not lines of variants.txt."""
+def read_aircraft(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
+    """Read FGVC-Aircraft by variant; ids are positions among the sorted variant names, not lines of variants.txt."""
     file = home / "data" / f"images_variant_{'trainval' if part == 'train' else 'test'}.txt"
     rows = [line.split(maxsplit=1) for line in _lines(file)]
     if any(len(row) < 2 for row in rows):
@@ -53,10 +53,12 @@ def read_aircraft(home: Path, part: Part, split: ClassSplit) -> Pool:
     class_names = tuple(sorted({variant for _, variant in rows}))
     ids = {variant: i for i, variant in enumerate(class_names)}
     names = [f"data/images/{image}.jpg" for image, _ in rows]
-    return _pool(home, names, [ids[variant] for _, variant in rows], class_names, split)
+    return _official_images(home, names, [ids[variant] for _, variant in rows], class_names, split)
 
 
-def _pool(home: Path, names: list[str], class_ids: list[int], class_names: tuple[str, ...], split: ClassSplit) -> Pool:
+def _official_images(
+    home: Path, names: list[str], class_ids: list[int], class_names: tuple[str, ...], split: ClassSplit
+) -> OfficialImages:
     if class_names != split.class_names:
         assert split.class_names is not None
         strange = sorted(set(class_names) ^ set(split.class_names)) or ["the same names in another order"]
@@ -67,7 +69,7 @@ def _pool(home: Path, names: list[str], class_ids: list[int], class_names: tuple
     if len(set(names)) < len(names):
         raise DataError(f"{home}: the official lists name an image twice; unpack the archive again")
     ids: Ints = np.array(class_ids, dtype=np.int64)
-    return Pool(tuple(names), ids, class_names, LAYOUT, root=home, absent=listed_but_absent(home, names))
+    return OfficialImages(tuple(names), ids, class_names, LAYOUT, root=home, absent=listed_but_absent(home, names))
 
 
 def _by_id(file: Path) -> dict[int, str]:

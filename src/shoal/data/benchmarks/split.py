@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.data.benchmarks.catalog import get_facts
+from shoal.data.benchmarks.facts import get_facts
 from shoal.errors import DataError
 
 
@@ -24,9 +24,9 @@ class ClassSplit:
 
     name: str
     known: tuple[int, ...]
-    """Official ids in the order of the split; their places 0, 1, … are the labels."""
+    """Official ids in the order of the split; their positions 0, 1, … are the labels."""
     novel: tuple[int, ...]
-    """Official ids that follow; places count on."""
+    """Official ids that follow; positions count on."""
     class_names: tuple[str, ...] | None
     """Names by official id; None where only the folders of the download know them."""
     labeled_share: float
@@ -41,11 +41,11 @@ class ClassSplit:
         return len(self.known) + len(self.novel)
 
     @property
-    def places(self) -> Ints:
+    def positions(self) -> Ints:
         """(K,) official id -> label, known classes first in the order of the split."""
-        places = np.empty(self.n_classes, dtype=np.int64)
-        places[[*self.known, *self.novel]] = np.arange(self.n_classes)
-        return places
+        positions = np.empty(self.n_classes, dtype=np.int64)
+        positions[[*self.known, *self.novel]] = np.arange(self.n_classes)
+        return positions
 
 
 @cache

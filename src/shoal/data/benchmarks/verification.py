@@ -11,9 +11,9 @@ import numpy as np
 
 from shoal.data.benchmarks.archives import Tick, find_damage
 from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.catalog import BenchmarkFacts, get_facts
+from shoal.data.benchmarks.facts import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.layouts import PARTS, find_layout, hint_at_pickles
-from shoal.data.benchmarks.pool import Part, Pool
+from shoal.data.benchmarks.official_images import OfficialImages, Part
 from shoal.data.benchmarks.split import load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
@@ -144,31 +144,31 @@ def _damage(archive: Path, bar: Bar) -> str:
 
 def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
     found = find_layout(name, root, part)
-    place = "" if found.home == root else f" in {found.home.relative_to(root)}"
-    words = f"{found.layout.words}{place}"
+    where = "" if found.home == root else f" in {found.home.relative_to(root)}"
+    words = f"{found.layout.words}{where}"
     if found.missing:
         return PartReport(part, words, found.present, found.missing, hint_at_pickles(root).lstrip("; "), (), ())
     try:
-        pool = found.layout.read(found.home, part, load_split(name))
+        official = found.layout.read(found.home, part, load_split(name))
     except DataError as error:
         return PartReport(part, words, found.present, (), str(error), (), ())
-    counts = _counts(name, pool, get_facts(name), part)
+    counts = _counts(name, official, get_facts(name), part)
     problem = "; ".join(filter(None, (_damage(found.home / file, bar) for file in found.present if _is_zip(file))))
-    return PartReport(part, words, found.present, pool.absent, problem, counts, pool.notes)
+    return PartReport(part, words, found.present, official.absent, problem, counts, official.notes)
 
 
 def _is_zip(file: str) -> bool:
     return file.endswith(".zip")
 
 
-def _counts(name: str, pool: Pool, facts: BenchmarkFacts, part: Part) -> tuple[Count, ...]:
+def _counts(name: str, official: OfficialImages, facts: BenchmarkFacts, part: Part) -> tuple[Count, ...]:
     counts = [
-        Count("images", len(pool.names), facts.n_images if part == "train" else facts.n_test),
-        Count("classes", len(np.unique(pool.class_ids)), facts.n_classes),
+        Count("images", len(official.names), facts.n_images if part == "train" else facts.n_test),
+        Count("classes", len(np.unique(official.class_ids)), facts.n_classes),
     ]
     split = load_split(name)
-    if part == "train" and np.isin(split.known, pool.class_ids).all():
-        collection = build(name, pool, facts, split, part, split.seed).collection
+    if part == "train" and np.isin(split.known, official.class_ids).all():
+        collection = build(name, official, facts, split, part, split.seed).collection
         n_labeled = collection.n_labeled
         counts += [
             Count("labeled", n_labeled, facts.n_labeled, facts.labeled_within),

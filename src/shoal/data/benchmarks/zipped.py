@@ -12,7 +12,7 @@ from PIL import Image
 
 from shoal.arrays import Ints
 from shoal.data.benchmarks.class_folders import class_of_folder
-from shoal.data.benchmarks.pool import ORDER_IS_LOST, Part, Pool, listed_but_absent
+from shoal.data.benchmarks.official_images import ORDER_IS_LOST, OfficialImages, Part, listed_but_absent
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.errors import DataError
@@ -78,12 +78,12 @@ class ZipImages(Sequence[Image.Image]):
         return ZipImages(self.archive, [self.members[i] for i in order])
 
 
-def read_ordered_zip(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_ordered_zip(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read `*-train.zip` or `*-test.zip` whose members stand in official order."""
     return _read(home, part, split, ())
 
 
-def read_zip(home: Path, part: Part, split: ClassSplit) -> Pool:
+def read_zip(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read `*-train.zip` or `*-test.zip` whose members were sorted by name, so that the official order is lost."""
     return _read(home, part, split, (ORDER_IS_LOST,) if part == "train" else ())
 
@@ -93,7 +93,7 @@ def zip_name(name: str, part: Part) -> str:
     return f"{'cub200' if name == 'cub' else name}-{part}.zip"
 
 
-def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> Pool:
+def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> OfficialImages:
     archive = ZipArchive(home / zip_name(split.name, part))
     ids = class_of_folder(split)
     every = [name for name in archive.names() if name.lower().endswith(IMAGE_SUFFIXES)]
@@ -107,7 +107,7 @@ def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> 
     without = sorted(set(range(split.n_classes)) - set(class_ids.tolist()))
     # Unpacked beside the archive, images are files, which the pixel cache keeps; the order is still the archive's.
     is_unpacked = (home / part).is_dir() and not listed_but_absent(home, members)
-    return Pool(
+    return OfficialImages(
         tuple(members),
         class_ids,
         names,

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import Unreadable, check_header
 from shoal.data.pixels.loading import Skipped
-from shoal.data.pixels.store import fingerprint, read_index, store_folder
+from shoal.data.pixels.store import file_state, read_index, store_folder
 from shoal.files import cache_folder
 
 N_THREADS = 16
@@ -28,7 +28,7 @@ def check_headers(
 
     def look(name: str) -> Skipped | None:
         path = f"{root}/{name}"
-        if name in known and known[name][0] == fingerprint(path):
+        if name in known and known[name][0] == file_state(path):
             return None
         try:
             check_header(path)

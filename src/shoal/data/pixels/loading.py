@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from shoal.arrays import Ints
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_image
-from shoal.data.pixels.pool import available_cpus, decode_files
 from shoal.data.pixels.store import (
     Index,
     explained,
-    fingerprint,
+    file_state,
     locked,
     make_room,
     new_index,
@@ -33,6 +32,7 @@ from shoal.data.pixels.store import (
     tidied,
     write_index,
 )
+from shoal.data.pixels.worker_pool import available_cpus, decode_files
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder
 
@@ -149,7 +149,7 @@ class _Decoding:
 
     def load(self, refresh: bool) -> Pixels:
         names = self.collection.names
-        marks = [fingerprint(f"{self.root}/{name}") for name in names]
+        marks = [file_state(f"{self.root}/{name}") for name in names]
         failed = {i: "the file is not there" for i, mark in enumerate(marks) if mark is None}
         index = new_index() if refresh else read_index(self.folder, self.size)
         if _pending(names, marks, index):

@@ -1,11 +1,11 @@
 """The store: one folder of the cache per image folder and size, holding a file of rows and an index of them.
 
-The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with the fingerprint
+The rows are raw bytes, only ever appended to; the index says which row belongs to which file, with the state
 (size and modification time) that the file had when it was decoded. Rows that the index does not name do not exist, and
 the index is replaced in one step after the rows it names are on the disk: whatever interrupts a writer, the index is
 the old one or the new one, and true.
 
-Fingerprints are not hashes of the content, because a hash reads every byte of every image before each run. The price:
+A state is no hash of the content, because a hash reads every byte of every image before each run. The price:
 a file replaced by another one of the same size and the same modification time is not noticed; `refresh` decodes anew.
 """
 
@@ -41,7 +41,7 @@ class Index:
     data: str
     """Name of the file of rows."""
     rows: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Image name -> fingerprint of the file, row."""
+    """Image name -> state of the file, row."""
 
     @property
     def n_rows(self) -> int:
@@ -56,7 +56,7 @@ def store_folder(cache: Path, root: Path, size: int) -> Path:
     return cache / "pixels" / f"{real.name or 'root'}-{digest}-{size}px"
 
 
-def fingerprint(path: str) -> str | None:
+def file_state(path: str) -> str | None:
     """What tells one state of a file from the next: its size and time of modification; None if it is not there."""
     try:
         status = os.stat(path)  # noqa: PTH116  (N of them: a Path each would double the time)

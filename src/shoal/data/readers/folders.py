@@ -56,11 +56,11 @@ def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
     return path
 
 
-def refuse_address(place: str | os.PathLike[str]) -> None:
+def refuse_address(location: str | os.PathLike[str]) -> None:
     """Refuse the address of something on a network; a `Path` made of one has lost a slash."""
-    if ADDRESS.match(os.fspath(place)) and not Path(place).exists():
+    if ADDRESS.match(os.fspath(location)) and not Path(location).exists():
         raise DataError(
-            f"{os.fspath(place)}: is an address, expected a folder or file on this machine; download what is there, "
+            f"{os.fspath(location)}: is an address, expected a folder or file on this machine; download what is there, "
             "and give the place of that"
         )
 

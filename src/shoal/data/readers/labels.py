@@ -27,7 +27,7 @@ class RowLabels:
 
     labels: dict[str, str | None]
     """Image name -> class name, None where the row says 'unlabeled'."""
-    places: dict[str, str]
+    locations: dict[str, str]
     """Image name -> the row that said so, for messages."""
     notes: tuple[str, ...]
 
@@ -82,22 +82,22 @@ def labels_of_rows(
     """
     finder = _Finder(names, root, table.folder)
     labels: dict[str, str | None] = {}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     absent, doubled = [], []
     for row, (raw, cell) in enumerate(zip(table.columns[path_column], table.columns[label_column], strict=True)):
-        name = finder.find(_as_path(raw, table.place(row)), table.place(row))
+        name = finder.find(_as_path(raw, table.location(row)), table.location(row))
         label = class_name(cell, unlabeled)
         if name is None:
-            absent.append(f"{table.place(row)}: {raw}")
+            absent.append(f"{table.location(row)}: {raw}")
             continue
-        if name in places:
-            doubled.append(f"{table.place(row)}: {raw}")
-            refuse_second_label(name, labels[name], places[name], label, table.place(row))
+        if name in locations:
+            doubled.append(f"{table.location(row)}: {raw}")
+            refuse_second_label(name, labels[name], locations[name], label, table.location(row))
         if labels.get(name) is None:
-            labels[name], places[name] = label, table.place(row)
+            labels[name], locations[name] = label, table.location(row)
     if labels and not allow_missing:
         refuse_many_absent(table.where, absent, len(table))
-    return RowLabels(labels, places, row_notes(absent, doubled))
+    return RowLabels(labels, locations, row_notes(absent, doubled))
 
 
 def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: Path, path_column: str) -> None:
@@ -110,7 +110,7 @@ def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: 
 
 
 def refuse_many_absent(where: str, absent: Sequence[str], n_rows: int) -> None:
-    """Refuse a table of which many rows name images that are not there; `absent` are their places and paths."""
+    """Refuse a table of which many rows name images that are not there; `absent` are their locations and paths."""
     if len(absent) > max(1, MAX_ABSENT_SHARE * n_rows):
         raise DataError(
             f"{where}: {len(absent):,} of {n_rows:,} rows name images that are not there ({_some(absent)}); correct "
@@ -121,14 +121,14 @@ def refuse_many_absent(where: str, absent: Sequence[str], n_rows: int) -> None:
 def merge(parts: Sequence[RowLabels]) -> RowLabels:
     """Join what several tables say; an image with two different labels is an error."""
     labels: dict[str, str | None] = {}
-    places: dict[str, str] = {}
+    locations: dict[str, str] = {}
     for part in parts:
         for name, label in part.labels.items():
             if name in labels:
-                refuse_second_label(name, labels[name], places[name], label, part.places[name])
+                refuse_second_label(name, labels[name], locations[name], label, part.locations[name])
             if labels.get(name) is None:
-                labels[name], places[name] = label, part.places[name]
-    return RowLabels(labels, places, tuple(note for part in parts for note in part.notes))
+                labels[name], locations[name] = label, part.locations[name]
+    return RowLabels(labels, locations, tuple(note for part in parts for note in part.notes))
 
 
 class Spellings:
@@ -157,12 +157,12 @@ class _Finder:
         self.folders = [f"{folder.as_posix()}/", self.roots[0]] if folder is not None else self.roots[:1]
         self.names = Spellings(names)
 
-    def find(self, raw: str, place: str) -> str | None:
+    def find(self, raw: str, location: str) -> str | None:
         """The name of the image, or None where there is none; a path out of the root is refused."""
         spellings = [raw, raw.replace("\\", "/")] if "\\" in raw else [raw]
         inside = [name for path in spellings for name in self._inside(path)]
         if not inside:
-            raise DataError(f"{place}: {raw!r} leads out of {self.roots[0]}; give paths inside that folder")
+            raise DataError(f"{location}: {raw!r} leads out of {self.roots[0]}; give paths inside that folder")
         return self.names.find(inside)
 
     def _inside(self, path: str) -> list[str]:
@@ -172,27 +172,27 @@ class _Finder:
         return [path.removeprefix(root) for path in paths for root in self.roots if path.startswith(root)]
 
 
-def _as_path(raw: Any, place: str) -> str:
+def _as_path(raw: Any, location: str) -> str:
     if isinstance(raw, os.PathLike):
         raw = os.fspath(raw)
     if isinstance(raw, Mapping):  # Hugging Face's image struct: {"bytes": …, "path": …}
         raw = raw.get("path")
     if not isinstance(raw, str) or not raw.strip():
-        raise DataError(f"{place}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+        raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
     return raw
 
 
-def refuse_second_label(name: str, first: str | None, first_place: str, second: str | None, place: str) -> None:
+def refuse_second_label(name: str, first: str | None, first_location: str, second: str | None, location: str) -> None:
     """Raise where two rows give one image two different labels."""
     if first is not None and second is not None and first != second:
         raise DataError(
-            f"{place}: {name!r} is labeled {second!r}, but {first!r} in {first_place}; an image has one category, "
-            "so remove one of the two rows"
+            f"{location}: {name!r} is labeled {second!r}, but {first!r} in {first_location}; an image has one "
+            "category, so remove one of the two rows"
         )
 
 
 def row_notes(absent: Sequence[str], doubled: Sequence[str] = ()) -> tuple[str, ...]:
-    """Count rows of a table that name nothing, or the same again; each is its place and path."""
+    """Count rows of a table that name nothing, or the same again; each is its location and path."""
     notes = []
     if absent:
         notes.append(f"{len(absent):,} row(s) name images that are not there ({_some(absent)})")

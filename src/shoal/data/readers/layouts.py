@@ -242,7 +242,7 @@ def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
     if labels is None:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
     how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
-    found = read_paths(table.columns[paths], _names_of(cells, options), table.folder, table.place, **how)
+    found = read_paths(table.columns[paths], _names_of(cells, options), table.folder, table.location, **how)
     return _build(
         found.root, sorted(found.labels), found.labels, f"the images listed in {table.where}", found.notes, options, ()
     )

@@ -31,7 +31,7 @@ def read_paths(
     paths: Sequence[Any],
     labels: Sequence[str | None],
     folder: Path | None,
-    place: Callable[[int], str],
+    location: Callable[[int], str],
     *,
     where: str,
     allow_missing: bool = False,
@@ -45,13 +45,13 @@ def read_paths(
     chosen: dict[str, str | None] = {}
     absent, doubled = [], 0
     for i, (raw, label) in enumerate(zip(paths, labels, strict=True)):
-        path = _absolute(raw, folder, place(i))
+        path = _absolute(raw, folder, location(i))
         if not os.path.isfile(path):  # noqa: PTH113  (a Path per row would cost more than the question)
-            absent.append(f"{place(i)}: {raw}")
+            absent.append(f"{location(i)}: {raw}")
             continue
         if path in found:
             doubled += 1
-            refuse_second_label(path, chosen[path], place(found[path]), label, place(i))
+            refuse_second_label(path, chosen[path], location(found[path]), label, location(i))
         found.setdefault(path, i)
         chosen[path] = chosen.get(path) or label
     if not found:
@@ -97,10 +97,10 @@ def _check_array(array: Any, where: str, *, n_leading: int) -> None:
         raise DataError(f"{where}: found shape {array.shape}, expected {expected} with C = 1, 3 or 4; transpose it")
 
 
-def _absolute(raw: Any, folder: Path | None, place: str) -> str:
+def _absolute(raw: Any, folder: Path | None, location: str) -> str:
     if not isinstance(raw, str | os.PathLike) or not os.fspath(raw):
-        raise DataError(f"{place}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+        raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
     path = os.path.normpath(os.path.join(folder or Path.cwd(), raw))  # noqa: PTH118
     if folder is not None and not os.path.isabs(raw) and Path(os.path.commonpath([path, folder])) != folder:  # noqa: PTH117
-        raise DataError(f"{place}: {os.fspath(raw)!r} leads out of {folder}; give paths inside it, or absolute ones")
+        raise DataError(f"{location}: {os.fspath(raw)!r} leads out of {folder}; give paths inside it, or absolute ones")
     return path

@@ -67,16 +67,16 @@ def read_names(
     if column is None:
         _check_order(has_order, names, table.where)
         return NamedClasses(_in_order(table, names, labels))
-    wanted, found, places = Spellings(names), dict[str, str](), dict[str, str]()
+    wanted, found, locations = Spellings(names), dict[str, str](), dict[str, str]()
     absent = []
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
         name = wanted.find([str(raw), _as_posix(str(raw))])
         if name is None:
-            absent.append(f"{table.place(row)}: {raw}")
+            absent.append(f"{table.location(row)}: {raw}")
         if name is None or label is None:
             continue
-        refuse_second_label(name, found.get(name), places.get(name, ""), label, table.place(row))
-        found[name], places[name] = label, table.place(row)
+        refuse_second_label(name, found.get(name), locations.get(name, ""), label, table.location(row))
+        found[name], locations[name] = label, table.location(row)
     if len(absent) == len(table):  # a name without a label is found all the same
         raise DataError(
             f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "

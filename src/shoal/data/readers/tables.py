@@ -32,7 +32,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def place(self, row: int) -> str:
+    def location(self, row: int) -> str:
         """Name a row for a message: 'labels.csv, line 14'."""
         return f"{self.where}, {self.unit} {self.lines[row]}"
 

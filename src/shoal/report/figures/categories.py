@@ -66,15 +66,15 @@ def top_of_tree(run: Snapshot) -> Top:
 def dendrogram(run: Run) -> Figure:
     """The top of Ward's tree: categories that join far left are nearest; circles are known, diamonds novel."""
     top = top_of_tree(Snapshot.of(run))
-    places, lines = _drawn(top)
+    positions, lines = _drawn(top)
     figure = new_figure(5.2, 0.7 + 0.22 * len(top.names))
     axes = plain(figure.add_subplot(), grid="x")
     axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=1.2))
     for is_novel in (False, True):
-        at = [place for place, novel in zip(places, top.is_novel, strict=True) if novel is is_novel]
+        at = [position for position, novel in zip(positions, top.is_novel, strict=True) if novel is is_novel]
         color = NOVEL if is_novel else KNOWN
         axes.plot([0] * len(at), at, MARKERS[is_novel], color=color, markersize=5, clip_on=False, zorder=3)
-    axes.set_yticks(places, [shown(name, 28) for name in top.names])
+    axes.set_yticks(positions, [shown(name, 28) for name in top.names])
     axes.tick_params(axis="y", length=0, pad=8)
     axes.spines["left"].set_visible(False)
     axes.set_xlim(0, 1.03 * max((height for *_, height in top.joins), default=0) or 1)  # one category joins nothing
@@ -112,13 +112,13 @@ def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
     counts = table.T.astype(np.float64)
     hits = np.array([counts[at, categories == label].sum() for at, label in enumerate(labels)])
     keep = np.sort(np.argsort(hits / counts.sum(axis=1), kind="stable")[:MAX_LABELS])
-    names = sorted(range(len(categories)), key=lambda at: (categories[at] == "", _place(categories[at], labels)))
+    names = sorted(range(len(categories)), key=lambda at: (categories[at] == "", _name_order(categories[at], labels)))
     used = [at for at in names if counts[keep, at].any()]
     columns = [str(categories[at]) or "any novel" for at in used]
     return counts[keep][:, used], [str(labels[at]) for at in keep], columns, len(keep) < len(labels)
 
 
-def _place(name: object, labels: object) -> tuple[int, str]:
+def _name_order(name: object, labels: object) -> tuple[int, str]:
     at = np.flatnonzero(np.asarray(labels) == name)
     return (int(at[0]) if len(at) else 10**9, str(name))
 
@@ -149,11 +149,11 @@ def _drawn(top: Top) -> tuple[list[float], list[list[tuple[float, float]]]]:
     order: dict[int, list[int]] = {at: [at] for at in range(len(top.names))}
     for kept, gone, _ in top.joins:
         order[kept] += order.pop(gone)
-    place = {cluster: float(at) for at, cluster in enumerate(next(iter(order.values())))}
-    tip = {cluster: (0.0, y) for cluster, y in place.items()}  # (height, y) of each branch so far
+    position = {cluster: float(at) for at, cluster in enumerate(next(iter(order.values())))}
+    tip = {cluster: (0.0, y) for cluster, y in position.items()}  # (height, y) of each branch so far
     lines = []
     for kept, gone, height in top.joins:
         (x1, y1), (x2, y2) = tip[kept], tip.pop(gone)
         lines.append([(x1, y1), (height, y1), (height, y2), (x2, y2)])
         tip[kept] = (height, (y1 + y2) / 2)
-    return [place[at] for at in range(len(top.names))], lines
+    return [position[at] for at in range(len(top.names))], lines

@@ -54,7 +54,7 @@ Arguments = ParamSpec("Arguments")
 
 
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
-    """Draw a figure in the house style, whatever matplotlib's settings are."""
+    """Draw a figure in the style of Shoal, whatever matplotlib's settings are."""
 
     @wraps(draw)
     def inner(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:

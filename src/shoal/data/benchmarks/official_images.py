@@ -1,7 +1,7 @@
-"""A pool: every image of one part of a benchmark in its official order, each with its true class.
+"""Every image of one part of a benchmark in its official order, each with its true class.
 
 The labeled draw of the published splits is a draw of positions in this order, so the order is part of the split. Only
-`benchmark.py` and `verification.py` see pools; everybody else gets a `Collection` without hidden labels.
+`benchmark.py` and `verification.py` see these; everybody else gets a `Collection` without hidden labels.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ ORDER_IS_LOST = (
 
 
 @dataclass(frozen=True, eq=False)
-class Pool:
+class OfficialImages:
     """N images in official order; files under `root`, or `images` in memory or in an archive."""
 
     names: tuple[str, ...]

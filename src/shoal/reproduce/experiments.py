@@ -7,7 +7,7 @@ beside the frozen features, and say what of a result is the training's.
 from typing import Any
 
 from shoal.errors import UnknownName
-from shoal.methods.catalog import METHODS
+from shoal.methods.registry import METHODS
 from shoal.reproduce.experiment import ONE_STEP, Experiment, Row
 from shoal.reproduce.paper import CLIP, FOUR, SIX
 
@@ -18,7 +18,7 @@ IMAGES = {"training.bank": "images"}
 
 
 def _rows(*names: str, **how: Any) -> tuple[Row, ...]:
-    """Rows named after a method, 'GCD, K given'; one that is not in the catalog of methods is quoted from the paper."""
+    """Rows named after a method, 'GCD, K given'; one that shoal does not have is quoted from the paper."""
     by_title = {method.title: name for name, method in METHODS.items()}
     return tuple(Row(name=name, method=by_title.get(name.partition(",")[0]), **how) for name in names)
 

@@ -1,4 +1,4 @@
-"""Handed-in neighbor lists: used when vouched for, never able to change the tree unless someone vouches falsely."""
+"""Handed-in neighbor lists: used when stated to be exact, never able to change the tree unless that is false."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.ward.duplicates import fingerprint, row_hashes
+from shoal.clustering.ward.duplicates import matrix_hash, row_hashes
+from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW, Rounds
-from shoal.clustering.ward.vouched import Vouched, vouch
 from shoal.errors import UsageError
 
 
@@ -51,7 +51,7 @@ def test_vouched_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int
     rows = unit_rows(400)
     rows[400 - copies :] = rows[:copies]
     expected = ward_linkage(rows)
-    found = ward_linkage(rows, neighbors=vouch(rows, *exact_lists(rows, k)))
+    found = ward_linkage(rows, neighbors=as_exact_neighbors(rows, *exact_lists(rows, k)))
     assert np.array_equal(found, expected)
     assert scanned[0] == 400 - copies
     assert scanned[1] < 100 or k == 1
@@ -60,17 +60,17 @@ def test_vouched_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int
 def test_lists_of_another_matrix_are_not_used(scanned: list[int]) -> None:
     rows, other = unit_rows(300), unit_rows(300, seed=1)
     expected = ward_linkage(rows)
-    neighbors = vouch(other, *exact_lists(other, 8))
+    neighbors = as_exact_neighbors(other, *exact_lists(other, 8))
     assert np.array_equal(ward_linkage(rows, neighbors=neighbors), expected)
     swapped = rows[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
-    assert np.array_equal(ward_linkage(rows, neighbors=vouch(swapped, *exact_lists(swapped, 8))), expected)
+    assert np.array_equal(ward_linkage(rows, neighbors=as_exact_neighbors(swapped, *exact_lists(swapped, 8))), expected)
     assert scanned == [300, 300, 300]
 
 
 def test_lists_changed_after_the_fact_are_not_used(scanned: list[int]) -> None:
     rows = unit_rows(300)
     indices, similarities = exact_lists(rows, 8)
-    neighbors = vouch(rows, indices, similarities)
+    neighbors = as_exact_neighbors(rows, indices, similarities)
     indices[5, 3] = (indices[5, 3] + 1) % 300
     assert np.array_equal(ward_linkage(rows, neighbors=neighbors), ward_linkage(rows))
     assert scanned == [300, 300]
@@ -106,18 +106,18 @@ def test_only_float64_similarities_can_be_vouched_for() -> None:
     rows = unit_rows(30)
     indices, similarities = exact_lists(rows, 4)
     with pytest.raises(UsageError, match=r"expected \(30, 4\) torch\.float64"):
-        vouch(rows, indices, similarities.float())
-    assert isinstance(vouch(rows, indices, similarities), Vouched)
+        as_exact_neighbors(rows, indices, similarities.float())
+    assert isinstance(as_exact_neighbors(rows, indices, similarities), ExactNeighbors)
 
 
 def test_lists_of_the_transpose_or_of_the_same_bits_in_another_type_are_not_used() -> None:
     rng = np.random.default_rng(0)
     rows = torch.as_tensor(rng.normal(size=(60, 60)).astype(np.float32))
-    assert fingerprint(row_hashes(rows)) != fingerprint(row_hashes(rows.T.contiguous()))
-    assert fingerprint(row_hashes(rows)) != fingerprint(row_hashes(rows.view(torch.float64)))
+    assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(rows.T.contiguous()))
+    assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(rows.view(torch.float64)))
     swapped = rows.clone()
     swapped[3, 7], swapped[7, 3] = rows[7, 3], rows[3, 7]
-    assert fingerprint(row_hashes(rows)) != fingerprint(row_hashes(swapped))
+    assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(swapped))
 
 
 def test_a_tree_from_lists_of_the_transpose_is_right() -> None:
@@ -130,7 +130,7 @@ def test_a_tree_from_lists_of_the_transpose_is_right() -> None:
     points = torch.as_tensor(rows)
     products = (points.double() @ points.double().T).fill_diagonal_(-torch.inf)
     top = products.topk(16, dim=1)
-    lists = vouch(points, top.indices, top.values)
+    lists = as_exact_neighbors(points, top.indices, top.values)
     other = np.ascontiguousarray(rows.T)
     memory = 24 * n * 2  # no room for the table that needs no lists
     assert np.array_equal(ward_linkage(other, memory=memory, neighbors=lists), ward_linkage(other, memory=memory))
@@ -144,5 +144,5 @@ def test_lists_longer_than_needed_are_cut_and_give_the_same_tree() -> None:
     memory = 24 * 400 * 2
     expected = ward_linkage(points, memory=memory)
     assert np.array_equal(
-        ward_linkage(points, memory=memory, neighbors=vouch(points, top.indices, top.values)), expected
+        ward_linkage(points, memory=memory, neighbors=as_exact_neighbors(points, top.indices, top.values)), expected
     )

@@ -7,35 +7,39 @@ import pytest
 import torch
 
 from shoal.data.pixels import Pixels
-from shoal.reproduce import stage
+from shoal.reproduce import loaded_dataset
 from shoal.training.tokens import resident
 
 
 def test_small_images_are_enlarged_to_what_the_encoder_crops_from(tmp_path):
     """CIFAR's 32 px would leave a ViT four tokens: everybody enlarges to 256 px and crops 224."""
-    images = stage.Stage("cifar100", tmp_path, device=torch.device("cpu"), input_size=224, scratch=tmp_path).train
+    images = loaded_dataset.LoadedDataset(
+        "cifar100", tmp_path, device=torch.device("cpu"), input_size=224, scratch=tmp_path
+    ).train
     assert tuple(images.pixels.shape[1:]) == (256, 256, 3)
 
 
 def test_an_image_that_cannot_be_decoded_is_left_out_by_every_runner_of_a_shared_folder(tmp_path, monkeypatch):
-    original = stage.load_pixels
+    original = loaded_dataset.load_pixels
 
     def without_the_first(collection, size, **options):
         found = original(collection, size, **options)
         return replace(found, rows=found.rows[1:], names=found.names[1:], index=found.index[1:])
 
-    monkeypatch.setattr(stage, "load_pixels", without_the_first)
+    monkeypatch.setattr(loaded_dataset, "load_pixels", without_the_first)
     arguments = {"device": torch.device("cpu"), "input_size": 14, "scratch": tmp_path}
-    alone = stage.Stage("cub", tmp_path, **arguments).train
-    for images in [stage.Stage("cub", tmp_path, shared=tmp_path, **arguments).train for _ in range(2)]:
+    alone = loaded_dataset.LoadedDataset("cub", tmp_path, **arguments).train
+    for images in [loaded_dataset.LoadedDataset("cub", tmp_path, shared=tmp_path, **arguments).train for _ in range(2)]:
         assert images.n_skipped == alone.n_skipped == 1
         assert torch.equal(torch.as_tensor(images.pixels), torch.as_tensor(alone.pixels))
         assert np.array_equal(images.truth, alone.truth)
 
 
 def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "resident", lambda pixels, device: resident(pixels, device, memory=0))
-    images = stage.Stage("cub", tmp_path, device=torch.device("cpu"), input_size=14, scratch=tmp_path).train
+    monkeypatch.setattr(loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0))
+    images = loaded_dataset.LoadedDataset(
+        "cub", tmp_path, device=torch.device("cpu"), input_size=14, scratch=tmp_path
+    ).train
     assert isinstance(images.pixels, Pixels), "a copy in memory is what there is no room for"
 
 
@@ -43,5 +47,5 @@ def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
 def test_what_is_found_does_not_depend_on_where_pixels_are(run, tmp_path, stand_in, monkeypatch, name, protocol):
     options = replace(stand_in.options, protocol=protocol)
     expected = run(name, out=tmp_path / "in_memory", options=options)
-    monkeypatch.setattr(stage, "resident", lambda pixels, device: resident(pixels, device, memory=0))
+    monkeypatch.setattr(loaded_dataset, "resident", lambda pixels, device: resident(pixels, device, memory=0))
     assert run(name, out=tmp_path / "in_cache", options=options).records == expected.records

@@ -11,8 +11,8 @@ from torch import Tensor
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.clustering.ward.bounds import Margins
-from shoal.clustering.ward.closeup import Closeup, sharpen
 from shoal.clustering.ward.exact import Geometry
+from shoal.clustering.ward.local_scan import LocalScanner, sharpen
 from shoal.clustering.ward.rounds import FEW
 from shoal.clustering.ward.workers import Workers
 
@@ -59,7 +59,7 @@ def test_tight_groups_far_apart_give_scipys_tree_with_few_distances(
 
 
 @pytest.mark.parametrize("memory", [1, 1 << 14, 1 << 24])
-def test_a_closeup_is_certain_and_its_lists_are_true(memory: int) -> None:
+def test_a_local_scan_is_certain_and_its_lists_are_true(memory: int) -> None:
     """However few rows are looked at once. Rows 7 and 8 are dead, one cluster is larger than the others."""
     rows = torch.as_tensor(tight_groups(60, 3, n_columns=8)).double()
     sizes = torch.ones(60, dtype=torch.float64)
@@ -69,8 +69,8 @@ def test_a_closeup_is_certain_and_its_lists_are_true(memory: int) -> None:
     geometry, margins = Geometry(rows, sizes), Margins.of(8, 1.01)
     open_rows = is_live.nonzero()[:, 0]
     seen = []
-    closeup = Closeup(geometry, margins, is_live, rows.mean(0), 5, memory, Workers(rows.device))
-    closeup.scan(open_rows, lambda *found: seen.append(found))
+    local = LocalScanner(geometry, margins, is_live, rows.mean(0), 5, memory, Workers(rows.device))
+    local.scan(open_rows, lambda *found: seen.append(found))
     assert torch.cat([found[0] for found in seen]).tolist() == open_rows.tolist()
     distance = geometry.all_distances(torch.arange(60), slice(0, 60)).fill_diagonal_(torch.inf)
     distance[:, ~is_live] = torch.inf

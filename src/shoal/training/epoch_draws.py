@@ -23,7 +23,7 @@ BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class EpochDraws:
     """All random choices of a run with these labels of the training images, (n,), -1 for unlabeled."""
 
     labels: Ints
@@ -36,15 +36,15 @@ class Draws:
         assert epoch < self.settings.epochs, "a pool holds the views of these epochs alone"
         size = self.settings.batch_size
         batches = balanced_batches(self.labels, size, self._generator(epoch, BATCHES))
-        looks = draw_views(self.n_views * batches.numel(), self._generator(epoch, VIEWS))
-        return batches, looks.view(len(batches), self.n_views * size, -1)
+        view_draws = draw_views(self.n_views * batches.numel(), self._generator(epoch, VIEWS))
+        return batches, view_draws.view(len(batches), self.n_views * size, -1)
 
     def bank(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Two views of every training image, view 1 of all, then view 2, in batches: (2B,) images and (2B, 7)."""
         size = 2 * self.settings.batch_size
         images = torch.arange(len(self.labels)).repeat(2)  # (2n,)
-        looks = draw_views(len(images), self._generator(epoch, BANK_VIEWS))
-        yield from zip(torch.split(images, size), torch.split(looks, size), strict=True)
+        view_draws = draw_views(len(images), self._generator(epoch, BANK_VIEWS))
+        yield from zip(torch.split(images, size), torch.split(view_draws, size), strict=True)
 
     def for_objective(self, epoch: int) -> torch.Generator:
         """What a loss that draws is given."""
@@ -64,12 +64,12 @@ class Draws:
         assert n_views is not None
         is_used = torch.zeros((int(images.max()) + 1) * n_views, dtype=torch.bool)
         for epoch in range(self.settings.epochs):
-            batches, looks = self.steps(epoch)
-            chosen = choose_views(images[batches].repeat(1, self.n_views), looks, n_views, self.n_views)
+            batches, view_draws = self.steps(epoch)
+            chosen = choose_views(images[batches].repeat(1, self.n_views), view_draws, n_views, self.n_views)
             is_used[chosen] = True
             if self.settings.bank == "views":
-                for rows, look in self.bank(epoch):
-                    is_used[choose_views(images[rows], look, n_views)] = True
+                for rows, drawn in self.bank(epoch):
+                    is_used[choose_views(images[rows], drawn, n_views)] = True
         used: Ints = is_used.nonzero()[:, 0].numpy()
         return used
 
@@ -79,16 +79,16 @@ class Draws:
 
 def views_to_pool(everyones: Sequence[Ints], training: Ints, settings: TrainSettings, n_views: int = 2) -> Ints:
     """The views that several trainings on the same images look at, sorted: `everyones` labels (n,) of each of them."""
-    views = [Draws(labels, settings, n_views).pooled_views(training) for labels in everyones]
+    views = [EpochDraws(labels, settings, n_views).pooled_views(training) for labels in everyones]
     return functools.reduce(np.union1d, views)
 
 
-def choose_views(images: Tensor, looks: Tensor, n_pooled: int, n_views: int = 2) -> Tensor:
+def choose_views(images: Tensor, view_draws: Tensor, n_pooled: int, n_views: int = 2) -> Tensor:
     """Views of a pool for each image: rows (…, W·b) of `images` (…, W·b), by uniform numbers (…, W·b, 7).
 
     The second view, and any after it, is another one than the first.
     """
-    first, *others = looks[..., 0].chunk(n_views, dim=-1)  # (…, b) each
+    first, *others = view_draws[..., 0].chunk(n_views, dim=-1)  # (…, b) each
     one = (first * n_pooled).long()
     rest = [(one + 1 + (other * (n_pooled - 1)).long()) % n_pooled for other in others]
     return images * n_pooled + torch.cat([one, *rest], dim=-1)

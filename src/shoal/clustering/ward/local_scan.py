@@ -1,4 +1,4 @@
-"""Rows that have closed in on each other, looked at about a center among them.
+"""Rows that are very near each other, compared about a center among them.
 
 The error of a product grows with the points' lengths (`bounds.py`), so rows a millionth apart and far from the center
 of all are not told apart even in float64. About one of themselves their lengths are as small as their distances, and
@@ -25,13 +25,13 @@ ELEMENT_BYTES = 128
 """Memory for each pair of a block: its low, and what measuring it takes where everything is tied."""
 
 NEAR = 4
-"""Clusters that may be no further than this multiple of the nearest one's squared height are looked at closely."""
+"""Clusters that may be no further than this multiple of the nearest one's squared height are compared again."""
 
 Accept = Callable[[Tensor, Lists, Decision], None]
 """Takes rows, their lists and their certain nearest."""
 
 
-class Closeup:
+class LocalScanner:
     """Finds lists and nearest clusters of rows that products about the center of all leave open."""
 
     def __init__(
@@ -55,9 +55,9 @@ class Closeup:
         """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
         at_most = self.memory // (ELEMENT_BYTES * self.workers.n * len(self.dead))
         blocks = torch.split(rows, self.workers.share(len(rows), max(1, at_most)))
-        self.workers.map(lambda block: accept(block, *self._look(block)), blocks)
+        self.workers.map(lambda block: accept(block, *self._scan_rows(block)), blocks)
 
-    def _look(self, rows: Tensor) -> tuple[Lists, Decision]:
+    def _scan_rows(self, rows: Tensor) -> tuple[Lists, Decision]:
         low, limit = self._lows(rows)
         sharpen(self.geometry, rows, low, low <= limit[:, None])
         n_best = min(self.k + 1, low.shape[1])

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.encoders.embed import ImageRows, Progress, check_pixels
 from shoal.encoders.vision import Encoder
-from shoal.training.draws import choose_views
+from shoal.training.epoch_draws import choose_views
 from shoal.training.tokens import Kept, keep_tokens, remove_tokens, take, token_shape, trunk_tokens
 from shoal.training.views import ViewSettings, draw_views, make_views
 
@@ -24,9 +24,9 @@ class ViewPool:
         self.made = made
         """(U,) which views the tokens are of, as rows image · V + view, sorted; None: all of them."""
 
-    def take(self, images: Tensor, looks: Tensor, n_views: int = 2) -> Tensor:
-        """Tokens (W·b, T) for `images` (W·b,), W = `n_views`, view 1 of all, then view 2; `looks` (W·b, 7) choose."""
-        rows = choose_views(images, looks, self.n_views, n_views)  # (W·b,)
+    def take(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
+        """Tokens (W·b, T) for `images` (W·b,), W = `n_views`, view 1 of all, then view 2, by `view_draws` (W·b, 7)."""
+        rows = choose_views(images, view_draws, self.n_views, n_views)  # (W·b,)
         if self.made is not None:
             rows = torch.searchsorted(self.made, rows)
         if isinstance(self.tokens, Tensor):
@@ -58,13 +58,15 @@ def pool_views(
     check_pixels(pixels)
     n_views = settings.pool
     assert n_views is not None
-    looks = draw_views(len(pixels) * n_views, generator)  # (N * V, 7)
-    made = torch.arange(len(looks)) if only is None else torch.from_numpy(only)  # (U,)
+    view_draws = draw_views(len(pixels) * n_views, generator)  # (N * V, 7)
+    made = torch.arange(len(view_draws)) if only is None else torch.from_numpy(only)  # (U,)
 
     def make(rows: slice) -> Tensor:
         views = made[rows]
-        source, places = take(pixels, (views // n_views).to(encoder.device), encoder.device)
-        return trunk_tokens(make_views(source, places, looks[views].to(encoder.device), encoder, settings), encoder)
+        source, source_rows = take(pixels, (views // n_views).to(encoder.device), encoder.device)
+        return trunk_tokens(
+            make_views(source, source_rows, view_draws[views].to(encoder.device), encoder, settings), encoder
+        )
 
     shape = (len(made), *token_shape(pixels, encoder))
     lower = "training.views.pool or input_size"

@@ -117,10 +117,10 @@ def _refuse_unused(name: str, images: Path | str | None, linking: Linking, given
 
 def _refuse_among_images(target: Path, root: Path, folders: Sequence[str]) -> None:
     """Refuse to put images where the next discovery would find them beside those they were made from."""
-    for place in (root / folder for folder in folders):
-        if target.resolve().is_relative_to(place.resolve()):
+    for source in (root / folder for folder in folders):
+        if target.resolve().is_relative_to(source.resolve()):
             raise UsageError(
-                f"{target}: lies in {place}, where the next `shoal discover` would find every image twice; choose a "
+                f"{target}: lies in {source}, where the next `shoal discover` would find every image twice; choose a "
                 "folder beside it"
             )
 

@@ -1,4 +1,4 @@
-"""The catalog: what is published about each benchmark, and where its images come from."""
+"""What is published about each benchmark, and where its images come from."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """How well an encoder sees known classes, by given labels, beside how right its answer is.
 
-    python benchmarks/sight.py embeddings/cub_224.npz embeddings/cub_64.npz --most 1500
+    python benchmarks/encoder_check.py embeddings/cub_224.npz embeddings/cub_64.npz --most 1500
 
 A file holds X (N, D) and y (N,), the true classes, as `shoal embed FOLDER --labels TABLE --out FILE.npz` writes it.
 Half of the classes are known, and half of their images labeled; K is given.
@@ -19,7 +19,7 @@ from shoal.arrays import UNLABELED
 from shoal.clustering.inference import infer, unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.discovery.embeddings import ClusterSettings
-from shoal.discovery.sight import look
+from shoal.discovery.encoder_check import nearest_label_accuracy
 
 N_FEW = 5
 COLUMNS = ("embeddings", "nearest labeled image alike", "by chance", "share", "share, five labels a class", "All")
@@ -35,7 +35,7 @@ def measure(rows: np.ndarray, y: np.ndarray, most: int, seed: int) -> list[float
     few = labels.copy()
     for one in range(n_known):
         few[np.flatnonzero(labels == one)[N_FEW:]] = UNLABELED
-    found, of_few = look(points.float(), labels), look(points.float(), few)
+    found, of_few = nearest_label_accuracy(points.float(), labels), nearest_label_accuracy(points.float(), few)
     clusters, free = infer(points, labels, n_classes, ClusterSettings().inference).labels, labels == UNLABELED
     accuracy = gcd_accuracy(truth[free], clusters[free], truth[free] < n_known)
     return [found.accuracy, found.chance, found.share, of_few.share, accuracy.all]

@@ -1,4 +1,4 @@
-"""`shoal.discover`: the whole method as one Python call."""
+"""The Python interface: `shoal.discover`, `shoal.load`, `shoal.refine` and the run that they return."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ import torch
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection, read_names
 from shoal.discovery.assign import Assigner, assign_any
-from shoal.discovery.export.catalog import Exported, export_run
+from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.images import discover_images
 from shoal.discovery.outputs import answer
 from shoal.discovery.refinement import Refinement
@@ -229,21 +229,21 @@ def prepare(
 
     `given` are the arguments of `read_collection`, `settings` those of `choose_settings`.
     """
-    place = None if out is None else Path(out)
+    folder = None if out is None else Path(out)
     if review is None:
         named = given["source"] if given["source"] is not None else given["unlabeled"]
         chosen = choose_settings(**settings)
-        return read_collection(**given), place or default_folder(named), chosen, None
+        return read_collection(**given), folder or default_folder(named), chosen, None
     refinement = Refinement.open(Path(review))
-    place = place or refinement.next_folder
-    refinement.check_out(place, resume=resume)
+    folder = folder or refinement.next_folder
+    refinement.check_out(folder, resume=resume)
     config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
     chosen = choose_settings(**{**settings, **config})
     is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
     images = read_collection(**given) if is_given else refinement.images()
     collection = refinement.collection(images, allow_missing=given["allow_missing"])
     told = reporter if is_main() else Reporter()
-    return collection, place, refinement.settings(chosen, collection, told), refinement
+    return collection, folder, refinement.settings(chosen, collection, told), refinement
 
 
 def discover_and_report(

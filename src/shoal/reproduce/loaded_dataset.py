@@ -28,10 +28,10 @@ from shoal.methods.task import Task
 from shoal.reproduce.experiment import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
 from shoal.training.data import TrainingData
-from shoal.training.draws import Draws
-from shoal.training.pool import ViewPool, pool_views
+from shoal.training.epoch_draws import EpochDraws
 from shoal.training.tokens import Kept, TokenCache, cache_tokens, resident
 from shoal.training.validation import Judge
+from shoal.training.view_pool import ViewPool, pool_views
 
 TOKEN_BATCH = 256
 """Images that go through the trunk together."""
@@ -59,7 +59,7 @@ class Images:
     """Checksum of the images' names and labels."""
 
 
-class Stage:
+class LoadedDataset:
     """A dataset on a device. Parts are read when they are first asked for; one set of tokens is kept at a time.
 
     In the folder `shared`, where there is one, pixels and tokens are kept for other processes with the same images: it
@@ -163,17 +163,17 @@ class Stage:
         """The pool of views that the training on this data would make, from the last cell if it used the same."""
         if not hasattr(settings, "training") or settings.training.views.pool is None:
             return None
-        views, draws = settings.training.views, Draws(data.training_labels, settings.training)
-        only = draws.pooled_views(data.training)
+        views, epoch_draws = settings.training.views, EpochDraws(data.training_labels, settings.training)
+        only = epoch_draws.pooled_views(data.training)
         who = (settings.encoder, settings.n_tail_blocks, settings.input_size)
-        key = (*who, views, draws.settings.seed, digest_rows(only))
+        key = (*who, views, epoch_draws.settings.seed, digest_rows(only))
         if self._pool is None or self._pool[0] != key:
             self._close_pool()
             file = self.scratch / f"{self.dataset}-views.npy"
 
             def make() -> Kept:
                 encoder = load_encoder(who[0], n_tail_blocks=who[1], input_size=who[2]).to(self.device)
-                how: dict[str, Any] = {"generator": draws.for_pool(), "only": only, "batch_size": TOKEN_BATCH}
+                how: dict[str, Any] = {"generator": epoch_draws.for_pool(), "only": only, "batch_size": TOKEN_BATCH}
                 return pool_views(self.train.pixels, encoder, views, **how, file=file).tokens
 
             made = torch.from_numpy(only).to(self.device)

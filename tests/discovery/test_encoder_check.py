@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from photo_runs import run_on
-from shoal.discovery import sight as module
+from shoal.discovery import encoder_check as module
+from shoal.discovery.encoder_check import NearestLabelAccuracy, advise_encoder, nearest_label_accuracy
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.sight import Sight, advise, look
 
 
 def points(spread: float, n_classes: int = 5, n_each: int = 20) -> tuple[torch.Tensor, np.ndarray]:
@@ -26,8 +26,8 @@ def points(spread: float, n_classes: int = 5, n_each: int = 20) -> tuple[torch.T
 
 def test_classes_apart_are_seen_and_noise_is_chance() -> None:
     rows, labels = points(0.1)
-    assert look(rows, labels).accuracy == 1
-    found = look(*points(50.0))
+    assert nearest_label_accuracy(rows, labels).accuracy == 1
+    found = nearest_label_accuracy(*points(50.0))
     assert found.chance == pytest.approx(19 / 99)
     assert abs(found.share) < 0.15
 
@@ -40,32 +40,37 @@ def test_the_nearest_labeled_image_counts_and_never_the_image_itself() -> None:
     unlabeled = np.where(np.arange(24) < 4, labels, -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MIN_JUDGED", 4)
-        assert look(rows, unlabeled) == Sight(accuracy=0.0, chance=pytest.approx(1 / 3), n_images=4)
+        assert nearest_label_accuracy(rows, unlabeled) == NearestLabelAccuracy(
+            accuracy=0.0, chance=pytest.approx(1 / 3), n_images=4
+        )
 
 
 def test_few_labels_or_one_category_say_nothing() -> None:
     rows, labels = points(0.1)
-    assert look(rows, np.where(np.arange(100) % 20 < 3, labels, -1)) is None
-    assert look(rows, np.where(labels == 0, 0, -1)) is None
-    assert look(rows, np.full(100, -1)) is None
+    assert nearest_label_accuracy(rows, np.where(np.arange(100) % 20 < 3, labels, -1)) is None
+    assert nearest_label_accuracy(rows, np.where(labels == 0, 0, -1)) is None
+    assert nearest_label_accuracy(rows, np.full(100, -1)) is None
     single = np.where(np.arange(100) < 40, labels, -1)
     single[99] = 4  # the only one of its class: nothing can be nearest to it
-    assert look(rows, single).n_images == 40
+    assert nearest_label_accuracy(rows, single).n_images == 40
 
 
 def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    weak, good = Sight(accuracy=0.2, chance=0.01, n_images=300), Sight(accuracy=0.8, chance=0.01, n_images=300)
+    weak, good = (
+        NearestLabelAccuracy(accuracy=0.2, chance=0.01, n_images=300),
+        NearestLabelAccuracy(accuracy=0.8, chance=0.01, n_images=300),
+    )
     monkeypatch.setattr(module, "is_available", lambda name: False)
-    said = advise(weak, "efficientnet-lite2")
+    said = advise_encoder(weak, "efficientnet-lite2")
     assert said.startswith("efficientnet-lite2 hardly tells the categories apart: of 300 labeled images 20 % have")
     assert said.endswith(
         "by chance 1 %; dinov2-small may: `shoal encoders get dinov2-small` downloads it (88 MB), once"
     )
     monkeypatch.setattr(module, "is_available", lambda name: True)
-    assert advise(weak, "efficientnet-lite2").endswith("by chance 1 %; --encoder dinov2-small may")
-    assert advise(good, "efficientnet-lite2") is None
-    assert advise(None, "efficientnet-lite2") is None
-    assert advise(weak, "dinov2-base") is None
+    assert advise_encoder(weak, "efficientnet-lite2").endswith("by chance 1 %; --encoder dinov2-small may")
+    assert advise_encoder(good, "efficientnet-lite2") is None
+    assert advise_encoder(None, "efficientnet-lite2") is None
+    assert advise_encoder(weak, "dinov2-base") is None
 
 
 def test_discover_says_it_and_keeps_what_it_rests_on(photos, settings, tmp_path: Path, monkeypatch) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.catalog import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_for, recipe_names
 from shoal.methods.cms import CmsSettings
+from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_for, recipe_names
 from shoal.settings import dump_settings, load_settings
 
 GENERIC, FINE = ["cifar10", "cifar100", "imagenet100"], ["cub", "aircraft", "herbarium19", "cars"]

@@ -1,10 +1,10 @@
-"""Neighbor lists that someone vouches for, so that the tree can start without a scan.
+"""Exact neighbor lists from an earlier search, with which the tree starts without a scan.
 
-What a list leaves out cannot be checked without a scan, so a bare array of neighbors proves nothing. `vouch` is for the
-code that has just searched this very matrix exactly; it ties the lists to the matrix by fingerprints of both, hashes of
-64 bits. Where either differs (another matrix or order of rows, a list changed on the way) `ward_linkage` scans as if it
-had been given nothing. What is trusted is one sentence: *these are the inner products of the listed rows, and no row
-outside a list has a larger one than the list's last.*
+What a list leaves out cannot be checked without a scan, so a bare array of neighbors proves nothing.
+`as_exact_neighbors` is for the code that has just searched this very matrix exactly; it stores 64-bit hashes of the
+matrix and of the lists. Where either differs (another matrix or order of rows, a changed list) `ward_linkage` scans as
+if it had been given nothing. What is trusted is one sentence: *these are the inner products of the listed rows, and no
+row outside a list has a larger one than the list's last.*
 """
 
 from dataclasses import dataclass
@@ -14,47 +14,47 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.ward.bounds import weight
-from shoal.clustering.ward.duplicates import Groups, fingerprint, row_hashes
+from shoal.clustering.ward.duplicates import Groups, matrix_hash, row_hashes
 from shoal.clustering.ward.lists import Lists
 from shoal.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vouched:
-    """Exact k-nearest lists of one matrix: (N, k) rows, (N, k) float64 inner products, falling, and fingerprints."""
+class ExactNeighbors:
+    """Exact k-nearest lists of one matrix: (N, k) rows, (N, k) float64 inner products, falling, and two hashes."""
 
     indices: Tensor
     similarities: Tensor
-    matrix_fingerprint: int
-    lists_fingerprint: int
+    matrix_hash: int
+    lists_hash: int
 
     def is_of(self, hashes: Tensor) -> bool:
-        """Whether these are, bit for bit, the lists that were vouched for, of exactly the matrix of such row hashes."""
-        if len(self.indices) != len(hashes) or self.lists_fingerprint != _of_lists(self.indices, self.similarities):
+        """Whether these are, bit for bit, the lists as they were stated, of exactly the matrix of such row hashes."""
+        if len(self.indices) != len(hashes) or self.lists_hash != _of_lists(self.indices, self.similarities):
             return False
-        return self.matrix_fingerprint == fingerprint(hashes)
+        return self.matrix_hash == matrix_hash(hashes)
 
 
-def vouch(rows: Tensor, indices: Tensor, similarities: Tensor) -> Vouched:
+def as_exact_neighbors(rows: Tensor, indices: Tensor, similarities: Tensor) -> ExactNeighbors:
     """State that `indices` (N, k) are the rows of largest inner product with each row of `rows`, itself left out.
 
     `similarities` are those products in float64, off by no more than summation in float64 may be; float32 says too
     little about what is outside and is refused.
     """
     if not all(isinstance(part, Tensor) for part in (rows, indices, similarities)):
-        raise UsageError("vouch: expected torch tensors; torch.as_tensor makes them of arrays")
+        raise UsageError("as_exact_neighbors: expected torch tensors; torch.as_tensor makes them of arrays")
     if rows.dtype not in (torch.float32, torch.float64):
         raise UsageError(f"rows: found {rows.dtype}, expected the float32 or float64 that the tree is grown on")
     _check(indices, len(rows))
     if similarities.shape != indices.shape or similarities.dtype != torch.float64:
         found = f"{tuple(similarities.shape)} {similarities.dtype}"
         raise UsageError(f"similarities: found {found}, expected {tuple(indices.shape)} torch.float64")
-    return Vouched(indices, similarities, fingerprint(row_hashes(rows)), _of_lists(indices, similarities))
+    return ExactNeighbors(indices, similarities, matrix_hash(row_hashes(rows)), _of_lists(indices, similarities))
 
 
 def check_neighbors(neighbors: Any, n_rows: int) -> None:
-    """Refuse what cannot be lists of these rows; those vouched for were checked with their own, and compared later."""
-    if not isinstance(neighbors, Vouched):
+    """Refuse what cannot be lists of these rows; exact ones were checked with their own, and are compared later."""
+    if not isinstance(neighbors, ExactNeighbors):
         _check(_as_indices(neighbors), n_rows)
 
 
@@ -65,7 +65,7 @@ def ready_lists(
 
     Of longer lists than `most` the first entries are kept: what they cost grows with the square of their length.
     """
-    if not isinstance(neighbors, Vouched) or not neighbors.is_of(groups.hashes):
+    if not isinstance(neighbors, ExactNeighbors) or not neighbors.is_of(groups.hashes):
         return None
     first = groups.first
     index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
@@ -93,7 +93,7 @@ def _arange(index: Tensor) -> Tensor:
 
 
 def _of_lists(indices: Tensor, similarities: Tensor) -> int:
-    return fingerprint(row_hashes(indices.double())) ^ (3 * fingerprint(row_hashes(similarities)))
+    return matrix_hash(row_hashes(indices.double())) ^ (3 * matrix_hash(row_hashes(similarities)))
 
 
 def _check(indices: Tensor, n_rows: int) -> None:

@@ -1,8 +1,8 @@
-"""Settings of the whole process that several trees may change at once: the first borrows, the last gives back.
+"""Settings of the whole process that several trees may change at once; the last one to end restores them.
 
 torch keeps the number of its threads and the precision of float32 products once for all threads. Were each tree to set
 and restore them, one would restore what another had set, and products that must be full float32 could be rounded to
-bfloat16 by a neighbor's setting. So what all users together can live with is in force: the strictest of their wishes.
+bfloat16 by another tree's setting. So the strictest of the values that are asked for is in force.
 """
 
 from collections import Counter
@@ -21,15 +21,15 @@ FEW_PRODUCTS = 3e8
 Value = TypeVar("Value", bound=Hashable)
 
 
-class Lent(Generic[Value]):
-    """One such setting; `strictness` lists the values that can be wished for, the one that suits everybody first."""
+class SharedSetting(Generic[Value]):
+    """One such setting; `strictness` lists the values that can be asked for, the strictest first."""
 
     def __init__(self, read: Callable[[], Any], write: Callable[[Any], None], strictness: tuple[Value, ...]) -> None:
         self._read, self._write, self._strictness = read, write, strictness
         self._lock, self._users, self._before = Lock(), Counter[Value](), None
 
-    def borrow(self, wanted: Value) -> Any:
-        """Put a wish in force, as far as others allow; returns the value from before all wishes."""
+    def acquire(self, wanted: Value) -> Any:
+        """Ask for a value, which holds unless another user asks for a stricter one; returns the one before all."""
         with self._lock:
             if not self._users.total():
                 self._before = self._read()
@@ -37,8 +37,8 @@ class Lent(Generic[Value]):
             self._write(self._strictest())
             return self._before
 
-    def give_back(self, wanted: Value) -> None:
-        """Take a wish back."""
+    def release(self, wanted: Value) -> None:
+        """No longer ask for a value."""
         with self._lock:
             self._users[wanted] -= 1
             self._write(self._strictest() if self._users.total() else self._before)
@@ -68,8 +68,8 @@ def _backends() -> tuple[Any, ...]:
     return known.mkldnn.matmul, known.cuda.matmul
 
 
-THREADS = Lent(torch.get_num_threads, torch.set_num_threads, (1,))
-PRECISION = Lent(_read_precision, _write_precision, ("highest", "high", "medium"))
+THREADS = SharedSetting(torch.get_num_threads, torch.set_num_threads, (1,))
+PRECISION = SharedSetting(_read_precision, _write_precision, ("highest", "high", "medium"))
 
 
 class MatmulPrecision:
@@ -82,9 +82,9 @@ class MatmulPrecision:
         self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
 
     def __enter__(self) -> None:
-        PRECISION.borrow(self.wanted)
+        PRECISION.acquire(self.wanted)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        PRECISION.give_back(self.wanted)
+        PRECISION.release(self.wanted)

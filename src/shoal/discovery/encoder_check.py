@@ -1,4 +1,4 @@
-"""How well an encoder sees the known categories, by given labels alone, and what to do where it hardly does.
+"""How well an encoder tells the known categories apart, by given labels alone, and what to do where it hardly does.
 
 L labeled images, D columns.
 """
@@ -26,7 +26,7 @@ chosen on CUB-200 and Flowers-102)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sight:
+class NearestLabelAccuracy:
     """How often the nearest labeled image of a labeled image is of its category."""
 
     accuracy: float
@@ -45,7 +45,7 @@ class Sight:
         return asdict(self)
 
 
-def look(embeddings: Tensor, labels: Ints) -> Sight | None:
+def nearest_label_accuracy(embeddings: Tensor, labels: Ints) -> NearestLabelAccuracy | None:
     """Compare each labeled image with its nearest labeled one; None where there are too few, or one category.
 
     `embeddings` (N, D) are unit rows, `labels` (N,) are -1 for unlabeled.
@@ -60,22 +60,22 @@ def look(embeddings: Tensor, labels: Ints) -> Sight | None:
     rows = torch.arange(len(points), device=points.device)
     nearest = k_nearest(points, points, 1, exclude=rows).indices[:, 0].cpu().numpy()  # (L,)
     others = (sizes[given] - 1) / (len(given) - 1)
-    return Sight(
+    return NearestLabelAccuracy(
         accuracy=float((given[nearest] == given)[is_judged].mean()),
         chance=float(others[is_judged].mean()),
         n_images=int(is_judged.sum()),
     )
 
 
-def advise(sight: Sight | None, encoder: str) -> str | None:
+def advise_encoder(measured: NearestLabelAccuracy | None, encoder: str) -> str | None:
     """What to do about an encoder that hardly sees the categories; nothing where it does, or is of the other's kind."""
-    if sight is None or sight.share >= HARDLY or encoder.partition("-")[0] == OTHER.partition("-")[0]:
+    if measured is None or measured.share >= HARDLY or encoder.partition("-")[0] == OTHER.partition("-")[0]:
         return None
     how = f"--encoder {OTHER} may"
     if not is_available(OTHER):
         how = f"{OTHER} may: `shoal encoders get {OTHER}` downloads it ({get_info(OTHER).size_mb} MB), once"
     return (
-        f"{encoder} hardly tells the categories apart: of {sight.n_images:,} labeled images "
-        f"{100 * sight.accuracy:.0f} % have a nearest labeled image of their own category, "
-        f"by chance {100 * sight.chance:.0f} %; {how}"
+        f"{encoder} hardly tells the categories apart: of {measured.n_images:,} labeled images "
+        f"{100 * measured.accuracy:.0f} % have a nearest labeled image of their own category, "
+        f"by chance {100 * measured.chance:.0f} %; {how}"
     )

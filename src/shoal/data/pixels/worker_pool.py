@@ -1,4 +1,4 @@
-"""The pool: worker processes fed from this one, each through a thread that waits for its replies.
+"""Worker processes fed from this one, each through a thread that waits for its replies.
 
 Plain processes rather than multiprocessing: nothing is pickled, the caller's script is not imported again (so it needs
 no `if __name__ == "__main__"`), torch may be loaded and its threads running, and a decoder that crashes takes down one
@@ -60,25 +60,25 @@ def decode_files(
     tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
     for first in range(0, len(paths), chunk):
         tasks.put(_Task(first, min(chunk, len(paths) - first)))
-    crew = _Crew(paths, data.parent, first_row, tasks, [str(data), str(size), str(max_pixels)])
-    threads = [threading.Thread(target=crew.serve, daemon=True) for _ in range(n_workers)]
+    workers = _Workers(paths, data.parent, first_row, tasks, [str(data), str(size), str(max_pixels)])
+    threads = [threading.Thread(target=workers.serve, daemon=True) for _ in range(n_workers)]
     try:
         for thread in threads:
             thread.start()
         n_left = len(paths)
         while n_left:
-            done = crew.done.get()
+            done = workers.done.get()
             if isinstance(done, BaseException):
                 raise done
             n_left -= len(done.positions)
             yield done
     finally:
-        crew.stop()
+        workers.stop()
         for thread in threads:
             thread.join()
 
 
-class _Crew:
+class _Workers:
     """What the threads share: tasks waiting, batches done, and the workers to stop."""
 
     def __init__(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.lent import Lent
+from shoal.clustering.ward.torch_settings import SharedSetting
 
 
 def unit_rows(n: int, seed: int) -> np.ndarray:
@@ -16,15 +16,15 @@ def unit_rows(n: int, seed: int) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
 
 
-def test_the_strictest_wish_is_in_force_and_the_last_user_gives_back() -> None:
+def test_the_strictest_value_is_in_force_and_the_last_user_restores_the_first() -> None:
     held = ["high"]
-    lent = Lent(lambda: held[-1], held.append, ("highest", "high", "medium"))
-    assert lent.borrow("medium") == "high"
-    assert lent.borrow("highest") == "high"  # what it was before all wishes
-    assert lent.borrow("medium") == "high"
-    lent.give_back("medium")
-    lent.give_back("highest")
-    lent.give_back("medium")
+    setting = SharedSetting(lambda: held[-1], held.append, ("highest", "high", "medium"))
+    assert setting.acquire("medium") == "high"
+    assert setting.acquire("highest") == "high"  # what it was before all users
+    assert setting.acquire("medium") == "high"
+    setting.release("medium")
+    setting.release("highest")
+    setting.release("medium")
     assert held == ["high", "medium", "highest", "highest", "highest", "medium", "high"]
 
 

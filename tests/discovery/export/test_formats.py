@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from shoal.data.readers import read_collection
-from shoal.discovery.export.catalog import FORMATS, export_run
+from shoal.discovery.export.formats import FORMATS, export_run
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.runs import Assignment, Category, Run
 

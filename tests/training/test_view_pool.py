@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from shoal.errors import ShoalError
-from shoal.training.draws import Draws
+from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
-from shoal.training.pool import ViewPool, pool_views
 from shoal.training.trainer import Trainer
+from shoal.training.view_pool import ViewPool, pool_views
 from shoal.training.views import ViewSettings, draw_views, make_views
 
 
@@ -53,7 +53,7 @@ def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, ban
     """Two epochs look at fewer than half of sixteen views of each image, and at no other one."""
     settings = toy.settings(epochs=2, views=ViewSettings(pool=16), bank=bank)
     encoder, pixels = toy.encoder(), toy.data().pixels
-    draws = Draws(toy.data().training_labels, settings)
+    draws = EpochDraws(toy.data().training_labels, settings)
     whole = pool_views(pixels, encoder, settings.views, generator=draws.for_pool())
     trainer = Trainer(toy.data(), *toy.networks(), settings)
     trainer.prepare()
@@ -69,7 +69,7 @@ def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, ban
 def test_every_view_of_a_pool_is_needed_in_a_long_run(toy):
     settings = toy.settings(epochs=200, views=ViewSettings(pool=2))
     data = toy.data()
-    assert np.array_equal(Draws(data.training_labels, settings).pooled_views(data.training), np.arange(96))
+    assert np.array_equal(EpochDraws(data.training_labels, settings).pooled_views(data.training), np.arange(96))
 
 
 def test_a_finished_run_makes_no_views_when_it_is_opened_again(toy, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What all live clusters have in common, which bounds those that a row has not looked at one by one.
+"""The largest and smallest of what all live clusters measure, which bound those that a row was not compared with.
 
 M clusters, R rows.
 """
@@ -16,8 +16,8 @@ FAR = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
-    """What all live clusters have in common, to bound those that a row has not looked at one by one.
+class ClusterExtremes:
+    """The largest and smallest over all live clusters, to bound those that a row was not compared with.
 
     The error of a product grows with the points' lengths, so one point far beyond the others would spoil the bound for
     everybody. So there is a second bound, of those that are not far by their products, of the far by their distance
@@ -39,7 +39,7 @@ class Crowd:
     """The most that it moved one that is not far."""
 
     @classmethod
-    def of(cls, sizes: Tensor, half: Tensor, reach: Tensor, is_live: Tensor) -> "Crowd":
+    def of(cls, sizes: Tensor, half: Tensor, reach: Tensor, is_live: Tensor) -> "ClusterExtremes":
         """Measure the live of some clusters, (M,) each; few operations, and a GPU is not waited for.
 
         Any threshold of what is far gives true bounds, so the middle of some half squared lengths does.
