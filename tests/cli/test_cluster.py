@@ -64,7 +64,7 @@ def test_columns_of_other_names_are_named_by_flags(file: Path, tmp_path: Path) -
     assert "--label-column" in cluster(file, "--labels", table, "--dry-run").stderr
     found = cluster(file, "--labels", table, "--path-column", "photo", "--label-column", "species", "--dry-run")
     assert found.exit_code == 0, found.stderr
-    assert "4 labeled in 2 categories" in found.stderr
+    assert "4 labeled in 2 categories" in found.stdout
 
 
 def test_labels_may_come_from_a_table_and_json_is_one_object(points, tmp_path: Path) -> None:
@@ -185,7 +185,12 @@ def test_neither_labels_nor_a_number_is_refused_before_anything_is_written(point
 
 def test_a_dry_run_stops_after_the_counts(file: Path, tmp_path: Path) -> None:
     run = cluster(file, "--dry-run", "--out", tmp_path / "run")
-    assert (run.exit_code, run.stdout) == (0, "")
+    assert run.exit_code == 0
+    assert run.stdout.startswith("60 embeddings of ")
+    found = json.loads(cluster(file, "--dry-run", "--out", tmp_path / "run", "--n-clusters", "7", "--json").stdout)
+    assert found["counted"] == run.stdout.strip()
+    assert (found["n_embeddings"], found["n_clusters"], found["out"]) == (60, 7, str(tmp_path / "run"))
+    assert found["n_labeled"] == sum(found["class_sizes"]) == 60 - found["n_unlabeled"]
     assert not (tmp_path / "run").exists()
 
 

@@ -30,10 +30,10 @@ def test_the_papers_encoder_has_the_papers_losses_and_the_offline_one_those_of_t
 
 def test_the_head_on_clip_is_said_to_take_other_numbers_than_the_papers():
     text = "paper, on the 768 numbers of CLIP's class token (the paper's: the 512 after its projection)"
-    assert chosen("13", "CMS, K given", ReproduceOptions()).head == text
+    assert chosen("15", "CMS, K given", ReproduceOptions()).head == text
     gcds = text.replace("paper,", "bottleneck of 256 (released code), discarded after training,", 1)
-    assert chosen("13", "GCD, K given", ReproduceOptions()).head == gcds
-    assert chosen("13", "CMS, K given").head == "paper", "with another encoder there is no such difference"
+    assert chosen("15", "GCD, K given", ReproduceOptions()).head == gcds
+    assert chosen("15", "CMS, K given").head == "paper", "with another encoder there is no such difference"
 
 
 def test_where_k_comes_from():
@@ -102,7 +102,7 @@ def test_rows_that_choose_alike_are_named_together_and_all_of_them_not_at_all():
 
 
 def test_every_form_of_a_table_says_what_was_chosen():
-    table = build_table(get_experiment("12"), ["cub"], (0,), OFFLINE, {})
+    table = build_table(get_experiment("14"), ["cub"], (0,), OFFLINE, {})
     text = "released code's denominators, norm of z detached, v in the supervised loss, bank of images"
     assert f"- Losses: {text}." in to_markdown(table).splitlines()
     printed = [line for line in to_latex(table).splitlines() if not line.startswith("%")]
@@ -113,7 +113,7 @@ def test_every_form_of_a_table_says_what_was_chosen():
 
 
 def test_datasets_are_named_where_they_differ_in_a_choice():
-    both = build_table(get_experiment("12"), ["cub", "imagenet100"], (0,), OFFLINE, {})
+    both = build_table(get_experiment("14"), ["cub", "imagenet100"], (0,), OFFLINE, {})
     assert all(note.startswith(("Losses", "Head", "K", "Snapshot")) for note in both.choice_notes)
     assert len(both.choice_notes) == 4
     own = {(row, "cub"): replace(found, head="none") for (row, name), found in both.choices.items() if name == "cub"}

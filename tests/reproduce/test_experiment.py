@@ -35,7 +35,7 @@ def cell_of(table, row_name, dataset="cub", seed=0, options=None):
 
 def test_the_same_work_has_one_key_whatever_the_table():
     full = cell_of("1", "CMS, K given")
-    for table, row in (("4", "(5) CMS, IMS"), ("5", "kNN"), ("9", "v"), ("10", "8"), ("11", "0.5"), ("12", "0.35")):
+    for table, row in (("4", "(5) CMS, IMS"), ("5", "kNN"), ("11", "v"), ("12", "8"), ("13", "0.5"), ("14", "0.35")):
         assert cell_of(table, row).key == full.key
 
 
@@ -51,7 +51,7 @@ def test_different_work_has_different_keys():
         cell_of("2", "CMS, K given"),
         cell_of("4", "(3) CMS, SSK"),
         cell_of("4", "(4) CMS, 1-step"),
-        cell_of("13", "CMS, K given"),
+        cell_of("15", "CMS, K given"),
         cell_of("iterations", "CMS"),
     ]
     keys = [cell.key for cell in [full, *others]]
@@ -93,7 +93,7 @@ def test_the_released_codes_settings_come_after_the_recipe_and_before_the_users(
 
 def test_a_change_of_the_user_comes_before_that_of_the_row():
     cell = cell_of(
-        "10", "16", options=ReproduceOptions(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5})
+        "12", "16", options=ReproduceOptions(changes={"inference.shift.n_neighbors": 3, "training.epochs": 5})
     )
     assert cell.settings.inference.shift.n_neighbors == 16
     assert cell.settings.training.epochs == 5
@@ -125,19 +125,19 @@ def test_a_name_at_the_top_is_passed_over_too_where_another_method_has_it():
 @pytest.mark.parametrize(("k", "alpha"), [(None, 8 / 9), (4, 4 / 5)])
 def test_query_and_neighbors_weigh_alike_in_the_last_row_of_table_11_whatever_k_is(k, alpha):
     options = ReproduceOptions(changes={} if k is None else {"inference.shift.n_neighbors": k})
-    cell = cell_of("11", "1/(k+1)", options=options)
+    cell = cell_of("13", "1/(k+1)", options=options)
     assert cell.settings.inference.shift.alpha == cell.clustering_settings.inference.shift.alpha == alpha
-    assert cell_of("11", "0.5", options=options).settings.inference.shift.alpha == 0.5
+    assert cell_of("13", "0.5", options=options).settings.inference.shift.alpha == 0.5
 
 
 def test_a_setting_that_no_row_of_the_tables_has_is_refused_and_that_of_one_is_not():
     options = ReproduceOptions(changes={"n_init": 100})
-    with pytest.raises(UsageError, match=r"--set n_init: no row of what is run \(10\) has"):
-        check_used([get_experiment("10")], options)
-    with pytest.raises(UsageError, match=r"--set gcd\.loss\.temperature: no row of what is run \(10\) has"):
-        check_used([get_experiment("10")], ReproduceOptions(changes={"gcd.loss.temperature": 1.0}))
-    check_used([get_experiment("10"), get_experiment("4")], options)
-    check_used([get_experiment("10")], ReproduceOptions(changes={"cms.loss.temperature": 1.0}))
+    with pytest.raises(UsageError, match=r"--set n_init: no row of what is run \(12\) has"):
+        check_used([get_experiment("12")], options)
+    with pytest.raises(UsageError, match=r"--set gcd\.loss\.temperature: no row of what is run \(12\) has"):
+        check_used([get_experiment("12")], ReproduceOptions(changes={"gcd.loss.temperature": 1.0}))
+    check_used([get_experiment("12"), get_experiment("4")], options)
+    check_used([get_experiment("12")], ReproduceOptions(changes={"cms.loss.temperature": 1.0}))
 
 
 def test_an_encoder_without_a_recipe_takes_the_default_one_and_its_own_tail():

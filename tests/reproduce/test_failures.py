@@ -104,7 +104,7 @@ def test_out_of_memory_that_was_explained_ends_the_call_too(run, tmp_path, monke
 def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatch):
     failing(monkeypatch, "cms", UsageError("n_neighbors: too many"))
     with pytest.raises(UsageError, match="n_neighbors: too many"):
-        run("12", out=tmp_path)
+        run("14", out=tmp_path)
 
 
 def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch, stand_in):

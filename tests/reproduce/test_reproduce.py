@@ -11,9 +11,10 @@ import pytest
 
 from shoal.errors import UnknownName, UsageError
 from shoal.reproduce import loaded_dataset
+from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
 
-TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure]
+TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure and not experiment.is_count]
 FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_figure]
 
 
@@ -42,6 +43,21 @@ def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in
     assert (folder / f"{stem}.md").read_text() == found.text
     numbers = len(found.records) // len(rows)
     check_latex((folder / f"{stem}.tex").read_text(), n_columns=1 + numbers, n_rows=len(rows))
+
+
+@pytest.mark.parametrize(("name", "counts"), [("9", [4.0, 2.0]), ("10", [120.0])])
+def test_what_is_counted_needs_no_training_and_stands_beside_the_papers(run, tmp_path, name, counts):
+    found = run(name, out=tmp_path, roots={"cub": "nowhere", "cifar10": "nowhere"}, options=ReproduceOptions())
+    assert found.n_missing == 0
+    of_cub = [record for record in found.records if record["dataset"] == "cub"]
+    assert [record["ours"] for record in of_cub] == counts
+    assert [record["paper"] for record in of_cub] == ([100, 100] if name == "9" else [5994])
+    assert [record["paper"] for record in found.records if record["dataset"] == "cifar10"] == [None] * len(counts)
+    assert "counted in the folders" in found.text
+    assert "seed" not in found.text
+    assert not list((tmp_path / "cells").iterdir())
+    (latex,) = [file for file in found.files if file.suffix == ".tex"]
+    check_latex(latex.read_text(), n_columns=1 + 2 * len(counts), n_rows=1)
 
 
 def check_latex(text, n_columns, n_rows):
@@ -83,7 +99,7 @@ def test_the_papers_number_stands_beside_ours(run):
 
 
 def test_a_cell_says_which_split_and_how_many_images_it_was_made_with(run, folder, stand_in):
-    run("12")
+    run("14")
     for file in (folder / "cells").glob("*.json"):
         found = json.loads(file.read_text())
         assert found["split_sha256"] == stand_in.split.sha256
@@ -111,12 +127,12 @@ def test_cells_and_tables_say_which_rule_decided_on_k(run, folder):
 
 
 def test_a_cell_that_does_not_keep_its_rule_is_read_and_the_table_says_so(run, tmp_path):
-    run("15", out=tmp_path)
+    run("17", out=tmp_path)
     (file,) = (tmp_path / "cells").glob("*.json")
     old = json.loads(file.read_text())
     assert old.pop("rule") == "pairs"
     file.write_text(json.dumps(old))
-    found = run("15", out=tmp_path)
+    found = run("17", out=tmp_path)
     assert found.n_missing == 0
     assert "rule 'pairs' (which one decided was not kept) on labeled validation images" in found.text
 
@@ -198,7 +214,7 @@ def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, st
 
 
 def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
-    run("14", out=folder / "inductive")
+    run("16", out=folder / "inductive")
     assert ("cub", "test") in tiny["reads"]
     found = [json.loads(file.read_text()) for file in (folder / "inductive" / "cells").glob("*.json")]
     inductive = [result for result in found if result["cell"]["setup"] == "inductive"]
@@ -207,8 +223,8 @@ def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
 
 
 def test_the_two_protocols_lie_side_by_side_in_one_folder(run, tmp_path, stand_in):
-    papers = run("12", out=tmp_path)
-    released = run("12", out=tmp_path, options=replace(stand_in.options, protocol="reference"))
+    papers = run("14", out=tmp_path)
+    released = run("14", out=tmp_path, options=replace(stand_in.options, protocol="reference"))
     assert not set(papers.files) & set(released.files)
     assert papers.files[0].read_text() == papers.text
     assert len(list((tmp_path / "cells").glob("*_reference_*.json"))) == 3

@@ -31,10 +31,10 @@ def test_finished_cells_are_not_run_again(run, monkeypatch):
 
 
 def test_cells_of_other_images_are_not_taken_for_these(run, tmp_path, monkeypatch, stand_in):
-    run("12", out=tmp_path)
+    run("14", out=tmp_path)
     monkeypatch.setattr(runner_module, "read_names_sha256", lambda dataset, root: "others")
     with pytest.raises(UsageError, match="was made with other images \\(120\\) than nowhere holds; give another --out"):
-        run("12", out=tmp_path)
+        run("14", out=tmp_path)
 
 
 def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, stand_in):
@@ -66,7 +66,7 @@ def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(
     """Three tables, two datasets, two seeds: in the order of the tables each dataset would be read three times."""
     options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
     made = counted(monkeypatch, "load_pixels", "cache_tokens", "pool_views")
-    tables = ["1", "3", "12"]
+    tables = ["1", "3", "14"]
     roots = {"cub": "here", "cars": "there"}
     found = reproduce(tables, roots, tmp_path, device=torch.device("cpu"), seeds=(0, 1), options=options)
     assert [each.n_missing for each in found] == [0, 0, 0]
@@ -74,7 +74,7 @@ def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(
 
 
 def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_come(stand_in):
-    tables = ("12", "2", "10")
+    tables = ("14", "2", "12")
     cells = [c for name in tables for c in cells_of(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options)]
     groups = in_order(groups_of(cells))
     order = [(group[0].dataset, group[0].settings.training.seed, group[0].setup) for group in groups]
@@ -102,14 +102,14 @@ def test_a_cut_off_table_goes_on_where_it_was(run, tmp_path, stand_in):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Runner, "_run_group", first_only)
-        partial = reproduce_with(runner, get_experiment("12"), [0], stand_in.options)
+        partial = reproduce_with(runner, get_experiment("14"), [0], stand_in.options)
     runner.close()
     assert partial.n_missing == 2
     assert "–" in partial.text
     assert any("left out for want of time" in text for text in told)
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "cells").glob("*.json")}
     assert len(kept) == 1
-    whole = run("12", out=tmp_path)
+    whole = run("14", out=tmp_path)
     assert whole.n_missing == 0
     assert all(file.stat().st_mtime_ns == changed for file, changed in kept.items())
 
@@ -138,13 +138,13 @@ def broken(**changes):
     ],
 )
 def test_a_broken_cell_is_named_before_anything_is_run(run, tmp_path, stand_in, monkeypatch, content, problem):
-    cells = cells_of(get_experiment("12"), ["cub"], [0], stand_in.options)
+    cells = cells_of(get_experiment("14"), ["cub"], [0], stand_in.options)
     (tmp_path / "cells").mkdir()
     file = tmp_path / "cells" / f"{cells[-1].key}.json"
     file.write_text(content)
     monkeypatch.setattr(Runner, "_run_group", lambda self, group: pytest.fail("ran"))
     with pytest.raises(DataError, match=f"{file.name}: .*{problem}.*delete it to run it again"):
-        run("12", out=tmp_path)
+        run("14", out=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_weights_that_are_not_there_are_found_before_the_first_training(run, tmp
     monkeypatch.setattr(Runner, "_run_group", lambda self, group: pytest.fail("ran"))
     how = {"device": torch.device("cpu"), "options": replace(stand_in.options, encoder=None)}
     with pytest.raises(MissingError, match="clip-vitb16: no weights"):
-        reproduce(["1", "13"], {"cub": "nowhere"}, tmp_path, **how)
+        reproduce(["1", "15"], {"cub": "nowhere"}, tmp_path, **how)
 
 
 def write_cub(root):

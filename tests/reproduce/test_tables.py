@@ -27,8 +27,8 @@ def results_of(name, values, seeds=(0, 1)):
 
 def test_a_table_by_hand():
     """λ 0.25 has 40 and 42: mean 41, deviation √2; λ 0.35 has one seed only; λ 0.5 none."""
-    results = dict(list(results_of("12", [40.0, 42.0, 50.0, 0, 0, 0]).items())[:3])
-    table = build_table(get_experiment("12"), ["cub"], (0, 1), OPTIONS, results)
+    results = dict(list(results_of("14", [40.0, 42.0, 50.0, 0, 0, 0]).items())[:3])
+    table = build_table(get_experiment("14"), ["cub"], (0, 1), OPTIONS, results)
     first = table.entries["0.25", "cub"][0]
     assert (first.mean, first.spread, first.n_seeds, first.paper) == (41.0, pytest.approx(2**0.5), 2, 66.8)
     assert table.entries["0.35", "cub"][1] == Entry(mean=51.0, spread=None, n_seeds=1, paper=76.5)
@@ -62,12 +62,12 @@ def test_a_printed_table_says_what_ours_and_the_papers_numbers_were_made_with():
         "Ours: encoder efficientnet-lite2, images of 112 px, 40 epochs, training.batch\\_size 64, seeds 0, 1, "
         "mean $\\pm$ standard deviation; protocol 'paper', which says who chooses and not which losses are taken ("
     )
-    found = printed(build_table(get_experiment("12"), ["cub"], (0, 1), options, {}))
+    found = printed(build_table(get_experiment("14"), ["cub"], (0, 1), options, {}))
     assert sum(line in text for text in found) == 1
     assert (
         sum("In parentheses the paper's, with dino-vitb16, another encoder. -- not run." in text for text in found) == 1
     )
-    same = "\n".join(printed(build_table(get_experiment("12"), ["cub"], (0,), ReproduceOptions(), {})))
+    same = "\n".join(printed(build_table(get_experiment("14"), ["cub"], (0,), ReproduceOptions(), {})))
     assert "encoder dino-vitb16, images of 224 px, 200 epochs, seed 0; protocol" in same
     assert "standard deviation" not in same, "of one seed there is none"
     assert "the paper's, with dino-vitb16." in same
@@ -77,14 +77,14 @@ def test_a_printed_table_says_what_ours_and_the_papers_numbers_were_made_with():
 
 
 def test_datasets_are_named_where_their_epochs_differ():
-    table = build_table(get_experiment("12"), ["cub", "imagenet100"], (0,), OPTIONS, {})
+    table = build_table(get_experiment("14"), ["cub", "imagenet100"], (0,), OPTIONS, {})
     assert "images of 224 px, 40 epochs, seed 0" in table.notes[0]
     own = {key: replace(found, epochs=8) for key, found in table.choices.items() if key[1] == "cub"}
     shown = replace(table, choices=table.choices | own).notes[0]
     assert "images of 224 px, 8 epochs on CUB-200-2011, 40 epochs on ImageNet-100, seed 0" in shown
 
 
-@pytest.mark.parametrize(("name", "has_kmeans"), [("1", True), ("3", True), ("4", True), ("7", True), ("10", False)])
+@pytest.mark.parametrize(("name", "has_kmeans"), [("1", True), ("3", True), ("4", True), ("7", True), ("12", False)])
 def test_the_starts_of_k_means_stand_under_every_table_that_has_it(name, has_kmeans):
     note = "Semi-supervised k-means: 10 starts (100 in GCD's released code)."
     table = build_table(get_experiment(name), ["cub"], (0,), OPTIONS, {})
@@ -105,8 +105,8 @@ def test_the_released_codes_settings_are_said_of_the_rows_that_have_them():
     )
     assert "GCD: its own losses and head, the released code's views, gradients not cut; " in first_note("1")
     assert "frozen features: K by given labels; " in first_note("1")
-    assert "GCD" not in first_note("12")
-    assert "frozen" not in first_note("12")
+    assert "GCD" not in first_note("14")
+    assert "frozen" not in first_note("14")
 
 
 def test_csv_has_a_line_per_number_and_empty_fields_for_what_is_not_there():
@@ -136,10 +136,10 @@ def test_every_form_of_a_table_says_that_hidden_labels_chose():
 
 
 def test_every_form_of_a_table_has_its_remarks_and_the_misprints_of_the_paper():
-    results = results_of("12", [40.0, 50.0, 60.0], seeds=(0,))
+    results = results_of("14", [40.0, 50.0, 60.0], seeds=(0,))
     first, *_ = results.values()
     first |= {"notes": ["60 images, but the published train part has 5,994"], "images": 60}
-    table = build_table(get_experiment("12"), ["cub"], (0,), OPTIONS, results)
+    table = build_table(get_experiment("14"), ["cub"], (0,), OPTIONS, results)
     remark = "CUB-200-2011: 60 images, but the published train part has 5,994."
     assert f"- {remark}" in to_markdown(table).splitlines()
     assert any(remark in line for line in printed(table))
@@ -155,7 +155,7 @@ def test_every_form_of_a_table_has_its_remarks_and_the_misprints_of_the_paper():
 
 
 def test_one_epoch_is_not_called_epochs():
-    table = build_table(get_experiment("12"), ["cub"], (0,), ReproduceOptions(changes={"training.epochs": 1}), {})
+    table = build_table(get_experiment("14"), ["cub"], (0,), ReproduceOptions(changes={"training.epochs": 1}), {})
     assert "images of 224 px, 1 epoch, seed 0" in table.notes[0]
 
 
@@ -169,10 +169,10 @@ def test_the_share_set_aside_is_that_of_the_setup():
 
 
 def test_what_a_reader_had_to_say_about_the_images_stands_under_the_table():
-    results = results_of("12", [40.0, 50.0, 60.0], seeds=(0,))
+    results = results_of("14", [40.0, 50.0, 60.0], seeds=(0,))
     for result in results.values():
         result |= {"notes": ["60 images, but the published train part has 5,994"], "images_skipped": 2}
-    notes = build_table(get_experiment("12"), ["cub"], (0,), OPTIONS, results).notes
+    notes = build_table(get_experiment("14"), ["cub"], (0,), OPTIONS, results).notes
     assert notes.count("CUB-200-2011: 60 images, but the published train part has 5,994.") == 1
     assert "CUB-200-2011: 2 image(s) could not be decoded and were left out." in notes
 

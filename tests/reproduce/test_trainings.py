@@ -45,20 +45,20 @@ def test_a_training_serves_tables_of_later_calls_and_of_the_same_one(run, tmp_pa
 
 def test_a_training_that_was_cut_off_goes_on_within(run, tmp_path, monkeypatch, stand_in):
     options = replace(stand_in.options, changes={**stand_in.options.changes, "training.epochs": 3})
-    whole = run("15", out=tmp_path / "whole", options=options)
+    whole = run("17", out=tmp_path / "whole", options=options)
     with monkeypatch.context() as patch:
         counting_epochs(patch, stop_at=2)
         with pytest.raises(KeyboardInterrupt):
-            run("15", out=tmp_path / "cut", options=options)
+            run("17", out=tmp_path / "cut", options=options)
     seen = counting_epochs(monkeypatch)
-    assert scores(run("15", out=tmp_path / "cut", options=options)) == scores(whole)
+    assert scores(run("17", out=tmp_path / "cut", options=options)) == scores(whole)
     assert seen == [2]
     records = [json.loads(file.read_text()) for file in tmp_path.glob("*/cells/*.json")]
     assert records[0]["validation"] == records[1]["validation"]
 
 
 def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, stand_in):
-    run("15", out=tmp_path)
+    run("17", out=tmp_path)
     for file in (tmp_path / "cells").glob("*.json"):
         file.unlink()
 
@@ -68,4 +68,4 @@ def test_a_training_of_other_images_is_not_taken(run, tmp_path, monkeypatch, sta
 
     monkeypatch.setattr(loaded_dataset, "read_benchmark", darker)
     with pytest.raises(UsageError, match=r"made with other settings: data\.images"):
-        run("15", out=tmp_path)
+        run("17", out=tmp_path)

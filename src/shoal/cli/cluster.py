@@ -3,12 +3,15 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
 from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol
+
+if TYPE_CHECKING:
+    from shoal.data.readers.embeddings import Embeddings
 
 
 def cluster(
@@ -50,7 +53,8 @@ def cluster(
         given = read_embeddings(embeddings, **columns)
     else:
         given = label_embeddings(read_embeddings(embeddings), labels, **columns, allow_missing=allow_missing)
-    for line in given.describe().split("\n"):
+    counted, *notes = given.describe().split("\n")
+    for line in notes if dry_run else [counted, *notes]:
         say(line)
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
@@ -58,11 +62,13 @@ def cluster(
     inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen).with_range(numbers)
     settings = ClusterSettings(n_clusters=number, inference=inference)
     check_task(given.labels, number, settings.inference)
+    target = out or Path("runs") / embeddings.stem
     if dry_run:
+        _show_found(given, counted, target, number, as_json=json)
         return
     run = cluster_embeddings(
         LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
-        out or Path("runs") / embeddings.stem,
+        target,
         settings,
         device=device,
         force=force,
@@ -74,3 +80,22 @@ def cluster(
     facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate}
     result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")
+
+
+def _show_found(given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool) -> None:
+    """Print what was found in the file, and where it would go."""
+    n_labeled = int((given.labels >= 0).sum())
+    found = {
+        "counted": counted,
+        "n_embeddings": len(given.names),
+        "n_columns": given.x.shape[1],
+        "n_labeled": n_labeled,
+        "n_unlabeled": len(given.names) - n_labeled,
+        "classes": list(given.classes),
+        "class_sizes": [int((given.labels == i).sum()) for i in range(len(given.classes))],
+        "notes": list(given.notes),
+        "n_clusters": n_clusters,
+        "out": str(out),
+    }
+    result(counted, found, as_json=as_json)
+    say(f"nothing was written; without --dry-run it goes to {out}")

@@ -13,7 +13,7 @@ FAILED = 1
 
 def reproduce(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="1 … 15, iterations, retrieval, tsne, one or several; none: list them.")
+        list[str] | None, typer.Argument(help="1 … 17, iterations, retrieval, tsne, one or several; none: list them.")
     ] = None,
     root: Annotated[
         list[str] | None, typer.Option("--root", help="DATASET=FOLDER, as often as there are datasets.")

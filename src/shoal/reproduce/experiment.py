@@ -22,8 +22,11 @@ Setup = Literal["transductive", "inductive", "unsupervised"]
 """'transductive': all of the training part is clustered. 'inductive': the official test part, never trained on.
 'unsupervised': as transductive, without any label."""
 
-Measure = Literal["accuracy", "all", "n_clusters", "recall", "iterations", "retrieval", "tsne"]
-"""What a table shows: All / Known / Novel, All alone, K and its error, Recall@8; or what a figure draws."""
+Measure = Literal["accuracy", "all", "n_clusters", "recall", "classes", "images", "iterations", "retrieval", "tsne"]
+"""What a table shows: All / Known / Novel, All alone, K and its error, Recall@8; what is counted in a dataset; or what
+a figure draws."""
+
+COUNTS = ("classes", "images")
 
 FIGURES = ("iterations", "retrieval", "tsne")
 
@@ -84,6 +87,11 @@ class Experiment:
     def is_figure(self) -> bool:
         """Whether it is drawn rather than tabulated."""
         return self.measure in FIGURES
+
+    @property
+    def is_count(self) -> bool:
+        """Whether it is counted in the datasets, without any method."""
+        return self.measure in COUNTS
 
 
 VALIDATION_SHARE = 0.2

@@ -119,20 +119,34 @@ EXPERIMENTS: dict[str, Experiment] = {
         ),
         Experiment(
             name="9",
+            title="Number of known and novel classes",
+            measure="classes",
+            datasets=SIX,
+            rows=(Row(name="Classes", method=None),),
+        ),
+        Experiment(
+            name="10",
+            title="Size of the collection in which neighbors are searched",
+            measure="images",
+            datasets=SIX,
+            rows=(Row(name="Images", method=None),),
+        ),
+        Experiment(
+            name="11",
             title="Embedding in the supervised loss",
             measure="accuracy",
             datasets=FOUR,
             rows=(Row(name="z", changes={"loss.supervised_input": "shifted"}), Row(name="v")),
         ),
         Experiment(
-            name="10",
+            name="12",
             title="Number of neighbors k",
             measure="accuracy",
             datasets=FOUR,
             rows=tuple(Row(name=str(k), changes={"inference.shift.n_neighbors": k}) for k in (4, 8, 16, 32, 64)),
         ),
         Experiment(
-            name="11",
+            name="13",
             title="Scale α (1/(k+1): query and neighbors weigh alike, α = k/(k+1))",
             measure="accuracy",
             datasets=TWO,
@@ -142,7 +156,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="12",
+            name="14",
             title="Share λ of the supervised loss",
             measure="accuracy",
             datasets=TWO,
@@ -151,7 +165,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="13",
+            name="15",
             title="Main results with CLIP",
             measure="accuracy",
             datasets=SIX,
@@ -162,7 +176,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             ),
         ),
         Experiment(
-            name="14",
+            name="16",
             title="Inductive with CLIP",
             measure="accuracy",
             datasets=SIX,
@@ -170,7 +184,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             rows=_inductive("PromptCAL, K given"),
         ),
         Experiment(
-            name="15",
+            name="17",
             title="Estimated number of classes with CLIP",
             measure="n_clusters",
             datasets=SIX,
@@ -204,7 +218,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def get_experiment(name: str) -> Experiment:
-    """Look a table ('1' … '15', 'table1') or figure up by its name."""
+    """Look a table ('1' … '17', 'table1') or figure up by its name."""
     short = name.lower().removeprefix("table").removeprefix("figure").strip(" -_")
     if short not in EXPERIMENTS:
         raise UnknownName("table or figure", name, EXPERIMENTS)

@@ -93,7 +93,8 @@ def to_records(table: ResultTable) -> list[dict[str, Any]]:
 
 
 def _texts(table: ResultTable, row: Row, plus_minus: str = "±") -> list[str]:
-    style = "g" if table.experiment.measure == "n_clusters" else ".1f"  # K is a whole number
+    is_whole = table.experiment.is_count or table.experiment.measure == "n_clusters"
+    style = "g" if is_whole else ".1f"
     entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
     return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]
 

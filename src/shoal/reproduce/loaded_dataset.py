@@ -240,6 +240,17 @@ def read_names_sha256(dataset: str, root: Path, part: Part = "train") -> str:
     return digest_names(collection.names, collection.labels)
 
 
+def count_dataset(dataset: str, root: Path) -> dict[str, Any]:
+    """The known and novel classes and the images of the training part, from its lists; no image is decoded."""
+    benchmark = read_benchmark(dataset, root)
+    n_known = len(benchmark.split.known)
+    return {
+        "classes": (n_known, benchmark.n_clusters - n_known),
+        "images": (len(benchmark.collection),),
+        "notes": benchmark.collection.notes,
+    }
+
+
 def _save(file: Path, array: NDArray[Any]) -> None:
     with atomic_file(file) as opened:
         np.save(opened, array)

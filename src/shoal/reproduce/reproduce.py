@@ -13,6 +13,7 @@ from shoal.files import write_text
 from shoal.reproduce.experiment import Experiment, ReproduceOptions, check_used, protocol_suffix, rows_to_run
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
+from shoal.reproduce.loaded_dataset import count_dataset
 from shoal.reproduce.runner import Runner, cells_of
 from shoal.reproduce.tables import build_table
 
@@ -70,7 +71,10 @@ def reproduce_with(
     runner: Runner, experiment: Experiment, seeds: Sequence[int], options: ReproduceOptions
 ) -> Reproduction:
     """As `reproduce`, with a runner whose images other experiments share."""
-    results = runner.run(experiment, seeds, options)
+    if experiment.is_count:
+        results = {dataset: count_dataset(dataset, root) for dataset, root in runner.roots.items()}
+    else:
+        results = runner.run(experiment, seeds, options)
     datasets = [name for name in experiment.datasets if name in runner.roots]
     datasets += [name for name in runner.roots if name not in datasets]
     keys = {cell.key for cell in cells_of(experiment, datasets, seeds, options)}
@@ -91,7 +95,7 @@ def _write_table(
     table = build_table(experiment, datasets, seeds, options, results, failures)
     contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
     stem = f"table{experiment.name}{protocol_suffix(options.protocol)}"
-    expected = len(rows_to_run(experiment, options)) * len(datasets)
+    expected = (1 if experiment.is_count else len(rows_to_run(experiment, options))) * len(datasets)
     has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
     return Reproduction(
         experiment=experiment,

@@ -8,7 +8,7 @@ from typing import Any
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.methods.registry import get_method
 from shoal.reproduce.choices import TITLES, Choices, choices_of, describe_making, grouped
-from shoal.reproduce.experiment import SELECTIONS, Experiment, ReproduceOptions, Row, make_cell, rows_to_run
+from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, ReproduceOptions, Row, make_cell, rows_to_run
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -16,6 +16,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "recall": ("All", "Labeled", "Unlabeled"),
     "all": ("All",),
     "n_clusters": ("K", "Err %"),
+    "classes": ("Known", "Novel"),
+    "images": ("Images",),
 }
 
 
@@ -71,11 +73,13 @@ class ResultTable:
         """The title, and under which protocol the numbers were made, where hidden labels took part."""
         chose = "" if self._is_unsupervised else ": hidden labels chose snapshot and K"
         protocol = "" if self.options.protocol == "paper" else f" (protocol '{self.options.protocol}'{chose})"
-        return f"Table {self.experiment.name}: {self.experiment.title}{protocol}"
+        return f"Table {self.experiment.name}: {self.experiment.title}{'' if self.experiment.is_count else protocol}"
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know, in every form of the table."""
+        if self.experiment.is_count:
+            return ["Ours: counted in the folders. In parentheses the paper's.", *self._remarks]
         titles = {name: BENCHMARKS[name].title for name in self.datasets}
         made_with = describe_making(self.encoder, self.options.changes, self.choices, titles, self.seeds)
         spread = ", mean ± standard deviation" if len(self.seeds) > 1 else ""
@@ -85,8 +89,12 @@ class ResultTable:
             f"{self._papers} – not run.",
             *self.choice_notes,
             *MISPRINTS.get(self.experiment.name, ()),
-            *dict.fromkeys(text for texts in self.remarks.values() for text in texts),
+            *self._remarks,
         ]
+
+    @property
+    def _remarks(self) -> list[str]:
+        return list(dict.fromkeys(text for texts in self.remarks.values() for text in texts))
 
     @property
     def _papers(self) -> str:
@@ -150,9 +158,10 @@ def build_table(
     for row, dataset in ((row, dataset) for row in experiment.rows for dataset in chosen):
         row_key, keys = (row.name, dataset), cell_keys(experiment, row, dataset, seeds, options)
         found = {key: results[key] for key in keys if key in results}
-        if keys:
+        if keys and not experiment.is_count:
             cell = make_cell(experiment, row, dataset, seeds[0], options)
             table.choices[row_key] = choices_of(cell, [result.get("rule") for result in found.values()])
+        if keys:
             table.remarks[row_key] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
         numbers = {result["images"] for result in found.values() if "images" in result}
         table.images.update(dict.fromkeys([row_key], max(numbers)) if numbers else {})
@@ -164,7 +173,12 @@ def build_table(
 def cell_keys(
     experiment: Experiment, row: Row, dataset: str, seeds: Iterable[int], options: ReproduceOptions
 ) -> dict[str, int | None]:
-    """The cells of a row by key, each with its seed; one without any where the method draws nothing."""
+    """The cells of a row by key, each with its seed; one without any where the method draws nothing.
+
+    What is counted has the name of the dataset for a key.
+    """
+    if experiment.is_count:
+        return {dataset: None}
     if row not in rows_to_run(experiment, options):
         return {}
     trains = get_method(row.methods[0]).trains
@@ -208,6 +222,8 @@ def _entries(measure: str, found: list[Mapping[str, Any]], paper: tuple[float | 
 
 
 def _values(measure: str, result: Mapping[str, Any]) -> list[float]:
+    if measure in COUNTS:
+        return list(map(float, result[measure]))
     if measure == "n_clusters":
         return [float(result["n_clusters"]), result["n_clusters_error"]]
     return [result["recall" if measure == "recall" else "accuracy"][name.lower()] for name in COLUMNS[measure]]
