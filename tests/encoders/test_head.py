@@ -53,6 +53,14 @@ def test_the_papers_head_starts_with_outputs_about_as_long_as_its_features(width
     assert 0.1 < ratio < 3
 
 
+def test_the_released_head_is_drawn_with_a_spread_of_002():
+    torch.manual_seed(0)
+    layers = [
+        layer for layer in Head(512, HeadSettings(kind="bottleneck", width=512)).layers if hasattr(layer, "weight")
+    ]
+    assert [layer.weight.std().item() for layer in layers] == pytest.approx([0.02] * len(layers), rel=0.01)
+
+
 def test_the_output_is_a_weight_normed_layer_over_a_normed_bottleneck(bottleneck, features):
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(6, 24, bias=False))
     layer.parametrizations.weight.original0.data.fill_(1)

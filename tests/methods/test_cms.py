@@ -34,7 +34,7 @@ def test_five_colours_are_found_when_three_are_known(task, truth):
     unlabeled = ~task.is_labeled
     accuracy = gcd_accuracy(truth[unlabeled], found.clusters[unlabeled], truth[unlabeled] < 3)
     assert accuracy.all > 0.9
-    assert accuracy.novel > 0.9
+    assert accuracy.novel > 0.85
     assert found.n_clusters == 5
     assert found.embeddings.shape == found.shifted.shape == (100, 8)  # compact: the rank of the bottleneck
     assert found.linkage.shape == (99, 4)
@@ -57,7 +57,7 @@ def test_the_number_of_clusters_may_be_estimated_on_all_labels_instead(task):
 def test_without_validation_images_the_number_is_estimated_on_the_final_tree(task):
     found = cms(replace(task, validation=None), SETTINGS, device=CPU)
     assert found.epoch == 3
-    assert found.n_clusters >= 3
+    assert found.n_clusters == infer(found.embeddings, task.labels, None, SETTINGS.inference).n_clusters > 3
 
 
 def test_without_labels_the_method_runs_with_a_given_number(task):

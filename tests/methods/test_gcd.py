@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -18,6 +18,8 @@ from shoal.training.losses import LossSettings
 from shoal.training.model import Batch, Shape
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
+from shoal.training.validation import Judge
+from shoal.training.view_pool import ViewPool
 
 CPU = torch.device("cpu")
 gcd, represent = get_method("gcd").run, get_method("gcd").represent
@@ -133,9 +135,19 @@ def test_fewer_clusters_than_known_classes_are_refused(task):
         GcdSettings(n_init=0)
 
 
-def test_a_task_hands_everything_to_the_trainer(task):
-    assert isinstance(task, Task)
-    assert task.training_data.validation is task.validation
+def test_a_task_hands_everything_to_the_trainer(task, tiny_encoder):
+    given = Task(
+        pixels=task.pixels,
+        labels=task.labels,
+        validation=task.validation,
+        trains_on_validation=False,
+        judge=Judge(pixels=task.pixels, score=lambda embeddings, n_clusters: None),
+        tokens=cache_tokens(task.pixels, tiny_encoder("tiny"), batch_size=32),
+        pool=ViewPool(torch.zeros(300, 16), 3),
+        pool_labels=(task.labels,),
+    )
+    for field in fields(given.training_data):
+        assert getattr(given.training_data, field.name) is getattr(given, field.name), field.name
 
 
 def test_the_number_of_clusters_is_searched_on_the_encoders_features_as_they_came(task, tiny_encoder, monkeypatch):

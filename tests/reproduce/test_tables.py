@@ -1,7 +1,6 @@
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -181,9 +180,3 @@ def test_a_number_of_clusters_is_whole_for_one_seed_and_has_a_spread_for_several
     assert Entry(mean=207.0, spread=None, n_seeds=1, paper=168).text(paper_format="g") == "207 (168)"
     assert Entry(mean=206.333, spread=2.5, n_seeds=3, paper=None).text(paper_format="g") == "206.3 ± 2.5"
     assert Entry(mean=50.0, spread=None, n_seeds=1, paper=68.2).text() == "50.0 (68.2)"
-
-
-def test_nothing_is_written_by_rendering(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    to_markdown(build_table(get_experiment("1"), ["cub"], (0,), OPTIONS, {}))
-    assert list(Path().iterdir()) == []

@@ -63,11 +63,12 @@ class Head(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], n_last))
         for layer in self.layers:
             if isinstance(layer, nn.Linear):
-                # The released code draws from N(0, 0.02²) whatever the width. The paper's head keeps the scale of its
-                # features instead: where outputs are short, the gradient through their normalization is huge, and the
-                # first step throws all embeddings onto one point.
+                # The released code draws from N(0, 0.02²) whatever the width, cut at ±2. The paper's head keeps the
+                # scale of its features instead, cut at two standard deviations: where outputs are short, the gradient
+                # through their normalization is huge, and the first step throws all embeddings onto one point.
                 std = 0.02 if has_bottleneck else (2 / layer.in_features) ** 0.5
-                nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+                limit = 2.0 if has_bottleneck else 2 * std
+                nn.init.trunc_normal_(layer.weight, std=std, a=-limit, b=limit)
                 nn.init.zeros_(layer.bias)
         self.output: nn.Parameter | None = None
         if has_bottleneck:

@@ -51,7 +51,7 @@ class GcdSettings(TrainedSettings):
     """Estimate K as published: by the highest labeled accuracy of k-means on the encoder's features as they come, found
     by Brent's search; else by `inference.rule`. Where `shoal discover` takes K from its first answer, that stays."""
     n_init: int = 10
-    """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs a CPU about 20 s."""
+    """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to 7 CPU seconds."""
 
     def __post_init__(self) -> None:
         if self.n_init < 1:

@@ -31,7 +31,7 @@ class TrainSettings:
     few hundred labeled validation images the highest accuracy is largely chance once it has stopped rising."""
     views: ViewSettings = field(default_factory=ViewSettings)
     compile: bool = False
-    """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: a minute once, less time per step."""
+    """Let torch.compile rewrite the networks, as CUDA graphs on a GPU: about 17 s once, less time per step."""
     seed: int = 0
 
     def __post_init__(self) -> None:
