@@ -47,7 +47,7 @@ def measure_straightforward(loaded: LoadedDataset, folder: Path) -> tuple[float,
     """Wall and CPU seconds, workers included, of the second of two plain epochs of SimGCD over files in a folder."""
     settings, images = load_recipe(method="simgcd"), loaded.train
     encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks).to(loaded.device)
-    write_jpegs(folder, images.pixels[:])
+    write_jpegs(folder, torch.as_tensor(images.pixels[:]).cpu().numpy())
     for _ in range(2):
         began, cpu = time.perf_counter(), cpu_seconds()
         simgcd_epoch(encoder, images.n_classes, folder, images.labels, batch_size=settings.training.batch_size)
