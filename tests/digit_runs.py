@@ -14,6 +14,7 @@ from shoal.clustering.calibration import calibrate
 from shoal.clustering.categories import other_neighbors
 from shoal.clustering.matching import gcd_accuracy, match, matched_accuracy
 from shoal.runs import Assignment, Category, Run, Skip
+from small_runs import append_metrics
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 N_KNOWN = 6
@@ -168,7 +169,8 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
     run.write_json("accuracy", {"all": found.all, "known": found.known, "novel": found.novel,
                                 "n_images": int(unlabeled.sum()), "n_classes": 10})  # fmt: skip
     for epoch in range(1, 9):
-        run.append_metrics(
+        append_metrics(
+            run,
             {
                 "epoch": epoch,
                 "loss": 4 / epoch + 1,
@@ -179,7 +181,7 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
                 "validation_accuracy": 0.9 - 0.4 / epoch - 0.02 * (epoch > 6),
                 "is_best": epoch <= 6,
                 "seconds": 2.0,
-            }
+            },
         )
     run.write_thumbnails(picture(image) for image in pictures)
     run.finish(seconds=125.0)

@@ -1,11 +1,14 @@
 """A finished run of twelve images in four categories, two known, two novel; no torch, milliseconds."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import ward
 
+from shoal.files import write_text
 from shoal.runs import Assignment, Category, Run
 
 NAMES = ("gull", "heron", "novel-001", "novel-002")
@@ -66,3 +69,8 @@ def write_small(
     run.write_array("tree", ward(x.astype(np.float64)))
     run.finish(seconds=1.0)
     return run
+
+
+def append_metrics(run: Run, row: dict[str, Any]) -> None:
+    """Add a row to metrics.jsonl, as training does."""
+    write_text(run.path / "metrics.jsonl", "".join(f"{json.dumps(each)}\n" for each in [*run.metrics, row]))

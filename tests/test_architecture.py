@@ -12,9 +12,32 @@ PACKAGE = ROOT / "src" / "shoal"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 
-BASE = {"allocator", "errors", "files", "arrays", "checksums", "device", "distributed", "settings", "text"}
+BASE = {
+    "allocator",
+    "errors",
+    "files",
+    "arrays",
+    "checksums",
+    "device",
+    "distributed",
+    "progress",
+    "settings",
+    "text",
+    "words",
+}
 PEERS = {"runs", "data", "encoders", "clustering"}
-BELOW_REPORT = {"errors", "files", "arrays", "settings", "text", "runs", "clustering.matching", "clustering.tree"}
+BELOW_REPORT = {
+    "errors",
+    "files",
+    "arrays",
+    "progress",
+    "settings",
+    "text",
+    "words",
+    "runs",
+    "clustering.matching",
+    "clustering.tree",
+}
 MAY_IMPORT = {
     "errors": set(),
     "allocator": set(),
@@ -25,6 +48,8 @@ MAY_IMPORT = {
     "checksums": {"errors", "arrays"},
     "settings": {"errors"},
     "text": set(),
+    "progress": set(),
+    "words": set(),
     "runs": BASE,
     "data": BASE,
     "encoders": BASE,
@@ -32,7 +57,7 @@ MAY_IMPORT = {
     "training": BASE | PEERS,
     "methods": BASE | PEERS | {"training"},
     "reproduce": BASE | PEERS | {"training", "methods"},
-    "review": {"errors", "arrays", "files", "text", "runs"},
+    "review": {"errors", "arrays", "files", "text", "words", "runs"},
     "report": BELOW_REPORT | {"review"},
     "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
     "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding"},

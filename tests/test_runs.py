@@ -9,6 +9,7 @@ import pytest
 
 from shoal.errors import DataError, UsageError
 from shoal.runs import Assignment, Category, Run, Skip
+from small_runs import append_metrics
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(tmp_path:
 def test_metrics_grow_by_a_row_and_skipped_files_keep_their_reason(tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run")
     for epoch in range(3):
-        run.append_metrics({"epoch": epoch, "loss": 1 / 3})
+        append_metrics(run, {"epoch": epoch, "loss": 1 / 3})
     assert run.metrics == [{"epoch": epoch, "loss": 1 / 3} for epoch in range(3)]
     run.write_skipped([Skip(path="x.jpg", reason="truncated, or so")])
     assert run.skipped == [Skip(path="x.jpg", reason="truncated, or so")]

@@ -13,9 +13,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from shoal.clustering.matching import (
     Accuracy,
     _middle,
-    accuracy_per_subset,
     adjusted_rand,
-    class_averaged_accuracy,
     contingency,
     gcd_accuracy,
     match,
@@ -60,26 +58,6 @@ def test_one_matching_serves_known_and_novel() -> None:
     assert str(accuracy) == "All 66.7 / Known 50.0 / Novel 100.0"
 
 
-def test_separate_matchings_flatter() -> None:
-    """As above: known alone, 5=a and 7=b give 3 of 4; novel alone, 7=c gives 2 of 2."""
-    y_true = np.array([0, 0, 1, 1, 2, 2])
-    y_pred = np.array([5, 5, 5, 7, 7, 7])
-    assert accuracy_per_subset(y_true, y_pred, y_true < 2) == Accuracy(all=4 / 6, known=0.75, novel=1.0)
-
-
-def test_class_averages_count_every_class_once() -> None:
-    """Class 0 has four images, all right; class 1 has one, wrong: averaged over classes that is a half, not 4/5."""
-    y_true, y_pred = np.array([0, 0, 0, 0, 1]), np.zeros(5, dtype=int)
-    averaged = class_averaged_accuracy(y_true, y_pred, y_true == 0)
-    assert averaged == Accuracy(all=0.5, known=1.0, novel=0.0)
-    assert gcd_accuracy(y_true, y_pred, y_true == 0).all == 0.8
-
-
-def test_class_averages_refuse_a_class_that_is_both() -> None:
-    with pytest.raises(DataError, match="both known and novel"):
-        class_averaged_accuracy([0, 0], [0, 0], [True, False])
-
-
 def test_a_subset_without_images_is_nan() -> None:
     accuracy = gcd_accuracy([0, 1], [0, 1], [True, True])
     assert (accuracy.all, accuracy.known) == (1.0, 1.0)
@@ -90,8 +68,8 @@ def test_a_subset_without_images_is_nan() -> None:
 def test_of_equally_good_matchings_known_and_novel_are_the_middle() -> None:
     """One cluster holds an image of a known and one of a novel class: either may be matched, whatever their names."""
     for known, novel in ((0, 1), (1, 0)):
-        for score in (gcd_accuracy, class_averaged_accuracy):
-            assert score([known, novel], [0, 0], [True, False]) == Accuracy(all=0.5, known=0.5, novel=0.5)
+        found = gcd_accuracy([known, novel], [0, 0], [True, False])
+        assert found == Accuracy(all=0.5, known=0.5, novel=0.5)
 
 
 def middle(values: list[float]) -> float:
@@ -109,11 +87,6 @@ def test_known_and_novel_are_the_middle_over_all_best_permutations(n_clusters: i
     assert found.all == best[0].mean()
     assert found.known == pytest.approx(middle([float(right[known].mean()) for right in best]))
     assert found.novel == pytest.approx(middle([float(right[~known].mean()) for right in best]))
-    averaged = class_averaged_accuracy(y_true, y_pred, known)
-    for value, classes in ((averaged.known, range(2)), (averaged.novel, range(2, 4))):
-        present = [c for c in classes if (y_true == c).any()]
-        means = [float(np.mean([right[y_true == c].mean() for c in present])) for right in best]
-        assert value == pytest.approx(middle(means))
 
 
 Labels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, max_size=30)
@@ -126,12 +99,11 @@ def test_no_name_and_no_order_of_images_changes_an_accuracy(pairs: list[tuple[in
     y_true, y_pred = np.array(pairs).T
     rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
     classes, clusters, order = rng.permutation(6), rng.permutation(7), rng.permutation(len(pairs))
-    for score in (gcd_accuracy, class_averaged_accuracy, accuracy_per_subset):
-        expected = score(y_true, y_pred, y_true < 3)
-        found = score(classes[y_true][order], clusters[y_pred][order], (y_true < 3)[order])
-        assert (found.all, found.known, found.novel) == pytest.approx(
-            (expected.all, expected.known, expected.novel), abs=1e-12, nan_ok=True
-        )
+    expected = gcd_accuracy(y_true, y_pred, y_true < 3)
+    found = gcd_accuracy(classes[y_true][order], clusters[y_pred][order], (y_true < 3)[order])
+    assert (found.all, found.known, found.novel) == pytest.approx(
+        (expected.all, expected.known, expected.novel), abs=1e-12, nan_ok=True
+    )
 
 
 @settings(max_examples=100, deadline=None)
@@ -173,9 +145,8 @@ def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) 
 
 @pytest.mark.parametrize("y_true", [[0, -1, 1], [0.0, -1.0, 1.0], ["a", -1, "b"], np.array([0, -1, 1], dtype=object)])
 def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true: object) -> None:
-    for score in (gcd_accuracy, accuracy_per_subset, class_averaged_accuracy):
-        with pytest.raises(DataError, match=r"y_true: -1, unlabeled, in row 1 \(1 of 3\)"):
-            score(y_true, [0, -1, 1], [True, True, False])  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"y_true: -1, unlabeled, in row 1 \(1 of 3\)"):
+        gcd_accuracy(y_true, [0, -1, 1], [True, True, False])  # type: ignore[arg-type]
 
 
 def test_a_prediction_of_minus_one_is_a_cluster_like_others() -> None:

@@ -46,7 +46,7 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
 ) -> None:
     """What was found, what is strange about it, and the answer; the shell has the answer on stdout instead."""
     # How far something long has come is said by the clock: on a busy machine in one of the two and not in the other.
-    monkeypatch.setattr("shoal.discovery.progress.FIRST_LINE_S", float("inf"))
+    monkeypatch.setattr("shoal.progress.FIRST_LINE_S", float("inf"))
     (photos.folder / "empty.jpg").write_bytes(b"")
     photos.labels.write_text(f"{photos.labels.read_text().rstrip()}\ngone.png,red\n")
     monkeypatch.chdir(tmp_path)

@@ -14,9 +14,9 @@ from PIL import Image
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.discovery import embed as module
 from shoal.discovery.embed import announce_embedding, check_target, embed_collection, write_embeddings
-from shoal.discovery.progress import Outlook, Progress
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, MissingError, UsageError
+from shoal.progress import Outlook, Progress
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

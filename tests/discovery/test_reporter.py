@@ -3,8 +3,8 @@
 import logging
 from contextlib import contextmanager
 
-from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import Reporter
+from shoal.progress import Outlook
 
 
 def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:

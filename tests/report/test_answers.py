@@ -8,6 +8,7 @@ import pytest
 from shoal.report.figures.curves import training_curves
 from shoal.report.page import render_report
 from shoal.runs import Run
+from small_runs import append_metrics
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def test_an_answer_inside_a_run_goes_by_the_name_of_the_run(birds: Run) -> None:
 
 @pytest.mark.parametrize(("kept", "is_marked"), [("frozen", True), ("trained", False)])
 def test_the_curves_of_a_training_that_was_not_used_say_so(birds: Run, kept: str, is_marked: bool) -> None:
-    birds.append_metrics({"epoch": 1, "loss": 2.0, "is_best": True})
+    append_metrics(birds, {"epoch": 1, "loss": 2.0, "is_best": True})
     assert training_curves(birds).axes[0].get_title(loc="right") == ""
     birds.write_json("choice", {"kept": kept, "n_images": 9, "accuracy": {"frozen": 0.9, "trained": 0.8}})
     title = training_curves(birds).axes[0].get_title(loc="right")

@@ -10,6 +10,7 @@ from shoal.report.contents import map_points
 from shoal.report.map import kept_layouts, pca_layouts, principal_components, stages, tsne_layouts, turned_like
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Assignment, Run
+from small_runs import append_metrics
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_before_and_after_are_those_of_training_else_of_the_shift(run: Run, x: n
     assert list(stages(Snapshot(run)).values()) == ["Before moving together", "After moving together"]  # not trained
     run.write_json("shifts", {"accuracies": [0.9, 0.8, 0.7], "chosen": 0})
     assert stages(Snapshot(run)) == {"embeddings": "Embeddings"}  # nor shifted
-    run.append_metrics({"epoch": 1, "loss": 1.0})
+    append_metrics(run, {"epoch": 1, "loss": 1.0})
     assert list(stages(Snapshot(run)).values()) == ["Before training", "After training"]
     assert [layout.stage for layout in pca_layouts(run)] == ["frozen", "embeddings"]
 

@@ -11,7 +11,7 @@ import typer
 
 from shoal.cli.console import Json, detail, reporter, result, say
 from shoal.cli.options import AllowMissing, Device
-from shoal.report.words import count
+from shoal.words import count
 
 if TYPE_CHECKING:
     from shoal.data.pixels import Skipped

@@ -15,8 +15,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from shoal.discovery.progress import Outlook, Progress
     from shoal.discovery.reporter import Reporter
+    from shoal.progress import Outlook, Progress
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
 
 def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextManager[Progress]":
     """Show on stderr how something long goes on: a bar with the time left, or a line about every minute."""
-    from shoal.discovery.progress import Outlook, show
+    from shoal.progress import Outlook, show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
     draws = not (verbosity.is_quiet or verbosity.is_verbose)

@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from shoal.cli.console import Json, result, say
-from shoal.report.words import count
+from shoal.words import count
 
 
 def export(

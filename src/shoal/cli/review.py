@@ -8,7 +8,7 @@ import typer
 
 from shoal.cli.browser import open_in_browser
 from shoal.cli.console import Json, result, say
-from shoal.report.words import count, plural
+from shoal.words import count, plural
 
 if TYPE_CHECKING:
     from shoal.review.review import Review

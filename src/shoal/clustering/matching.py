@@ -55,39 +55,6 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> A
     return Accuracy(_share(agreed, n_images), _share(gained, n_known), _share(agreed - gained, n_images - n_known))
 
 
-def accuracy_per_subset(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
-    """As `gcd_accuracy`, but known and novel images are matched separately, each on their own.
-
-    The older metric (v1 in released code). A cluster may serve a known and a novel class at once, so it flatters. Each
-    of the three is the most that any matching reaches, so equally good matchings give the same.
-    """
-    true, pred = _scored(y_true, y_pred)
-    known = _as_mask(is_known, len(true))
-    return Accuracy(
-        matched_accuracy(true, pred),
-        matched_accuracy(true[known], pred[known]),
-        matched_accuracy(true[~known], pred[~known]),
-    )
-
-
-def class_averaged_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
-    """As `gcd_accuracy`, but every class counts the same however many images it has (for long tails).
-
-    The matching is still the one that agrees on the most images. Where several do, Known and Novel are each the middle
-    of their range, and All is the mean of the two weighted by their classes.
-    """
-    counts, of_known = _tables(y_true, y_pred, is_known)
-    sizes, n_known = counts.sum(axis=0), of_known.sum(axis=0)  # (C,)
-    if ((n_known > 0) & (n_known < sizes)).any():
-        raise DataError("is_known: a class has both known and novel images; expected one value per true class")
-    shares = counts / sizes  # (K, C)
-    known, novel = (_middle(counts, shares * chosen)[1] for chosen in (n_known > 0, n_known == 0))
-    n_classes, n_known_classes = len(sizes), int((n_known > 0).sum())
-    return Accuracy(
-        _share(known + novel, n_classes), _share(known, n_known_classes), _share(novel, n_classes - n_known_classes)
-    )
-
-
 def matched_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Share of images that agree under the best one-to-one matching; NaN without images."""
     matching = match(y_true, y_pred)

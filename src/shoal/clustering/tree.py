@@ -119,18 +119,6 @@ class Tree:
                 below += (self._left[top - self.n_leaves], self._right[top - self.n_leaves])
         return np.sort(np.array(leaves, dtype=np.int64))
 
-    def leaf_order(self) -> Ints:
-        """The leaves from left to right as a dendrogram draws them, each merge's first node on the left."""
-        sizes = np.concatenate([np.ones(self.n_leaves, np.int64), self.linkage[:, 3].astype(np.int64)])
-        begin = np.zeros(2 * self.n_leaves - 1, np.int64)  # where each node's leaves begin
-        for i in range(self.n_leaves - 2, -1, -1):
-            left, right = self._left[i], self._right[i]
-            begin[left] = begin[self.n_leaves + i]
-            begin[right] = begin[left] + sizes[left]
-        order = np.empty(self.n_leaves, np.int64)
-        order[begin[: self.n_leaves]] = np.arange(self.n_leaves)
-        return order
-
     @cached_property
     def _slots(self) -> Ints:
         """(2N-1,) the smallest leaf under each node."""

@@ -18,6 +18,7 @@ from shoal.arrays import UNLABELED, Bools, Ints, as_labels
 from shoal.data.earlier import Earlier
 from shoal.errors import DataError, UsageError
 from shoal.text import shown
+from shoal.words import count
 
 MIN_KNOWN_CLASSES = 2
 """Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is better than another."""
@@ -115,11 +116,12 @@ class Collection:
         `n_unreadable` are others, that could not be read; they are said last, with those that were left out.
         """
         n_unreadable += len(self.left_out)
-        categories = f"{self.n_classes:,} categor{'y' if self.n_classes == 1 else 'ies'}"
-        labeled = f"{self.n_labeled:,} labeled in {categories}" if self.n_labeled else "none labeled"
+        labeled = (
+            f"{self.n_labeled:,} labeled in {count(self.n_classes, 'category')}" if self.n_labeled else "none labeled"
+        )
         unlabeled = f"{len(self) - self.n_labeled:,} unlabeled"
         unreadable = f", {n_unreadable:,} unreadable" if n_unreadable else ""
-        return f"{len(self):,} image{'s' if len(self) > 1 else ''}, {labeled}, {unlabeled}{unreadable}"
+        return f"{count(len(self), 'image')}, {labeled}, {unlabeled}{unreadable}"
 
     def describe(self, *, n_unreadable: int = 0) -> str:
         """Say in words what was found: the counts, how it was read, then one line per counted warning."""

@@ -18,9 +18,9 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.writing import name_categories, write_found, write_report
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.report.words import likely
 from shoal.runs import ANSWERS, Run
 from shoal.training.model import Shape
+from shoal.words import likely
 
 FROZEN, TRAINED = ANSWERS
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}

@@ -29,7 +29,6 @@ from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.device import choose_device, computing_device, encoder_device
 from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
-from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
@@ -37,6 +36,7 @@ from shoal.encoders.embed import ImageRows, embed, place_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
+from shoal.progress import Outlook
 from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_model, read_checkpoint

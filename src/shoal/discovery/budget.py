@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.discovery.progress import about
+from shoal.progress import about
 from shoal.runs import Run, damaged
 from shoal.training.cost import Cost
 

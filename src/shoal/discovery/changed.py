@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.report.words import count, plural
 from shoal.review.answer import Answer
 from shoal.review.decisions import Decisions
+from shoal.words import count, first_few, plural
 
 MAX_LISTED = 5
 """How many categories are named in words."""
@@ -75,5 +75,4 @@ def _category(names: Mapping[int, str], number: int) -> dict[str, Any]:
 
 
 def _listed(categories: Sequence[Mapping[str, Any]]) -> str:
-    names = ", ".join(one["category"] for one in categories[:MAX_LISTED])
-    return f"{names}, …" if len(categories) > MAX_LISTED else names
+    return first_few([one["category"] for one in categories], MAX_LISTED)

@@ -17,7 +17,7 @@ from shoal.clustering.blend import WEIGHTS, Trial, choose_weight, is_worse, try_
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import put_right
 from shoal.discovery.validation import Withheld
-from shoal.report.words import count
+from shoal.words import count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -4,13 +4,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import Reporter
 from shoal.encoders.catalog import EncoderInfo, get_info, how_to_get, is_available, load_encoder
 from shoal.encoders.download import FILES, RECORD, WEIGHTS, endpoint, fetch, look_up
 from shoal.encoders.hub import is_told_offline
 from shoal.encoders.weights import weights_folder
 from shoal.errors import MissingError
+from shoal.progress import Outlook
 from shoal.runs import locked_file
 
 MB = 1_000_000

@@ -18,7 +18,6 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.device import encoder_device, seconds_of
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.progress import Outlook, about
 from shoal.discovery.readable import tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.distributed import world_size
@@ -27,6 +26,7 @@ from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, check_writable
+from shoal.progress import Outlook, about
 
 EMBEDDING = "embedding images"
 

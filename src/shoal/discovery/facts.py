@@ -10,8 +10,8 @@ from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
-from shoal.report.words import is_wide, span
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
+from shoal.words import is_wide, span
 
 FILES = ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
 """The files that are named, where a run has them."""

@@ -13,8 +13,8 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership
 from shoal.discovery.stability import range_in_words
-from shoal.report.words import count, likely
 from shoal.runs import UNSURE_BELOW, Assignment, Category, RunView
+from shoal.words import count, likely
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""

@@ -7,11 +7,11 @@ import numpy as np
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, check_headers, load_pixels
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.progress import Outlook
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.validation import check_collection
 from shoal.errors import DataError, ShoalError
+from shoal.progress import Outlook
 from shoal.runs import Run, Skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-from shoal.discovery.progress import Outlook, Progress, lines, show
+from shoal.progress import Outlook, Progress, lines, show
 from shoal.text import shown
 
 Listener = Callable[[str], None]

@@ -8,8 +8,8 @@ import numpy as np
 from shoal.arrays import Bools, Ints
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
-from shoal.report.words import count
 from shoal.runs import Assignment, Run, RunView, locked
+from shoal.words import count, first_few
 
 MAX_NAMED = 5
 """How many names a note lists."""
@@ -146,8 +146,7 @@ def _doubts(rows: Sequence[Assignment], truth: Mapping[str, str], known: set[str
 
 
 def _some(names: set[str]) -> str:
-    listed = ", ".join(sorted(names)[:MAX_NAMED])
-    return f"{listed}, …" if len(names) > MAX_NAMED else listed
+    return first_few(sorted(names), MAX_NAMED)
 
 
 def score_to_dict(score: Score) -> dict[str, object]:

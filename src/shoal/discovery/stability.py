@@ -8,7 +8,7 @@ import numpy as np
 from shoal.arrays import Floats, Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.n_clusters_range import keep_to
-from shoal.report.words import count, plural, span
+from shoal.words import count, plural, span
 
 SHARE = 0.8
 """Share of the images in each repetition."""

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from shoal.discovery.answers import Answer
-from shoal.discovery.progress import Outlook, Progress, about
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -21,6 +20,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
+from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost

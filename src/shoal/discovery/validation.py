@@ -15,7 +15,7 @@ from shoal.data.splits import hold_out_validation
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError
 from shoal.methods.registry import get_method
-from shoal.report.words import count
+from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
 """How many categories a note lists."""
@@ -120,7 +120,7 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     if withheld.hidden:
         n, names = len(withheld.hidden), _listed(collection, withheld.hidden)
         lines.append(
-            f"training is not shown the labels of {n} known categor{'y' if n == 1 else 'ies'} ({names}), "
+            f"training is not shown the labels of {count(n, 'known category')} ({names}), "
             "to see whether it helps with categories that it has no labels of"
         )
     if withheld.are_too_few:
@@ -132,12 +132,11 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     if withheld.too_small:
         n_small, names = len(withheld.too_small), _listed(collection, withheld.too_small)
         lines.append(
-            f"note: {n_small} {'category has' if n_small == 1 else 'categories have'} a single labeled image "
+            f"note: {count(n_small, 'category')} {plural(n_small, 'has')} a single labeled image "
             f"({names}), which validation cannot judge when the snapshot is chosen; label one more of each"
         )
     return lines
 
 
 def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
-    names = ", ".join(collection.classes[label] for label in categories[:MAX_NAMED])
-    return f"{names}, …" if len(categories) > MAX_NAMED else names
+    return first_few([collection.classes[label] for label in categories], MAX_NAMED)

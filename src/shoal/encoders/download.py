@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from shoal.errors import MissingError, ShoalError
 from shoal.files import make_folder, write_text, writing
+from shoal.progress import Progress
 
 WEIGHTS = "model.safetensors"
 FILES: Final = (WEIGHTS, "config.json")
@@ -39,9 +40,6 @@ N_TRIES = 5
 
 PAUSE_S = 1.0
 MAX_REDIRECTS = 5
-
-Progress = Callable[[int, int], None]
-"""Called with how many bytes are here and how many there are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,7 +4,7 @@ N images of S x S pixels, I the encoder's input size, D the dimension of an embe
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from shoal.distributed import gather_rows, shard
 from shoal.encoders.openvino_trunk import probe_images
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, ShoalError, UsageError
+from shoal.progress import Progress
+from shoal.words import first_few
 
 CROP_RATIO = 0.875
 """The share of an image's side that is kept: 224 of 256 pixels."""
@@ -29,12 +31,6 @@ PLACE_TOLERANCE = 1e-3
 """How far unit features may lie from the CPU's there; those of a wrong operation lie far beyond."""
 
 log = logging.getLogger(__name__)
-
-MAX_NAMED = 3
-"""Most images that an error names."""
-
-Progress = Callable[[int, int], None]
-"""Called with how many images are done and how many there are."""
 
 
 class ImageRows(Protocol):
@@ -105,7 +101,7 @@ def check_directions(embeddings: Tensor, names: Sequence[str], input_size: int) 
     """Refuse embeddings that are zero, because they have no direction, by the names of their images."""
     rows = (embeddings == 0).all(dim=1).nonzero()[:, 0].tolist()
     if rows:
-        listed = ", ".join(names[row] for row in rows[:MAX_NAMED]) + (", …" if len(rows) > MAX_NAMED else "")
+        listed = first_few([names[row] for row in rows])
         raise DataError(
             f"{listed}: the encoder's features are only zeros at {input_size} px ({len(rows):,} of {len(names):,} "
             "images), so no direction; raise --input-size, or leave those images out"

@@ -18,6 +18,7 @@ from shoal.encoders.architectures import ARCHITECTURES
 from shoal.encoders.vision import InputFormat
 from shoal.encoders.weights import why_unreadable
 from shoal.errors import MissingError, UsageError
+from shoal.words import first_few
 
 DINO_HEAD_DIM = 64  # channels of an attention head in every DINO ViT; the file does not say
 PREPROCESSORS = ("preprocessor_config.json", "processor_config.json")
@@ -230,7 +231,7 @@ def _check_loaded(where: str, info: Mapping[str, Any], model: Any, *, heads: tup
         found, what = (wrong, "are missing or of another shape") if wrong else (strange, "have no place in it")
         raise MissingError(
             f"{where}: the weights do not fit the architecture, {len(found)} tensors {what} "
-            f"({', '.join(found[:3])}{', …' if len(found) > 3 else ''}); use the weights made for this model"
+            f"({first_few(found)}); use the weights made for this model"
         )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from shoal.report.map import Layout
 from shoal.report.snapshot import Snapshot
-from shoal.report.words import number
 from shoal.text import shown
+from shoal.words import number
 
 GRID = 9_999
 """Map points are whole numbers from 0 to this, a tenth of a pixel on a large screen."""

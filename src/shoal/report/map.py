@@ -5,7 +5,6 @@ t-SNE is slow, so it is drawn once, from a sample, and kept as map.npz in the ru
 
 import io
 import re
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +15,9 @@ import scipy.linalg
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError
 from shoal.files import atomic_file
+from shoal.progress import Progress
 from shoal.report.snapshot import NotInRun, Snapshot, stratified
 from shoal.runs import Run, read_arrays
-
-Progress = Callable[[int, int], None]
 
 PCA_IMAGES = 20_000
 """Images drawn by PCA; a sample of this size where there are more."""

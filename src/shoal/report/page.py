@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
+from shoal.progress import Progress
 from shoal.report import sections
 from shoal.report.contents import Tiles, columns, map_points
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
@@ -22,16 +23,16 @@ from shoal.report.figures.curves import (
 )
 from shoal.report.figures.style import inline_svg
 from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
-from shoal.report.map import Layout, Progress, kept_layouts, pca_layouts, tsne_layouts
+from shoal.report.map import Layout, kept_layouts, pca_layouts, tsne_layouts
 from shoal.report.neighbors import Neighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
 from shoal.report.summary import confidence_words, how_sure, summarize
 from shoal.report.thumbnails import data_uris
-from shoal.report.words import number
 from shoal.runs import ANSWERS, Run
 from shoal.text import shown
+from shoal.words import number
 
 PAGE_BYTES = 12 << 20
 """Thumbnails on cards and in lists, as text."""

@@ -11,9 +11,9 @@ from shoal.report.neighbors import Neighbors
 from shoal.report.snapshot import Snapshot
 from shoal.report.splits import Split
 from shoal.report.suggestions import Merge, SuspiciousLabel
-from shoal.report.words import count, number, percent
 from shoal.runs import Category
 from shoal.text import shown
+from shoal.words import count, number, percent
 
 
 def card(found: Card, tiles: Tiles) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.words import count, duration, is_wide, percent, plural, span
 from shoal.review.actions import STATUSES
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
+from shoal.words import count, duration, first_few, is_wide, percent, plural, span
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
@@ -166,8 +166,8 @@ def _not_found(run: Snapshot) -> str:
     empty = [shown(category.category) for category in run.categories if not category.size]
     if not empty:
         return ""
-    listed = ", ".join(empty[:MAX_NAMED]) + (", …" if len(empty) > MAX_NAMED else "")
-    return f"{count(len(empty), 'known category')} got no image ({listed}) and {plural(len(empty), 'is')} not counted."
+    which = f"{count(len(empty), 'known category')} got no image ({first_few(empty, MAX_NAMED)})"
+    return f"{which} and {plural(len(empty), 'is')} not counted."
 
 
 def _unsure(run: Snapshot) -> str:

@@ -8,6 +8,7 @@ from shoal.clustering.n_clusters import NEEDS
 from shoal.methods.registry import get_method
 from shoal.reproduce.experiment import ONE_STEP, Cell
 from shoal.reproduce.paper import CLIP
+from shoal.words import plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +83,7 @@ def describe_making(
     `choices` are by row and dataset, `titles` names the datasets.
     """
     others = "".join(f", {name} {value}" for name, value in changes.items() if name != "training.epochs")
-    named = f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}" if seeds else "nothing drawn"
+    named = f"{plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}" if seeds else "nothing drawn"
     return f"encoder {encoder}, {images_and_epochs(choices, titles)}{others}, {named}"
 
 
@@ -106,7 +107,7 @@ def images_and_epochs(choices: Mapping[tuple[str, str], Choices], titles: Mappin
 
 def count_epochs(*numbers: int) -> str:
     """'1 epoch', '25 epochs', '8 or 25 epochs'."""
-    return f"{' or '.join(map(str, numbers))} epoch{'' if numbers == (1,) else 's'}"
+    return f"{' or '.join(map(str, numbers))} {plural(max(numbers), 'epoch')}"
 
 
 def _pixels(size: int | None) -> str:

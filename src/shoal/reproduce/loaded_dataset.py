@@ -22,9 +22,10 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import load_pixels
 from shoal.data.splits import hold_out_validation
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import CROP_RATIO, ImageRows, Progress
+from shoal.encoders.embed import CROP_RATIO, ImageRows
 from shoal.files import atomic_file
 from shoal.methods.task import Task
+from shoal.progress import Progress
 from shoal.reproduce.experiment import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
 from shoal.training.data import TrainingData

@@ -11,9 +11,7 @@ import numpy as np
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
 from shoal.runs import Assignment, Category, RunView, read_columns
-
-MAX_LISTED = 3
-"""How many unknown paths an error names."""
+from shoal.words import first_few
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,7 +48,7 @@ class Answer:
             found = np.array([self.row_of[path] for path in paths], dtype=np.int64)
         except (KeyError, TypeError) as error:
             unknown = [path for path in paths if not isinstance(path, str) or path not in self.row_of]
-            listed = ", ".join(map(repr, unknown[:MAX_LISTED])) + (", …" if len(unknown) > MAX_LISTED else "")
+            listed = first_few([repr(path) for path in unknown])
             raise UsageError(f"images: not in this run: {listed}; give paths as assignments.csv has them") from error
         if len(np.unique(found)) != len(found):
             raise UsageError("images: one is named twice; name each once")

@@ -19,11 +19,10 @@ all. While a process writes to the folder there is a run.lock. A run is finished
 finished run is never overwritten unless asked.
 """
 
-import json
 import platform
 import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
@@ -61,10 +60,6 @@ class Run(Folder):
         """Add a line to train.log, with the time; the only file that grows while a run goes on."""
         with writing(self.path / "train.log"), (self.path / "train.log").open("a", encoding="utf-8") as file:
             file.write(f"{_now()}  {shown(text)}\n")
-
-    def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Add a row to metrics.jsonl."""
-        write_text(self.path / "metrics.jsonl", "".join(f"{json.dumps(r)}\n" for r in [*self.metrics, dict(row)]))
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:
         """Write assignments.csv and, where pyarrow is installed, the same as assignments.parquet."""

@@ -15,6 +15,7 @@ from shoal.review.changes import Record
 from shoal.review.review import Review
 from shoal.review.state import State
 from shoal.text import shown
+from shoal.words import count
 
 MAX_ENTRIES = 200
 """Actions of the past that the page lists."""
@@ -93,8 +94,7 @@ def _what(state: State, seq: int | None) -> str:
 def entry_words(state: State, entry: Entry) -> dict[str, Any]:
     """An action for a person to read."""
     action = entry.action
-    n = len(action.rows)
-    images = f"{n:,} image{'' if n == 1 else 's'}"
+    images = count(len(action.rows), "image")
     name = _name(state, action.category)
     words = {
         **dict.fromkeys(("confirm", "reject", "flag"), f"{action.kind} {images}"),

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.distributed import barrier, flag_from_main, is_main
-from shoal.encoders.embed import Progress, explain_out_of_memory
+from shoal.encoders.embed import explain_out_of_memory
 from shoal.files import make_folder
+from shoal.progress import Progress
 from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
 from shoal.training.model import Model

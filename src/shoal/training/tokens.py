@@ -20,7 +20,6 @@ from shoal.device import free_memory
 from shoal.distributed import gather_rows, rank, shard
 from shoal.encoders.embed import (
     ImageRows,
-    Progress,
     autocast,
     center_images,
     check_pixels,
@@ -30,6 +29,7 @@ from shoal.encoders.embed import (
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError
 from shoal.files import writing
+from shoal.progress import Progress
 
 Kept = Tensor | NDArray[np.float16]
 """Tokens in the device's memory, or in a memory-mapped file."""

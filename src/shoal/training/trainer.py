@@ -20,7 +20,8 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
 from shoal.distributed import shard
-from shoal.encoders.embed import Progress, autocast, explain_out_of_memory
+from shoal.encoders.embed import autocast, explain_out_of_memory
+from shoal.progress import Progress
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws, views_to_pool

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.encoders.embed import ImageRows, Progress, check_pixels
+from shoal.encoders.embed import ImageRows, check_pixels
 from shoal.encoders.vision import Encoder
+from shoal.progress import Progress
 from shoal.training.epoch_draws import choose_views
 from shoal.training.tokens import Kept, keep_tokens, remove_tokens, take, token_shape, trunk_tokens
 from shoal.training.views import ViewSettings, draw_views, make_views

@@ -16,6 +16,7 @@ from shoal.report.figures.style import PAGE_COLORS, file_bytes, inline_svg
 from shoal.report.figures.writing import FIGURES, write_figures
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Assignment, Run
+from small_runs import append_metrics
 
 
 def texts(figure: Figure) -> set[str]:
@@ -49,9 +50,9 @@ def test_k_over_epochs_and_the_training_curves_mark_the_snapshot(digits: Run) ->
 
 def test_training_curves_draw_only_what_was_measured(plain_run: Callable[..., Run]) -> None:
     run = plain_run([])
-    run.append_metrics({"epoch": 1, "loss": 2.0})
-    run.append_metrics({"epoch": 2, "loss": None})
-    run.append_metrics({"loss": 1.0})
+    append_metrics(run, {"epoch": 1, "loss": 2.0})
+    append_metrics(run, {"epoch": 2, "loss": None})
+    append_metrics(run, {"loss": 1.0})
     figure = training_curves(run)
     assert [axes.get_ylabel() for axes in figure.axes] == ["loss"]
     assert line(figure) == ([1], [2.0])

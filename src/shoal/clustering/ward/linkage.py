@@ -1,7 +1,6 @@
 """The way in: a matrix of embeddings, checked, and its Ward tree in scipy's format."""
 
 import math
-from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
@@ -30,6 +29,7 @@ from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
 from shoal.errors import DataError, UsageError
+from shoal.progress import Progress
 
 N_LISTED = {"cpu": 16, "cuda": 15}
 """Entries of a cluster's list, unless lists are handed in; the fused kernel keeps one more, a power of two."""
@@ -50,7 +50,7 @@ def ward_linkage(
     device: str | torch.device | None = None,
     neighbors: Any = None,
     memory: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Floats:
     """Link the rows of an (N, D) matrix by Ward's method, exactly, without an N² matrix.
 
@@ -241,7 +241,7 @@ def _sorted_by_height(merges: list[RoundMerges], n: int, scale: float) -> Floats
 class _Progress:
     """Counts rows that have found their nearest, then merges, and tells the caller."""
 
-    def __init__(self, callback: Callable[[int, int], None] | None, total: int) -> None:
+    def __init__(self, callback: Progress | None, total: int) -> None:
         self.callback, self.total, self.done, self.lock = callback, total, 0, Lock()
 
     def add(self, n: int) -> None:

@@ -1,6 +1,6 @@
 """Benchmarks: the seven image sets of generalized category discovery, with the published splits."""
 
-from shoal.data.benchmarks.benchmark import Benchmark, InductiveSplit, inductive_split, read_benchmark
+from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
 from shoal.data.benchmarks.facts import BENCHMARKS, BenchmarkFacts, get_facts
 from shoal.data.benchmarks.layouts import check_part
 from shoal.data.benchmarks.official_images import Part
@@ -13,13 +13,11 @@ __all__ = [
     "Benchmark",
     "BenchmarkFacts",
     "ClassSplit",
-    "InductiveSplit",
     "Part",
     "Preparation",
     "Verification",
     "check_part",
     "get_facts",
-    "inductive_split",
     "load_split",
     "prepare",
     "read_benchmark",

@@ -7,11 +7,12 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from shoal.errors import DataError, MissingError, ShoalError
 from shoal.files import make_folder, writing
+from shoal.progress import Progress
 
 BLOCK = 1 << 20
 """Bytes read at once."""
@@ -19,11 +20,8 @@ BLOCK = 1 << 20
 BROKEN = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, NotImplementedError)
 """What reading a damaged archive, or what is none, ends with."""
 
-Tick = Callable[[int, int], None]
-"""Told how much is done, of how much."""
 
-
-def find_damage(archive: Path, tick: Tick = lambda done, total: None) -> str:
+def find_damage(archive: Path, tick: Progress = lambda done, total: None) -> str:
     """Read a zip or tar archive to its end and say what of it is damaged; empty where every checksum is right.
 
     Every member of a zip has a checksum, a gzipped tar has one of all, a plain tar of the names alone.
@@ -38,7 +36,7 @@ def find_damage(archive: Path, tick: Tick = lambda done, total: None) -> str:
         return f"{archive}: is damaged ({_in_one_line(error)}); fetch it again"
 
 
-def _find_damaged_members(archive: Path, tick: Tick) -> str:
+def _find_damaged_members(archive: Path, tick: Progress) -> str:
     bad = []
     with zipfile.ZipFile(archive) as opened:
         members = opened.infolist()
@@ -55,7 +53,7 @@ def _find_damaged_members(archive: Path, tick: Tick) -> str:
     return f"{archive}: {len(bad):,} of {len(members):,} members are damaged, the first is {bad[0]}; fetch it again"
 
 
-def _read_gzip(archive: Path, tick: Tick) -> str:
+def _read_gzip(archive: Path, tick: Progress) -> str:
     total = archive.stat().st_size // BLOCK
     with archive.open("rb") as file, gzip.GzipFile(fileobj=file) as stream:
         while stream.read(BLOCK):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,9 @@ from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.benchmarks.zipped import ZipImages
 from shoal.data.collection import Collection, Truth
 from shoal.data.readers.folders import check_folder
-from shoal.data.splits import hold_out_validation, known_novel_split
+from shoal.data.splits import known_novel_split
 from shoal.errors import DataError, UnknownName
-
-VALIDATION_SHARE = 0.1
-"""Share of the training part that the inductive protocol sets aside."""
-MAX_NAMED = 3
-"""How many absent images an error names."""
+from shoal.words import first_few
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +42,6 @@ class Benchmark:
         return self.split.n_classes
 
 
-@dataclass(frozen=True, eq=False)
-class InductiveSplit:
-    """The training part cut in two; accuracy is then measured on the official test part."""
-
-    training: Benchmark
-    validation: Benchmark
-
-
 def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "train", seed: int = 0) -> Benchmark:
     """Read a benchmark from its official layout, or another one it is found in, under `root`.
 
@@ -66,7 +54,7 @@ def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "tra
     folder = check_folder(root)
     official = read_official(name, folder, part)
     if official.absent:
-        listed = ", ".join(official.absent[:MAX_NAMED]) + (", …" if len(official.absent) > MAX_NAMED else "")
+        listed = first_few(official.absent)
         raise DataError(
             f"{folder}: {len(official.absent):,} listed file(s) or classes of {facts.title} are not there ({listed}); "
             f"`shoal datasets verify {name} {folder}` lists them all"
@@ -96,26 +84,6 @@ def build(
     )
     truth = Truth(names, true_labels[order], classes, len(split.known))
     return Benchmark(name, part, collection, truth, facts, split, seed)
-
-
-def inductive_split(benchmark: Benchmark, *, share: float = VALIDATION_SHARE, seed: int = 0) -> InductiveSplit:
-    """Set aside validation images: `share` of the labeled ones of each class, and of the unlabeled ones at random.
-
-    The released code draws its unlabeled validation images class by hidden class, which tells it how the novel classes
-    are distributed; here only given labels are read.
-    """
-    cut = hold_out_validation(benchmark.collection.labels, share=share, rng=np.random.default_rng(seed))
-    return InductiveSplit(_subset(benchmark, cut.training), _subset(benchmark, cut.validation))
-
-
-def _subset(benchmark: Benchmark, index: Ints) -> Benchmark:
-    collection, truth = benchmark.collection, benchmark.truth
-    names = tuple(collection.names[i] for i in index)
-    if isinstance(collection.images, ZipImages):  # stay lazy: Collection.subset would open every image now
-        part = replace(collection, names=names, labels=collection.labels[index], images=collection.images.take(index))
-    else:
-        part = collection.subset(index)
-    return replace(benchmark, collection=part, truth=replace(truth, names=names, labels=truth.labels[index]))
 
 
 def _reorder(images: Sequence[Any] | NDArray[np.uint8], order: Ints) -> Sequence[Any] | NDArray[np.uint8]:

@@ -8,10 +8,9 @@ from shoal.data.benchmarks.official_images import ORDER_IS_LOST, OfficialImages,
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import list_folder
 from shoal.errors import DataError
+from shoal.words import first_few
 
 N_SYNSETS = 1_000
-MAX_NAMED = 3
-"""How many strange folders a note lists."""
 
 
 def read_herbarium(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
@@ -47,7 +46,7 @@ def read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialIma
     notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
     strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
     if strange:
-        listed = ", ".join(sorted(strange)[:MAX_NAMED]) + (", …" if len(strange) > MAX_NAMED else "")
+        listed = first_few(sorted(strange))
         notes += (f"{len(strange):,} folder(s) in {part} are no class of this benchmark and not read: {listed}",)
     return _read(home, part, _names(split), "a folder per class", notes)
 

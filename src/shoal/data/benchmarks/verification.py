@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.data.benchmarks.archives import Tick, find_damage
+from shoal.data.benchmarks.archives import find_damage
 from shoal.data.benchmarks.benchmark import build
 from shoal.data.benchmarks.facts import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.layouts import PARTS, find_layout, hint_at_pickles
@@ -17,15 +17,16 @@ from shoal.data.benchmarks.official_images import OfficialImages, Part
 from shoal.data.benchmarks.split import load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
+from shoal.progress import Progress
 
 MAX_LINES = 20
 """How many missing files the text lists; JSON lists them all."""
 
-Bar = Callable[[str], AbstractContextManager[Tick]]
+Bar = Callable[[str], AbstractContextManager[Progress]]
 """Shows how far something that may take seconds is."""
 
 
-def no_bar(what: str) -> AbstractContextManager[Tick]:
+def no_bar(what: str) -> AbstractContextManager[Progress]:
     """Show nothing."""
     return nullcontext(lambda done, total: None)
 

@@ -5,7 +5,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +35,7 @@ from shoal.data.pixels.store import (
 from shoal.data.pixels.worker_pool import available_cpus, decode_files
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder
-
-Progress = Callable[[int, int], object]
-"""Called with the images done and the images in all."""
+from shoal.progress import Progress
 
 SAVE_EVERY_S = 5.0
 """Seconds of work that an interruption may cost."""

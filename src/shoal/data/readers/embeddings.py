@@ -25,6 +25,7 @@ from shoal.data.readers.labels import class_name, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
 from shoal.text import shown
+from shoal.words import count
 
 NAME_COLUMNS = (*PATH_COLUMNS, "uuid", "filenames")
 VECTOR_COLUMNS = ("emb", "embedding", "vector")
@@ -52,11 +53,10 @@ class Embeddings:
     def describe(self) -> str:
         """Say in words what was found: the counts, then one line per counted warning."""
         n_labeled = int((self.labels != UNLABELED).sum())
-        categories = f"{len(self.classes):,} categor{'y' if len(self.classes) == 1 else 'ies'}"
-        labeled = f"{n_labeled:,} labeled in {categories}" if n_labeled else "none labeled"
-        count = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
+        labeled = f"{n_labeled:,} labeled in {count(len(self.classes), 'category')}" if n_labeled else "none labeled"
+        counted = f"{len(self.names):,} embeddings of {self.x.shape[1]:,} numbers, {labeled}, "
         return "\n".join(
-            [f"{count}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {shown(note)}" for note in self.notes)]
+            [f"{counted}{len(self.names) - n_labeled:,} unlabeled", *(f"note: {shown(note)}" for note in self.notes)]
         )
 
 

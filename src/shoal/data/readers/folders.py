@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shoal.errors import DataError
+from shoal.words import count, first_few
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif")
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -166,15 +167,15 @@ def _is_utf8(name: str) -> bool:
 def _notes(found: _Found) -> tuple[str, ...]:
     notes = []
     if found.other.total():
-        kinds = ", ".join(f"{suffix} {count:,}" for suffix, count in found.other.most_common(4))
-        notes.append(f"{_files(found.other.total())} with other suffixes ignored ({kinds})")
+        kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in found.other.most_common(4))
+        notes.append(f"{count(found.other.total(), 'file')} with other suffixes ignored ({kinds})")
     if found.hidden:
-        notes.append(f"{_files(found.hidden)} with a leading dot ignored")
+        notes.append(f"{count(found.hidden, 'file')} with a leading dot ignored")
     if found.badly_named:
-        n_files = _files(len(found.badly_named))
+        n_files = count(len(found.badly_named), "file")
         notes.append(f"{n_files} left out because the name is not UTF-8; rename {found.badly_named[0]}")
     if found.dead_links:
-        n_files = _files(len(found.dead_links))
+        n_files = count(len(found.dead_links), "file")
         notes.append(f"{n_files} left out, a dead link or no plain file: {_first([*found.dead_links])}")
     if found.doubled_links:
         n_links = len(found.doubled_links)
@@ -190,9 +191,5 @@ def _notes(found: _Found) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _files(count: int) -> str:
-    return f"{count:,} file{'s' if count > 1 else ''}"
-
-
-def _first(names: list[str], most: int = 3) -> str:
-    return ", ".join(sorted(names)[:most]) + (", …" if len(names) > most else "")
+def _first(names: list[str]) -> str:
+    return first_few(sorted(names))

@@ -13,9 +13,7 @@ import numpy as np
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
 from shoal.data.readers.tables import Table
 from shoal.errors import DataError
-
-MAX_NAMED = 3
-"""How many offending rows a note lists."""
+from shoal.words import first_few
 
 MAX_ABSENT_SHARE = 0.05
 """Share of a table's rows, or a single one, that may name images that are not there; more are likely wrong paths."""
@@ -202,7 +200,7 @@ def row_notes(absent: Sequence[str], doubled: Sequence[str] = ()) -> tuple[str, 
 
 
 def _some(items: Sequence[str]) -> str:
-    return "; ".join(items[:MAX_NAMED]) + ("; …" if len(items) > MAX_NAMED else "")
+    return first_few(items, separator="; ")
 
 
 def _nfc(name: str) -> str:

@@ -12,9 +12,7 @@ from PIL import Image
 
 from shoal.data.readers.labels import refuse_many_absent, refuse_second_label
 from shoal.errors import DataError
-
-MAX_NAMED = 3
-"""How many missing files a note lists."""
+from shoal.words import first_few
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,7 @@ def read_paths(
     names = {path: Path(path).relative_to(root).as_posix() for path in found}
     notes = []
     if absent:
-        listed = "; ".join(absent[:MAX_NAMED]) + ("; …" if len(absent) > MAX_NAMED else "")
-        notes.append(f"{len(absent):,} listed image(s) are not there ({listed})")
+        notes.append(f"{len(absent):,} listed image(s) are not there ({first_few(absent, separator='; ')})")
     if doubled:
         notes.append(f"{doubled:,} row(s) repeat an image with the same label or none")
     return ListedFiles(root, {names[path]: label for path, label in chosen.items()}, tuple(notes))

@@ -7,8 +7,8 @@ from typing import Any
 from shoal.discovery.export.imagefolder import table
 from shoal.discovery.export.job import Job
 from shoal.files import write_text
-from shoal.report.words import count
 from shoal.runs import Assignment, Category, to_csv, to_parquet
+from shoal.words import count
 
 
 def to_tables(job: Job) -> None:

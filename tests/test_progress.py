@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.discovery.progress import FIRST_LINE_S, LINE_S, Outlook, Pace, about, lines
 from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.progress import FIRST_LINE_S, LINE_S, Outlook, Pace, about, lines
 
 
 class Clock:
@@ -97,7 +97,7 @@ def test_a_span_is_said_as_one_would_say_it(seconds, words) -> None:
 
 
 def test_a_second_listener_hears_how_something_goes_on(clock, monkeypatch) -> None:
-    monkeypatch.setattr("shoal.discovery.progress.FIRST_LINE_S", 0.0)
+    monkeypatch.setattr("shoal.progress.FIRST_LINE_S", 0.0)
     first, second = [], []
     reporter = Reporter(first.append).also_to(second.append)
     with reporter.progress("training", Outlook("steps", unit_s=60.0)) as update:

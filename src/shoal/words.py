@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were", "fits": "fit"}
+PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were", "has": "have", "fits": "fit"}
 
 
 def count(n: int, noun: str) -> str:
@@ -16,6 +16,11 @@ def plural(n: int, word: str) -> str:
     """The word as it stands after `n`; of several the last one changes."""
     *before, last = word.split(" ")
     return word if n == 1 else " ".join([*before, PLURALS.get(last, f"{last}s")])
+
+
+def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str:
+    """The first names, and that there are more: 'a, b, c, …'."""
+    return separator.join([*names[:most], *(["…"] if len(names) > most else [])])
 
 
 def percent(share: float) -> str:

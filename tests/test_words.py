@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.report.words import count, duration, number, percent, span
+from shoal.words import count, duration, first_few, number, percent, span
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,10 @@ from shoal.report.words import count, duration, number, percent, span
 )
 def test_numbers_read_like_words(found: str, expected: str) -> None:
     assert found == expected
+
+
+def test_the_first_few_are_named_and_that_there_are_more() -> None:
+    assert first_few(["a", "b", "c"]) == "a, b, c"
+    assert first_few(["a", "b", "c", "d"]) == "a, b, c, …"
+    assert first_few(["a", "b"], 1, separator="; ") == "a; …"
+    assert first_few([]) == ""
