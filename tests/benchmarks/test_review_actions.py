@@ -40,14 +40,35 @@ def test_labeling_one_by_one_takes_an_action_per_image(script) -> None:
     assert (curve.until(0.7, "right"), curve.until(0.9, "right")) == (0, 3)
 
 
-def test_the_curator_ends_with_every_class_and_fewer_actions_than_images(script, tmp_path: Path) -> None:
+def test_neighbors_in_the_grid_are_picked_by_their_two_ends(script) -> None:
+    n_picks = sys.modules["curator"].n_picks
+    assert [n_picks(np.array(places, dtype=int)) for places in ([], [4], [4, 5], [4, 5, 6, 7], [0, 2, 3, 4, 9])] == [
+        *(0, 1, 2, 2),
+        1 + 2 + 1,
+    ]
+
+
+@pytest.fixture
+def curator(script, tmp_path: Path):
     run, truth = write_digits(tmp_path / "run", 400), load_digits().target[:400]
     given = np.array([bool(row.label_given) for row in run.assignments]) & (truth < N_KNOWN)
-    curator = script.Curator(run, truth, given, script.Curve())
-    curator.did(0)
-    curator.go_over_categories()
-    curator.place_rest()
-    curve = curator.curve
-    assert curve.actions[-1] == curator.n < len(truth) - given.sum()
-    assert curve.right[0] < 0.95 < min(curve.right[-1], curve.vouched[-1])
-    assert len(curator.review.state.entries) <= curator.n
+    found = script.Curator(run, truth, given, script.Curve())
+    found.did(0)
+    return found
+
+
+def test_the_curator_ends_with_every_class_and_fewer_actions_than_images(curator) -> None:
+    curator.finish()
+    curve, n_open = curator.curve, len(curator.truth) - curator.is_given.sum()
+    assert curve.actions[-1] == curator.n < n_open / 2
+    assert curve.right[0] < 0.95
+    assert curve.right[-1] == curve.vouched[-1] == 1
+    assert len(curator.review.state.entries) <= curator.n  # no action of the page is free
+
+
+def test_before_training_the_curator_decides_on_the_surest_categories_alone(curator) -> None:
+    curator.begin()
+    decided = curator.is_told
+    assert 0 < decided.sum() < len(curator.truth) - curator.is_given.sum()
+    home = np.array([curator.home.get(own, -2) for own in range(10)])
+    assert (curator.categories[decided] == home[curator.truth[decided]]).all()

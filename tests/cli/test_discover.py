@@ -44,7 +44,7 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
     lines = run.stderr.splitlines()
     assert lines[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
     assert any(line.startswith("first answer, without training: 3 known categories found") for line in lines)
-    assert lines[-1] == f"next: shoal report {tmp_path / 'run'} --open"
+    assert lines[-1] == f"next: shoal report {tmp_path / 'run'} --open, then shoal review {tmp_path / 'run'}"
     answer, path, report = run.stdout.splitlines()
     assert "<!doctype html>" in Path(report).read_text("utf-8")[:200].lower()
     assert answer.startswith("3 known categories found, 2 likely new, ")

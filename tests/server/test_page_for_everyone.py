@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +131,127 @@ def test_it_can_be_used_without_seeing_it(page: Page) -> None:
     page.key("[")
     page.key("/")
     assert page.run("document.activeElement.id") == "find"
+
+
+def spoken(page: Page) -> list[dict[str, Any]]:
+    """What a screen reader is given: role, name and properties of everything that is not hidden from it."""
+    page.call("Accessibility.enable")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    return [
+        {
+            "role": node["role"]["value"],
+            "name": node.get("name", {}).get("value", ""),
+            "value": node.get("value", {}).get("value"),
+            **{one["name"]: one["value"].get("value") for one in node.get("properties", [])},
+        }
+        for node in nodes
+        if not node["ignored"]
+    ]
+
+
+CONTROLS = ("button", "textbox", "searchbox", "combobox", "slider", "spinbutton", "option", "listbox", "progressbar")
+
+
+def test_the_accessibility_tree_says_what_is_on_the_screen(page: Page) -> None:
+    page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('confidence')")
+    found = spoken(page)
+    assert [node for node in found if node["role"] in (*CONTROLS, "dialog") and not node["name"].strip()] == []
+    roles = {node["role"] for node in found}
+    assert {"banner", "navigation", "main", "complementary", "heading", "status"} <= roles
+    name, n_shown = text(page, "#name"), len(rows(page))
+    (grid,) = [node for node in found if node["role"] == "listbox"]
+    assert (grid["name"], grid["multiselectable"], grid["focused"]) == (f"Images of {name}", True, True)
+    tiles = [node for node in found if node["role"] == "option" and "confidence" in node["name"]]
+    assert tiles[0]["name"].split(", ")[1:3] == [name, "predicted"]
+    assert not any(tile["selected"] for tile in tiles)
+    (bar,) = [node for node in found if node["role"] == "progressbar"]
+    assert (bar["name"], bar["value"], bar["valuemax"]) == ("Images decided", 0, 100)
+    assert [node["name"].split(",")[0] for node in found if node["role"] == "button" and "undecided" in node["name"]]
+    page.key(" ")
+    page.key("f")
+    wait_for(page, 1)
+    page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('flagged')")
+    found = spoken(page)
+    said = [node["name"] for node in found if node["role"] == "StaticText"]
+    assert {"1 image flagged", "1 of 300 images decided"} <= set(said)
+    assert n_shown == len(rows(page))
+
+
+@pytest.mark.parametrize("key", ["m", "n", "r", "j", "s", "g", "Enter", "?"])
+def test_every_question_is_a_named_dialog_that_keeps_the_focus(page: Page, key: str) -> None:
+    ask(page, key)
+    page.wait("document.querySelector('#dialog form').textContent.trim()")
+    found = spoken(page)
+    assert [node["name"] for node in found if node["role"] == "dialog"] == [text(page, "#dialog-title")]
+    assert [node for node in found if node["role"] in CONTROLS and not node["name"].strip()] == []
+    for _ in range(12):
+        page.key("Tab")
+        assert page.run("document.activeElement === document.body || document.activeElement.closest('dialog') !== null")
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    assert page.run("document.activeElement.id") == "grid"
+
+
+def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:
+    wanted = set(
+        page.run(
+            "[...document.querySelectorAll('button, input, select, [tabindex=\"0\"]')].filter((e) => e.offsetParent && "
+            "!e.disabled && !e.closest('#categories')).map((e) => e.id || e.textContent)"
+        )
+    )
+    reached = set()
+    page.run("document.querySelector('.skip').focus(), true")
+    for _ in range(400):
+        page.key("Tab")
+        name, outline, is_tile = page.run(
+            "((e) => [e.id || e.textContent, getComputedStyle(e).outlineStyle !== 'none' || "
+            "getComputedStyle(e).outlineWidth !== '0px' && getComputedStyle(e).outlineStyle !== 'none', "
+            "e.id === 'grid' && document.querySelectorAll('.tile.focus').length === 1])(document.activeElement)"
+        )
+        assert outline or is_tile or name == "", name
+        reached.add(name)
+        if wanted <= reached:
+            break
+    assert wanted - reached == set()
+
+
+def test_choosing_a_category_by_keyboard_keeps_the_focus_in_the_list(page: Page) -> None:
+    """Whoever goes down the list with Tab and Enter must not begin again at its top."""
+    third = "document.querySelectorAll('.category')[2]"
+    number = page.run(f"Number({third}.dataset.id)")
+    page.run(f"{third}.focus(), true")
+    page.key("Enter")
+    page.wait(f"shoal.view.id === {number}")
+    page.run("new Promise((done) => setTimeout(() => done(true), 400))")  # the list is drawn again after a moment
+    assert page.run("Number(document.activeElement.dataset.id)") == number
+    page.key("x")
+    wait_for(page, 1)
+    page.run("new Promise((done) => setTimeout(() => done(true), 400))")
+    assert page.run("Number(document.activeElement.dataset.id)") == number
+
+
+def test_an_action_makes_only_what_it_changed_anew_in_the_list(page: Page) -> None:
+    items = "[...document.querySelectorAll('#categories li')]"
+    page.run(f"{items}.forEach((item) => (item.seen = true)), true")
+    here = page.run("shoal.view.id")
+    page.key("x")
+    wait_for(page, 1)
+    page.wait(f"!document.querySelector('.category[data-id=\"{here}\"]').parentElement.seen")
+    anew = page.run(f"{items}.filter((item) => !item.seen).map((item) => Number(item.firstChild.dataset.id))")
+    assert anew == [here]
+
+
+def test_the_grid_is_painted_once_and_scrolled_as_a_layer(page: Page) -> None:
+    """A browser without a GPU repaints a scroller in every frame unless what lies behind its images is opaque."""
+    color = page.run("getComputedStyle(document.getElementById('grid')).backgroundColor")
+    assert color.startswith("rgb(")
+
+
+def test_an_empty_list_says_so(page: Page) -> None:
+    page.click('[data-view="none"]')
+    assert page.run("document.getElementById('nothing').checkVisibility()")
+    page.click('[data-view="all"]')
+    assert not page.run("document.getElementById('nothing').checkVisibility()")
 
 
 def test_nothing_is_cut_off_at_any_width(opened: Opened, run: Path) -> None:

@@ -219,3 +219,38 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     page.mouse("mouseReleased", x + 5, y + height - 5, button="left", buttons=1)
     page.wait("shoal.view.kind === 'lasso'")
     assert sorted(rows(page)) == list(range(300))
+
+
+def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(page: Page, run: Path) -> None:
+    page.click('[data-view="unsure"]')
+    page.run("document.getElementById('grid').focus(), true")
+    first, second, third, *_ = rows(page)
+    page.key("c")
+    wait_for(page, 1)
+    assert rows(page)[:2] == [second, third]  # the next one is in focus at once
+    assert page.run("shoal.grid.focused") == second
+    page.key("x")
+    wait_for(page, 2)
+    page.click('[data-view="all"]')
+    page.run("document.getElementById('grid').focus(), true")
+    shown = rows(page)
+    page.key("c")
+    wait_for(page, 3)
+    assert page.run("shoal.grid.focused") == shown[1]  # where the one before has stayed
+    found = state(run).state.images.status
+    assert [STATUSES[found[row]] for row in (first, second, shown[0])] == ["confirmed", "rejected", "confirmed"]
+    assert (found > 0).sum() == 3
+
+
+def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Path) -> None:
+    page.wait("document.querySelector('#details h2')")
+    row = page.run("shoal.grid.focused")
+    image = Run(run).assignments[row]
+    page.key("b")
+    wait_for(page, 1)
+    found = state(run).state
+    coarser = " or ".join(sorted([image.category, image.second_category]))
+    assert found.categories[found.images.category[row]].name == coarser
+    page.key("u")
+    wait_for(page, 2)
+    assert state(run).state.find(coarser) is None

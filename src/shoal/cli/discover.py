@@ -114,5 +114,6 @@ def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     run = discover_and_report(*job, **how, command=command, reporter=reporter())
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
-    next_command = "report" if job[-1] is None else "review"
-    say(f"next: shoal {next_command} {shlex.quote(str(run.path))}{' --open' if job[-1] is None else ''}")
+    where = shlex.quote(str(run.path))
+    look = f"shoal report {where} --open, then " if job[-1] is None else ""
+    say(f"next: {look}shoal review {where}")

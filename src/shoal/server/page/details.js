@@ -64,8 +64,9 @@ function facts(image) {
 function compare(image) {
   const found = make("div", { className: "compare" });
   const own = data.nameOf(data.store.category[image.row]);
-  if (image.nearest && image.nearest !== own) found.append(side("Nearest known", image.nearest, digits(image.similarity)));
-  if (image.second && image.second !== own && image.second !== image.nearest) found.append(side("Second choice", image.second, ""));
+  const isBoth = image.nearest === image.second;
+  if (image.nearest && image.nearest !== own) found.append(side(isBoth ? "Nearest known and second choice" : "Nearest known", image.nearest, digits(image.similarity)));
+  if (image.second && image.second !== own && !isBoth) found.append(side("Second choice", image.second, ""));
   return found;
 }
 
@@ -80,7 +81,7 @@ export async function drawDetails(row, verbs) {
   const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", () => verbs.open(row)));
   if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", () => verbs.similar(row)));
   if (image.second && data.named(image.second) && !data.store.run.read_only) {
-    tools.append(button(`To second choice `, "2", () => verbs.second()));
+    tools.append(button("To second choice ", "2", () => verbs.second()), button("Between both ", "b", () => verbs.either()));
   }
   place.replaceChildren(picture(row, false), make("h2", {}, bdi(image.name)), compare(image), facts(image), tools);
 }

@@ -15,7 +15,8 @@ export function make(tag, settings = {}, ...children) {
 }
 
 export const bdi = (text) => make("bdi", { textContent: text });
-export const number = (n) => n.toLocaleString("en");
+const format = new Intl.NumberFormat("en");
+export const number = (n) => format.format(n);
 export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : noun.endsWith("y") ? "" : "s"}`;
 export const images = (n) => `${number(n)} image${n === 1 ? "" : "s"}`;
 export const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));

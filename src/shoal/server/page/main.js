@@ -87,6 +87,8 @@ function draw({ isSame = false } = {}) {
   }
   grid.canBeSharp = store.run.has.originals;
   grid.show(rows, { isSame });
+  $("nothing").hidden = rows.length > 0;
+  $("grid").setAttribute("aria-label", `Images of ${view.kind === "category" ? data.nameOf(view.id) : TITLES[view.kind]}`);
   const decided = rows.reduce((n, row) => n + (store.status[row] !== data.PREDICTED), 0);
   const reachable = Math.min(grid.reachable, view.found ? MOST_FOUND : Infinity);
   const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
@@ -137,7 +139,7 @@ function drawHead() {
 
 function drawVerbs(category) {
   const list = [];
-  if (!store.run.read_only && !PANELS.includes(view.kind)) list.push(button("Confirm all ", "c", () => verbs.confirm(), { className: "main" }));
+  if (!store.run.read_only && !PANELS.includes(view.kind)) list.push(button(category ? "Confirm all " : "Confirm ", "c", () => verbs.confirm(), { className: "main" }));
   if (!store.run.read_only && category) {
     list.push(button("Rename ", "r", verbs.rename), button("Merge ", "j", () => verbs.merge()), button("Split ", "s", verbs.split));
     if (store.run.has.embeddings) list.push(button("Grow ", "g", verbs.grow));
@@ -181,7 +183,7 @@ const { does, verbs } = makeVerbs({ grid, view, go });
 
 const KEYS = {
   c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
-  j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: verbs.second, u: verbs.undo, U: verbs.redo,
+  j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: verbs.second, b: verbs.either, u: verbs.undo, U: verbs.redo,
   a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1), "?": showKeys,
   "/": () => $("find").focus(),
   Escape() {

@@ -51,31 +51,53 @@ export function drawCategories(view, go) {
   const at = found.findIndex((category) => view.kind === "category" && category.id === view.id);
   const visible = found.slice(0, Math.max(shown, at + 1));
   data.typicalOfMany(visible.map((category) => category.id), STRIP);
-  const list = $("categories"), top = list.scrollTop;
-  list.replaceChildren(...visible.map((category) => item(category, view, go)));
+  const wanted = visible.map((category) => item(category, view, go));
   if (found.length > visible.length) {
     const more = () => {
       shown += 5 * AT_ONCE;
       drawCategories(view, go);
     };
-    list.append(make("li", {}, make("button", { type: "button", className: "quiet", textContent: `Show ${number(found.length - visible.length)} more`, on: { click: more } })));
+    wanted.push(make("li", {}, make("button", { type: "button", className: "quiet", textContent: `Show ${number(found.length - visible.length)} more`, on: { click: more } })));
   }
-  if (!found.length) list.append(make("li", { className: "muted", textContent: "No category has this name." }));
-  list.scrollTop = top;
-  list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+  if (!found.length) wanted.push(make("li", { className: "muted", textContent: "No category has this name." }));
+  arrange($("categories"), wanted);
+  $("categories").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
 }
 
+// Give a list these children. What is there already stays, so that neither focus nor scrolling is lost.
+function arrange(list, wanted) {
+  const top = list.scrollTop, focused = list.contains(document.activeElement) ? document.activeElement.dataset.id : undefined;
+  const stays = new Set(wanted);
+  for (const child of [...list.children]) if (!stays.has(child)) child.remove();
+  wanted.forEach((child, at) => list.children[at] === child || list.insertBefore(child, list.children[at] ?? null));
+  list.scrollTop = top;
+  if (focused !== undefined && !list.contains(document.activeElement)) list.querySelector(`[data-id="${focused}"]`)?.focus({ preventScroll: true });
+}
+
+// The item of a category, made anew only where it says something else than before: there are hundreds.
+const items = new Map();
 function item(category, view, go) {
+  const isCurrent = view.kind === "category" && view.id === category.id;
+  const rows = data.typicalOf(category.id, STRIP);
+  const said = JSON.stringify([category.name, kindOf(category), data.sizeOf(category.id), data.openOf(category.id), data.sureOf(category.id).toFixed(2), rows]);
+  const known = items.get(category.id);
+  const found = known?.said === said ? known.element : makeItem(category, rows, go);
+  if (found !== known?.element) items.set(category.id, { said, element: found });
+  if (isCurrent) found.firstChild.setAttribute("aria-current", "true");
+  else found.firstChild.removeAttribute("aria-current");
+  return found;
+}
+
+function makeItem(category, rows, go) {
   const size = data.sizeOf(category.id), open = data.openOf(category.id);
   const share = size ? 1 - open / size : 1;
   const bar = make("span", { className: "mini" }, make("span"));
   bar.firstChild.style.width = `${100 * share}%`;
   const line = make("span", { className: "line" }, make("span", { className: `dot ${kindOf(category)}`, title: kindOf(category) }), bdi(category.name));
   const words = make("span", { className: "line muted" }, `${number(size)} · ${data.sureOf(category.id).toFixed(2)}`, bar, open ? `${number(open)} left` : size ? "done" : "empty");
-  const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...data.typicalOf(category.id, STRIP).map((row) => thumb(row)));
+  const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
   const found = make("button", { type: "button", className: "category", data: { id: category.id }, on: { click: () => go({ kind: "category", id: category.id }) } }, line, strip, words);
   found.setAttribute("aria-label", `${category.name}, ${kindOf(category)}, ${size} images, ${open} undecided`);
-  if (view.kind === "category" && view.id === category.id) found.setAttribute("aria-current", "true");
   return make("li", {}, found);
 }
 

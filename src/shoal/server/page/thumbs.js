@@ -2,11 +2,12 @@
 import { getBytes } from "/static/api.js";
 
 const AT_ONCE = 64, SHARP_AT_ONCE = 6, IN_FLIGHT = 3, KEPT = 20000, SHARP_KEPT = 1500;
+const PAUSE_MS = 40; // between two requests, so that a scrolling grid asks for some lines at once and not for each
 const LARGE = 88; // pixels on the screen beyond which a thumbnail of 64 looks soft
 
 class Loader {
   constructor(atOnce, inFlight, most, more) {
-    Object.assign(this, { atOnce, inFlight, most, more, kept: new Map(), wanted: new Map(), running: 0, planned: false });
+    Object.assign(this, { atOnce, inFlight, most, more, kept: new Map(), wanted: new Map(), running: 0, planned: false, asked: -PAUSE_MS });
   }
 
   // Show a picture in an <img>; whatever it showed before is forgotten.
@@ -21,12 +22,17 @@ class Loader {
     const found = this.wanted.get(row);
     if (found) found.push([image, isWanted]);
     else this.wanted.set(row, [[image, isWanted]]);
+    this.plan();
+  }
+
+  plan() {
     if (this.planned) return;
     this.planned = true;
-    requestAnimationFrame(() => {
+    const pause = this.asked + PAUSE_MS - performance.now();
+    setTimeout(() => {
       this.planned = false;
       this.next();
-    });
+    }, pause > 0 ? pause : 0);
   }
 
   next() {
@@ -39,6 +45,7 @@ class Loader {
         if (batch.length === this.atOnce) break;
       }
       if (!batch.length) return;
+      this.asked = performance.now();
       this.fetch(batch);
     }
   }
@@ -60,7 +67,7 @@ class Loader {
       // the server is away: whoever scrolls asks again
     } finally {
       this.running--;
-      this.next();
+      if (this.wanted.size) this.plan();
     }
   }
 

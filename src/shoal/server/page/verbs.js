@@ -2,7 +2,7 @@
 import { getJson } from "/static/api.js";
 import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
-import { $, ask, button, images, make, say } from "/static/dom.js";
+import { $, images, say } from "/static/dom.js";
 import { askGrow } from "/static/grow.js";
 import { neighbor, nextOpen } from "/static/side.js";
 import { askSplit } from "/static/split.js";
@@ -10,7 +10,6 @@ import * as data from "/static/store.js";
 
 const { store } = data;
 const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
-const sure = (question) => ask(question, (form, done) => form.append(make("div", { className: "tools" }, button("Yes", "", () => done(true), { className: "main" }), button("No", "", () => done(false)))));
 
 export function makeVerbs({ grid, view, go }) {
   let recent = [];
@@ -38,17 +37,15 @@ export function makeVerbs({ grid, view, go }) {
       grid.go(grid.focus + by);
       return grid.focused;
     }),
+    // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
-      const some = [...grid.selected];
-      const rows = some.length ? some : [...grid.rows].filter((row) => store.status[row] === data.PREDICTED && store.category[row] >= 0);
-      const id = view.id;
-      if (!rows.length) {
-        if (view.kind === "category") verbs.next();
-        return;
-      }
-      if (!some.length && view.kind !== "category" && rows.length > 1 && !(await sure(`Confirm all ${images(rows.length)} shown here?`))) return;
+      const some = [...grid.selected], isCategory = view.kind === "category", id = view.id;
+      const shown = isCategory ? [...grid.rows] : grid.focused >= 0 ? [grid.focused] : [];
+      const rows = some.length ? some : shown.filter((row) => store.category[row] >= 0 && (isCategory ? store.status[row] === data.PREDICTED : store.status[row] !== data.CONFIRMED));
+      if (!rows.length) return isCategory ? verbs.next() : grid.go(grid.focus + 1);
       const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
-      if (isDone && view.kind === "category" && view.id === id && !data.openOf(id)) verbs.next();
+      if (isDone && isCategory && view.id === id && !data.openOf(id)) verbs.next();
+      if (isDone && !some.length && grid.focused === rows[0]) grid.go(grid.focus + 1); // it has stayed in the list
     },
     async reject() {
       const rows = chosen().filter((row) => store.category[row] >= 0);
@@ -87,6 +84,15 @@ export function makeVerbs({ grid, view, go }) {
       if (row < 0) return;
       const [image] = await describe([row]);
       if (image && data.named(image.second)) await verbs.put([row], image.second);
+    },
+    // Between two: a coarser answer than either.
+    async either() {
+      const row = grid.focused;
+      if (row < 0) return;
+      const [image] = await describe([row]);
+      const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
+      if (!image || !data.named(image.second) || image.second === own) return say("There is no second choice to be unsure between.", true);
+      await verbs.put([row], [own, image.second].sort().join(" or "));
     },
     async rename() {
       if (view.kind !== "category") return;
