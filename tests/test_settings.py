@@ -1,11 +1,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 import pytest
 
 from shoal.errors import UsageError
-from shoal.settings import differences, dump_settings, from_dict, load_settings, to_dict
+from shoal.settings import check_numbers, differences, dump_settings, from_dict, load_settings, to_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,3 +83,21 @@ def test_differences_are_listed_by_their_place() -> None:
         "name: 'a', was 'b'",
         "shift.alpha: 0.1, was 0.5",
     ]
+
+
+@pytest.mark.parametrize(
+    ("how", "bad", "expected"),
+    [
+        ("counts", 0, "at least 1"),
+        ("not_negative", -0.5, "0 or more"),
+        ("positive", 0.0, "a number above 0"),
+        ("shares", 1.5, "a number in [0, 1]"),
+        ("temperatures", 11.0, "a number in (0, 10], say 0.1"),
+        ("shares", float("nan"), "a number in [0, 1]"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_by_name(how: str, bad: float, expected: str) -> None:
+    check_numbers(SimpleNamespace(it=1), **{how: ["it"]})
+    with pytest.raises(UsageError) as raised:
+        check_numbers(SimpleNamespace(it=bad), **{how: ["it"]})
+    assert str(raised.value) == f"it: found {bad}, expected {expected}"

@@ -7,7 +7,7 @@ with the metadata of `named_by` holds settings whose class, and whose key in YAM
 
 import dataclasses
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -180,3 +180,27 @@ def _show(value: Any) -> str:
 
 def _name(hint: Any) -> str:
     return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(hint, str(hint))
+
+
+def check_numbers(
+    settings: Any,
+    *,
+    counts: Sequence[str] = (),
+    not_negative: Sequence[str] = (),
+    positive: Sequence[str] = (),
+    shares: Sequence[str] = (),
+    temperatures: Sequence[str] = (),
+) -> None:
+    """Refuse settings whose numbers, by name, are out of range; NaN is out of every one."""
+    ranges: tuple[tuple[Sequence[str], Callable[[float], bool], str], ...] = (
+        (counts, lambda value: value >= 1, "at least 1"),
+        (not_negative, lambda value: value >= 0, "0 or more"),
+        (positive, lambda value: value > 0, "a number above 0"),
+        (shares, lambda value: 0 <= value <= 1, "a number in [0, 1]"),
+        (temperatures, lambda value: 0 < value <= 10, "a number in (0, 10], say 0.1"),
+    )
+    for names, is_in_range, expected in ranges:
+        for name in names:
+            value = getattr(settings, name)
+            if not is_in_range(value):
+                raise UsageError(f"{name}: found {value}, expected {expected}")

@@ -23,7 +23,7 @@ from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation, as_discovery, n_clusters_to_use, shift_and_cut
-from shoal.methods.method import Method, TrainedSettings, identity_of
+from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, collapse_statistics
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
@@ -48,6 +48,8 @@ class CmsSettings(TrainedSettings):
 
 class Cms(Model):
     """Equations 5 to 8: λ · L_SC(v) + (1 - λ) · L_CMS(z), and the bank V that neighbors are looked up in."""
+
+    settings: CmsSettings
 
     def __init__(self, encoder: Encoder, settings: CmsSettings, shape: Shape) -> None:
         super().__init__(encoder, shape)
@@ -121,7 +123,7 @@ class Cms(Model):
 
     def identity(self) -> dict[str, Any]:
         """The settings of head, loss and shift."""
-        return {"name": "cms", **identity_of(self.settings), "shift": to_dict(self.shift)}
+        return {**super().identity(), "shift": to_dict(self.shift)}
 
 
 def cluster(

@@ -9,7 +9,6 @@ n training images, N images, B of a batch, C entries of a feature, M concepts.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,8 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
-from shoal.methods.method import Method, identity_of
+from shoal.methods.method import Method
+from shoal.settings import check_numbers
 from shoal.training.classifier import labeled_cross_entropy
 from shoal.training.model import Batch, Epoch, Shape
 
@@ -59,20 +59,16 @@ class DcclSettings(GcdSettings):
     """What is left of a center when it follows the views of a batch."""
 
     def __post_init__(self) -> None:
-        GcdSettings.__post_init__(self)  # super() does not work in a dataclass with slots
-        for name in ("n_neighbors", "min_members"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
-        for name in ("concept_weight", "first_concept_weight", "concept_ramp"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
+        check_numbers(
+            self,
+            counts=["n_neighbors", "min_members"],
+            not_negative=["concept_weight", "first_concept_weight", "concept_ramp"],
+            temperatures=["concept_temperature"],
+            shares=["concept_momentum"],
+        )
         if not self.resolutions or min(self.resolutions) <= 0:
             raise UsageError(f"resolutions: found {self.resolutions}, expected numbers above 0, say [1.0]")
-        if not 0 < self.concept_temperature <= 10 or not 0 <= self.concept_momentum <= 1:
-            raise UsageError(
-                f"concept_temperature, concept_momentum: found {self.concept_temperature}, {self.concept_momentum}, "
-                "expected a number in (0, 10] and one in [0, 1]"
-            )
 
     def concept_weight_at(self, epoch: int) -> float:
         """The weight of the concept loss in an epoch, counted from 0."""
@@ -136,10 +132,6 @@ class Dccl(Gcd):
         means = members.T @ features / n_views.clamp_min(1)
         share = self.of_concepts.concept_momentum
         self.centers = torch.where(n_views > 0, unit(share * self.centers + (1 - share) * means), self.centers)
-
-    def identity(self) -> dict[str, Any]:
-        """All settings of losses and graph."""
-        return {"name": "dccl", **identity_of(self.settings)}
 
 
 def find_concepts(points: Tensor, labels: Ints, resolution: float, settings: DcclSettings) -> Ints:

@@ -9,7 +9,6 @@ B images of a batch, D entries of an embedding.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +22,9 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder
-from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use, to_numpy
-from shoal.methods.method import Method, TrainedSettings, identity_of
+from shoal.methods.method import Method, TrainedSettings
+from shoal.settings import check_numbers
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, Shape, numbered_labels
 
@@ -54,12 +53,13 @@ class GcdSettings(TrainedSettings):
     """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to 7 CPU seconds."""
 
     def __post_init__(self) -> None:
-        if self.n_init < 1:
-            raise UsageError(f"n_init: found {self.n_init}, expected at least 1")
+        check_numbers(self, counts=["n_init"])
 
 
 class Gcd(Model):
     """λ · L_supervised + (1 - λ) · InfoNCE, both through a head; images are clustered by the tail's features."""
+
+    settings: GcdSettings
 
     def __init__(self, encoder: Encoder, settings: GcdSettings, shape: Shape) -> None:
         super().__init__(encoder, shape)
@@ -83,10 +83,6 @@ class Gcd(Model):
         weight = loss.supervised_weight
         total = weight * supervised + (1 - weight) * unsupervised
         return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
-
-    def identity(self) -> dict[str, Any]:
-        """The settings of head and loss."""
-        return {"name": "gcd", **identity_of(self.settings)}
 
 
 def cluster(

@@ -23,10 +23,10 @@ from shoal.clustering.mixture import principal_columns, prior_of_classes, split_
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
-from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
-from shoal.methods.method import Method, identity_of
+from shoal.methods.method import Method
+from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, Shape, numbered_labels
 
 KMEANS_STEPS = 20
@@ -57,15 +57,13 @@ class GpcSettings(GcdSettings):
     """Epochs before the first that has prototypes."""
 
     def __post_init__(self) -> None:
-        GcdSettings.__post_init__(self)  # super() does not work in a dataclass with slots
-        for name in ("first_novel", "prototype_weight", "prototype_warmup"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
-        if self.mixture_columns < 1:
-            raise UsageError(f"mixture_columns: found {self.mixture_columns}, expected at least 1")
-        for name in ("concentration", "prototype_temperature"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number above 0")
+        GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
+        check_numbers(
+            self,
+            counts=["mixture_columns"],
+            not_negative=["first_novel", "prototype_weight", "prototype_warmup"],
+            positive=["concentration", "prototype_temperature"],
+        )
 
 
 class Gpc(Gcd):
@@ -116,10 +114,6 @@ class Gpc(Gcd):
         with torch.autocast(features.device.type, enabled=False):
             logits = features.float() @ self.prototypes.T / self.temperatures  # (2B, K)
             return F.cross_entropy(logits, self.clusters[batch.gather(batch.images)])
-
-    def identity(self) -> dict[str, Any]:
-        """All settings of losses and mixture."""
-        return {"name": "gpc", **identity_of(self.settings)}
 
 
 def fit_mixture(

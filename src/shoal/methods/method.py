@@ -21,7 +21,6 @@ from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
-from shoal.settings import to_dict
 from shoal.training.loop import GoesOn, OnProgress, train
 from shoal.training.model import Model, Shape
 from shoal.training.settings import TrainSettings
@@ -222,9 +221,3 @@ def _count_frozen(task: Task, settings: Any, device: torch.device) -> int:
 def _embed_frozen(task: Task, settings: Any, device: torch.device) -> Tensor:
     """(N, C) unit embeddings of a task's images by the encoder as it comes."""
     return embed(task.pixels, load_encoder(settings.encoder, input_size=settings.input_size).to(device))
-
-
-def identity_of(settings: TrainedSettings) -> dict[str, Any]:
-    """The settings of a method that a training depends on, besides its encoder and `training`."""
-    left_out = {"encoder", "input_size", "n_tail_blocks", "training", "inference", "estimate_on"}
-    return {name: value for name, value in to_dict(settings).items() if name not in left_out}

@@ -9,7 +9,6 @@ n training images, B of a batch, b this process's share of it, C entries of a fe
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method, identity_of
+from shoal.methods.method import ClassifierSettings, Method
+from shoal.settings import check_numbers
 from shoal.training.classifier import ClassifierModel, entropy_of_mean, labeled_cross_entropy
 from shoal.training.model import Batch, Epoch, Shape
 
@@ -44,13 +44,13 @@ class OrcaSettings(ClassifierSettings):
     def __post_init__(self) -> None:
         if not 0 < self.scale <= 1000:
             raise UsageError(f"scale: found {self.scale}, expected a number in (0, 1000], say 10")
-        for name in ("max_margin", "pair_weight", "entropy_weight"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        check_numbers(self, not_negative=["max_margin", "pair_weight", "entropy_weight"])
 
 
 class Orca(ClassifierModel):
     """Cross-entropy with an uncertainty adaptive margin, pairs, and the entropy of the mean prediction."""
+
+    settings: OrcaSettings
 
     def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: Shape) -> None:
         super().__init__(encoder, shape, settings.start)
@@ -99,10 +99,6 @@ class Orca(ClassifierModel):
         drawn = torch.rand(2, n_images, generator=batch.generator).to(features.device, non_blocking=True)
         views = zip(features.chunk(2), drawn, (n_images, 0), strict=True)
         return torch.cat([choose_partners(view, labels, images, chance) + start for view, chance, start in views])
-
-    def identity(self) -> dict[str, Any]:
-        """All settings of the losses."""
-        return {"name": "orca", **identity_of(self.settings)}
 
 
 def ease(logits: Tensor, labels: Tensor, margin: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ from shoal.methods.gcd import (
     say_starts,
 )
 from shoal.methods.method import Method
+from shoal.settings import check_numbers
 from shoal.training.classifier import entropy_of_mean, labeled_cross_entropy
 from shoal.training.model import numbered_labels
 
@@ -63,19 +64,12 @@ class PimSettings(GcdSettings):
     fit_weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
-        # Not super(): in a dataclass with slots it would name the class before it was given them.
-        GcdSettings.__post_init__(self)
+        GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
         if not self.sureness_weights or not all(0 <= weight <= 100 for weight in self.sureness_weights):
             raise UsageError(
                 f"sureness_weights: found {self.sureness_weights}, expected some λ of 0 or more, say [0.5]"
             )
-        if self.fit_steps < 1:
-            raise UsageError(f"fit_steps: found {self.fit_steps}, expected at least 1")
-        for name in ("sharpness", "fit_lr"):
-            if not getattr(self, name) > 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number above 0")
-        if not self.fit_weight_decay >= 0:
-            raise UsageError(f"fit_weight_decay: found {self.fit_weight_decay}, expected 0 or more")
+        check_numbers(self, counts=["fit_steps"], positive=["sharpness", "fit_lr"], not_negative=["fit_weight_decay"])
 
 
 def cluster(

@@ -25,7 +25,8 @@ from shoal.encoders.head import Head, unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.gcd import GcdSettings, cluster, say_number, say_starts
-from shoal.methods.method import Method, identity_of
+from shoal.methods.method import Method
+from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Epoch, Model, Shape
 
@@ -61,18 +62,14 @@ class PromptCalSettings(GcdSettings):
     """Epochs of the second stage in which it rises."""
 
     def __post_init__(self) -> None:
-        GcdSettings.__post_init__(self)  # a class with slots has no super() here
-        for name in ("n_prompts", "border", "memory_size", "n_neighbors", "n_negatives"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
-        for name in ("momentum", "quantile", "affinity_weight"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number in [0, 1]")
-        for name in ("prompt_weight", "first_stage", "affinity_epochs"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
-        if not 0 < self.affinity_temperature <= 10:
-            raise UsageError(f"affinity_temperature: found {self.affinity_temperature}, expected a number in (0, 10]")
+        GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
+        check_numbers(
+            self,
+            counts=["n_prompts", "border", "memory_size", "n_neighbors", "n_negatives"],
+            shares=["momentum", "quantile", "affinity_weight"],
+            not_negative=["prompt_weight", "first_stage", "affinity_epochs"],
+            temperatures=["affinity_temperature"],
+        )
 
     def affinity_weight_at(self, epoch: int) -> float:
         """w of an epoch, counted from 0."""
@@ -135,6 +132,7 @@ def make_prompts(encoder: Encoder, settings: PromptCalSettings) -> TokenPrompts 
 class PromptCal(Model):
     """The losses of GCD through prompts; then positives of a graph, and labels against the teacher."""
 
+    settings: PromptCalSettings
     reads_images = True
     memory: Tensor
     prompt_memory: Tensor
@@ -271,10 +269,6 @@ class PromptCal(Model):
         for name, part in self.parts.items():
             for ours, theirs in zip(self.teacher[name].parameters(), part.parameters(), strict=True):
                 ours.lerp_(theirs, share)
-
-    def identity(self) -> dict[str, Any]:
-        """The settings of prompts, heads, losses and graph."""
-        return {"name": "promptcal", **identity_of(self.settings)}
 
 
 def affinities(nodes: Tensor, exists: Tensor, n_views: int, n_neighbors: int) -> Tensor:

@@ -10,7 +10,6 @@ B images of a batch, b this process's share of it, C entries of a feature, K clu
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -20,7 +19,8 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method, identity_of
+from shoal.methods.method import ClassifierSettings, Method
+from shoal.settings import check_numbers
 from shoal.training.classifier import ClassifierModel, labeled_cross_entropy
 from shoal.training.model import Batch, Shape
 
@@ -42,13 +42,12 @@ class RankStatsSettings(ClassifierSettings):
     """Epochs in which it rises, from next to nothing."""
 
     def __post_init__(self) -> None:
-        if self.n_ranked < 1:
-            raise UsageError(f"n_ranked: found {self.n_ranked}, expected at least 1")
-        if not 0 < self.temperature <= 10:
-            raise UsageError(f"temperature: found {self.temperature}, expected a number in (0, 10], say 0.1")
-        for name in ("consistency_weight", "consistency_epochs"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected 0 or more")
+        check_numbers(
+            self,
+            counts=["n_ranked"],
+            temperatures=["temperature"],
+            not_negative=["consistency_weight", "consistency_epochs"],
+        )
 
     def consistency_at(self, epoch: int) -> float:
         """The weight of consistency in an epoch, counted from 0: c · exp(-5 (1 - t / T)²)."""
@@ -58,6 +57,8 @@ class RankStatsSettings(ClassifierSettings):
 
 class RankStats(ClassifierModel):
     """Cross-entropy of the known outputs, pairs by ranks over all outputs, and consistency of two views."""
+
+    settings: RankStatsSettings
 
     def __init__(self, encoder: Encoder, settings: RankStatsSettings, shape: Shape) -> None:
         super().__init__(encoder, shape, settings.start)
@@ -104,10 +105,6 @@ class RankStats(ClassifierModel):
         alike = (ranked[:, None] == ranked[None, :]).all(dim=2).float()  # (B, B)
         losses = F.binary_cross_entropy(agreement, alike, reduction="none")
         return (losses * weights).sum() / weights.sum().clamp_min(1)
-
-    def identity(self) -> dict[str, Any]:
-        """All settings of the losses."""
-        return {"name": "rankstats", **identity_of(self.settings)}
 
 
 def largest_entries(features: Tensor, n_ranked: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The methods by name, and the recipes: settings of a method as YAML files, one per benchmark and a default."""
+"""The methods by name, and the recipes: settings of a method as YAML files, by encoder or kind of benchmark."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +12,14 @@ from shoal.settings import load_settings
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 """A folder per method, a file per recipe."""
 
+
+OF_BENCHMARKS = {
+    **dict.fromkeys(("cifar10", "cifar100", "imagenet100"), "generic"),
+    **dict.fromkeys(("cub", "cars", "aircraft", "herbarium19"), "fine-grained"),
+}
+"""The recipe of each benchmark, for methods that have one; '<benchmark>-clip' is the same with CLIP."""
+
+CLIP = "clip-vitb16"
 
 METHODS: dict[str, Method] = {
     "cms": cms.METHOD,
@@ -40,13 +48,18 @@ def get_method(name: str) -> Method:
 def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
     """The recipes of a method that come with Shoal."""
     get_method(method)
-    return sorted(file.stem for file in (RECIPES / method).glob("*.yaml"))
+    files = {file.stem for file in (RECIPES / method).glob("*.yaml")}
+    benchmarks = [name for name, file in OF_BENCHMARKS.items() if file in files]
+    return sorted([*files, *benchmarks, *(f"{name}-clip" for name in benchmarks)])
 
 
 def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
     """Read the settings of a method from a recipe by name, or from a YAML file by path."""
     if recipe in recipe_names(method):
-        return load_settings(get_method(method).settings, RECIPES / method / f"{recipe}.yaml")
+        benchmark = recipe.removesuffix("-clip")
+        file = RECIPES / method / f"{OF_BENCHMARKS.get(benchmark, recipe)}.yaml"
+        settings = load_settings(get_method(method).settings, file)
+        return replace(settings, encoder=CLIP) if benchmark in OF_BENCHMARKS and benchmark != recipe else settings
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
     raise UnknownName("recipe", recipe, recipe_names(method))

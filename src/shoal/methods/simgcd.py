@@ -17,9 +17,9 @@ from torch import Tensor
 
 from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
-from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method, identity_of
+from shoal.methods.method import ClassifierSettings, Method
+from shoal.settings import check_numbers
 from shoal.training.classifier import (
     ClassifierModel,
     entropy_of_mean,
@@ -59,13 +59,11 @@ class SimGcdSettings(ClassifierSettings):
     """ε: how much a spread mean prediction is rewarded."""
 
     def __post_init__(self) -> None:
-        for name in ("student_temperature", "teacher_temperature", "first_teacher_temperature"):
-            if not 0 < getattr(self, name) <= 10:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected a number in (0, 10], say 0.1")
-        if self.teacher_warmup < 0:
-            raise UsageError(f"teacher_warmup: found {self.teacher_warmup}, expected epochs, 0 or more")
-        if self.entropy_weight < 0:
-            raise UsageError(f"entropy_weight: found {self.entropy_weight}, expected 0 or more")
+        check_numbers(
+            self,
+            temperatures=["student_temperature", "teacher_temperature", "first_teacher_temperature"],
+            not_negative=["teacher_warmup", "entropy_weight"],
+        )
 
     def teacher_temperature_at(self, epoch: int) -> float:
         """τ_t of an epoch, counted from 0."""
@@ -75,6 +73,8 @@ class SimGcdSettings(ClassifierSettings):
 
 class SimGcd(ClassifierModel):
     """L_cls + L_rep, each (1 - λ) · unsupervised + λ · supervised."""
+
+    settings: SimGcdSettings
 
     def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: Shape) -> None:
         super().__init__(encoder, shape, settings.start)
@@ -121,10 +121,6 @@ class SimGcd(ClassifierModel):
             {"params": [value for value in parameters if value.ndim <= 1], "weight_decay": 0.0},
         ]
         return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
-
-    def identity(self) -> dict[str, Any]:
-        """All settings of the losses."""
-        return {"name": "simgcd", **identity_of(self.settings)}
 
 
 METHOD = Method(

@@ -10,7 +10,6 @@ H heads, P prototypes of a head.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,8 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import Method, TrainedSettings, identity_of
+from shoal.methods.method import Method, TrainedSettings
+from shoal.settings import check_numbers
 from shoal.training.classifier import CosineClassifier, n_outputs
 from shoal.training.model import Batch, Epoch, Model, Shape
 
@@ -49,9 +49,7 @@ class UnoSettings(TrainedSettings):
     """Rounds of Sinkhorn's algorithm."""
 
     def __post_init__(self) -> None:
-        for name in ("n_heads", "width", "dim", "overclustering", "n_rounds"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}: found {getattr(self, name)}, expected at least 1")
+        check_numbers(self, counts=["n_heads", "width", "dim", "overclustering", "n_rounds"])
         for name in ("temperature", "epsilon"):
             if not 0.02 <= getattr(self, name) <= 10:
                 raise UsageError(f"{name}: found {getattr(self, name)}, expected a number in [0.02, 10], say 0.05")
@@ -83,6 +81,7 @@ class Heads(nn.Module):
 class Uno(Model):
     """Swapped predictions with even targets, the mean over heads with as many outputs as clusters and with more."""
 
+    settings: UnoSettings
     head_losses: Tensor
 
     def __init__(self, encoder: Encoder, settings: UnoSettings, shape: Shape) -> None:
@@ -131,10 +130,6 @@ class Uno(Model):
         """The largest output of the head that had the lowest loss in the last epoch."""
         best = self.head_losses.argmin()[None]  # (1,)
         return _side_by_side(self.known(embeddings), self.heads(embeddings, best))[:, 0].argmax(dim=1)
-
-    def identity(self) -> dict[str, Any]:
-        """All settings of heads and losses."""
-        return {"name": "uno", **identity_of(self.settings)}
 
 
 def sinkhorn(cosines: Tensor, is_counted: Tensor, epsilon: float, n_rounds: int) -> Tensor:

@@ -21,6 +21,7 @@ from shoal.clustering.mean_shift import NeighborAttention
 from shoal.distributed import gather_rows, shard
 from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
+from shoal.settings import to_dict
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 
@@ -95,11 +96,17 @@ class Batch:
         return len(self.labels) // self.n_views
 
 
+NOT_OF_METHOD = {"encoder", "input_size", "n_tail_blocks", "training", "inference", "estimate_on"}
+"""Settings that a training is checked for elsewhere, or does not depend on."""
+
+
 class Model(nn.Module):
     """The networks of a method and its loss. Only the encoder's trunk is not trained, and not in a checkpoint."""
 
     n_views = 2
     """Random views of each image in a batch."""
+    settings: Any
+    """Those of the method, of `methods.method.TrainedSettings`."""
     reads_images = False
     """Whether `forward` takes normalized images instead of the trunk's tokens, because something in the trunk is
     trained. Tokens cannot be kept then: the trunk runs over every view in every step, with gradients."""
@@ -157,7 +164,8 @@ class Model(nn.Module):
 
     def identity(self) -> dict[str, Any]:
         """The settings that make two runs of this method the same, for the check of a resume."""
-        raise NotImplementedError
+        of_method = {name: value for name, value in to_dict(self.settings).items() if name not in NOT_OF_METHOD}
+        return {"name": type(self).__name__.lower(), **of_method}
 
     # What follows from it.
 
