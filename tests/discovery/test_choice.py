@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import Trial
+from shoal.clustering.blend import WEIGHTS, Trial
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.discovery.choice import Choice, compare
+from shoal.discovery.choice import Choice, compare, judge_frozen
 from shoal.discovery.validation import Withheld
 
 CLASSES = ("a", "b", "c", "d")
@@ -29,12 +29,19 @@ def task():
     return truth, labels, Withheld(labels=np.where(labels == 3, -1, labels), hidden=(3,), judged=judged)
 
 
+def judged(frozen, trained, labels, withheld, **how) -> Choice:
+    """Frozen and trained embeddings, judged with every weight."""
+    alone = judge_frozen(frozen, labels, withheld, 6, SETTINGS, seed=0)
+    given = {"seed": 0, "frozen_alone": alone, "weights": WEIGHTS[:-1]} | how
+    return compare(frozen, trained, labels, CLASSES, withheld, 6, SETTINGS, **given)
+
+
 def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
     truth, labels, withheld = task
     tight, loose = scattered(truth, 0.05), scattered(truth, 3.0, seed=1)
-    found = compare(tight, loose, labels, CLASSES, withheld, 6, SETTINGS, seed=0)
+    found = judged(tight, loose, labels, withheld)
     assert (found.frozen, found.hidden, found.n_images) == (1.0, ("d",), 10)
-    better = compare(loose, tight, labels, CLASSES, withheld, 6, SETTINGS, seed=0)
+    better = judged(loose, tight, labels, withheld)
     assert (better.trained, better.keeps_training) == (1.0, True)
     assert better.frozen < 0.8
     assert better.chosen.weight < 1
@@ -55,23 +62,21 @@ def test_the_labels_that_training_saw_do_not_judge(task) -> None:
     wrong = labels.copy()
     seen = np.flatnonzero((labels >= 0) & (labels < 3))
     wrong[seen] = np.random.default_rng(0).permutation(labels[seen])
-    before, after = (
-        compare(frozen, trained, given, CLASSES, withheld, 6, SETTINGS, seed=0).to_dict() for given in (labels, wrong)
-    )
+    before, after = (judged(frozen, trained, given, withheld).to_dict() for given in (labels, wrong))
     assert before == after
 
 
 def test_collapsed_training_does_not_stand_whatever_so_few_images_say(task) -> None:
     truth, labels, withheld = task
     points = scattered(truth, 0.05)
-    found = compare(points, points, labels, CLASSES, withheld, 6, SETTINGS, seed=0, is_collapsed=True)
+    found = judged(points, points, labels, withheld, is_collapsed=True)
     assert (found.kept, found.with_training.weight) == ("frozen", 1.0)
     assert "collapsed" in found.in_words()
 
 
 def test_what_is_written_says_what_was_tried(task) -> None:
     truth, labels, withheld = task
-    found = compare(scattered(truth, 0.3), scattered(truth, 0.3, 1), labels, CLASSES, withheld, 6, SETTINGS, seed=0)
+    found = judged(scattered(truth, 0.3), scattered(truth, 0.3, 1), labels, withheld)
     said = found.to_dict()
     assert [one["weight"] for one in said["tried"]] == [0.0, 0.35, 0.65, 0.8, 1.0]
     assert said["tried"][-1]["accuracy"] == said["accuracy"]["frozen"]

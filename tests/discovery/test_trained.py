@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +15,7 @@ from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import trained, training
 from shoal.discovery.choice import Choice
+from shoal.discovery.judging import TrialJudge
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -139,3 +141,32 @@ def test_a_trial_that_cannot_help_is_ended_and_nothing_is_left_to_resume(
     assert said.startswith("training is ended after 1 of 4 epochs: of ")
     assert run.is_finished
     assert not run.is_stopped, "there is nothing to resume"
+
+
+def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_as_were_best(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    """The judge is told that everything is right after one epoch and nothing after two."""
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    seen: list[int] = []
+
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+    real = TrialJudge.compare
+
+    def compare(self, embeddings, predicted, weights):
+        found = real(self, embeddings, predicted, weights)
+        seen.append(len(weights))
+        n_images = found.n_images
+        trials = [replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1)) for one in found.trials]
+        return replace(found, trials=trials)
+
+    monkeypatch.setattr(TrialJudge, "compare", compare)
+    heard: list[str] = []
+    wanted = replace(with_training(settings, epochs=4), n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
+    assert any(line.startswith("training is ended after 2 of 4 epochs: it put more") for line in heard)
+    assert "training again, with the labels that were kept from it, for 1 of 4 epochs" in heard
+    assert run.json("choice")["epochs"] == 1
+    assert len(run.metrics) == 1
+    assert run.is_finished
+    assert not run.is_stopped

@@ -78,6 +78,26 @@ def test_training_that_is_stopped_before_an_epoch_is_finished_says_so(toy, tmp_p
     assert not list(tmp_path.glob("tokens.npy*"))
 
 
+class Killed(Exception):
+    pass
+
+
+def test_a_run_killed_while_it_is_asked_is_asked_again_when_it_is_resumed(toy, tmp_path):
+    def dies(epoch, embeddings, predicted):
+        if epoch == 2:
+            raise Killed
+        return True
+
+    settings = toy.settings(snapshot="last")
+    with pytest.raises(Killed):
+        train(toy.data(), *toy.networks(), settings, folder=tmp_path / "killed", goes_on=dies)
+    enough = lambda epoch, embeddings, predicted: epoch < 2  # noqa: E731
+    resumed = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "killed", resume=True, goes_on=enough)
+    whole = train(toy.data(), *toy.networks(), settings, folder=tmp_path / "whole", goes_on=enough)
+    assert len(resumed.metrics) == len(whole.metrics) == 2
+    assert torch.equal(resumed.embeddings, whole.embeddings)
+
+
 def test_training_ends_where_no_more_is_needed_and_a_resumed_run_does_not_go_on(toy, tmp_path):
     asked = []
 

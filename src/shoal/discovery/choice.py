@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import WEIGHTS, Trial, choose_weight, is_worse, try_weights
+from shoal.clustering.blend import Trial, choose_weight, is_worse, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import put_right
 from shoal.discovery.validation import Withheld
@@ -117,19 +117,30 @@ def compare(
     inference: InferenceSettings,
     *,
     seed: int,
+    frozen_alone: Sequence[Trial],
+    weights: Sequence[float],
     predicted: Ints | None = None,
-    weights: Sequence[float] = WEIGHTS,
     is_collapsed: bool = False,
 ) -> Choice:
     """Try weights of the frozen embeddings (N, D) beside the trained (N, E), judged by the labels kept from training.
 
-    K is the same for all. Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters (N,),
-    these stand for the trained encoder, and there is nothing between them and the frozen one.
+    `frozen_alone` is what `judge_frozen` says; `weights` are below 1. K is the same for all. Of collapsed embeddings
+    nothing is tried. Where a classifier has `predicted` clusters (N,), these stand for the trained encoder, and there
+    is nothing between them and the frozen one.
     """
-    weights = (1.0,) if is_collapsed or predicted is not None else weights
-    trials = try_weights(frozen, trained, labels, withheld.judged, n_clusters, inference, seed=seed, weights=weights)
+    trials: list[Trial] = []
     if predicted is not None and not is_collapsed:
         right = put_right(labels[withheld.judged], predicted[withheld.judged])
-        trials = [Trial(weight=0.0, n_shifts=0, right=right), *trials]
+        trials = [Trial(weight=0.0, n_shifts=0, right=right)]
+    elif not is_collapsed:
+        rows = (frozen, trained, labels, withheld.judged)
+        trials = try_weights(*rows, n_clusters, inference, seed=seed, weights=weights)
     hidden = tuple(classes[label] for label in withheld.hidden)
-    return Choice(hidden=hidden, trials=trials, is_collapsed=is_collapsed)
+    return Choice(hidden=hidden, trials=[*trials, *frozen_alone], is_collapsed=is_collapsed)
+
+
+def judge_frozen(
+    frozen: Tensor, labels: Ints, withheld: Withheld, n_clusters: int, inference: InferenceSettings, *, seed: int
+) -> list[Trial]:
+    """What those labels say of the frozen embeddings (N, D) alone."""
+    return try_weights(frozen, frozen, labels, withheld.judged, n_clusters, inference, seed=seed, weights=(1.0,))

@@ -5,21 +5,20 @@ choose is done again with all labels, on the trunk's tokens that are there alrea
 there is no trial: the encoder is trained once, and its answer stands.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, Trial, blend
+from shoal.clustering.blend import Trial, blend
 from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
-from shoal.discovery.choice import Choice, compare
+from shoal.discovery.choice import Choice
+from shoal.discovery.judging import TrialJudge
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
@@ -31,9 +30,7 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
-from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost
-from shoal.training.loop import GoesOn
 
 
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
@@ -47,35 +44,46 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     for line in describe_withheld(collection, withheld):
         job.reporter.say(line)
     job = replace(job, settings=fit_batch(job.settings, len(withheld.labels), job.reporter))
+    judge = TrialJudge.of(job, withheld) if _has_trial(job.settings, withheld) else None
     if job.settings.max_minutes is not None:
-        plan = _plan(job, withheld)
+        plan = _plan(job, withheld, judge)
         if not plan.depths:
             flag_from_main(False, job.device)
             return job.first, None
         depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
         job = replace(job, settings=replace(job.settings.with_epochs(plan.epochs), depths=depths))
     try:
-        return _answer_by_trial(job, withheld) if _has_trial(job.settings, withheld) else _answer_at_once(job, withheld)
+        if judge is None:
+            return _answer_at_once(job, withheld)
+        return _answer_by_trial(job, replace(judge, job=job))
     except TooFewDistinct as error:
         job.reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
         return job.first, None
 
 
-def _plan(job: TrainingJob, withheld: Withheld) -> Plan:
+def _plan(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Plan:
     """What is trained within the minutes that the user gives."""
     if job.resume and job.run.has("plan.json"):
         return read_plan(job.run)
-    settings, has_trial = job.settings, _has_trial(job.settings, withheld)
+    settings, has_trial = job.settings, judge is not None
     depths = depths_to_try(settings, job.device) if has_trial else (settings.of_method.n_tail_blocks,)
     n_clusters = _known_number(job)
     task = _trial_tasks(job.images, withheld, n_clusters)[0] if has_trial else _task(job.images, withheld, n_clusters)
     fresh = replace(job, resume=False)
-    costs = {depth: measure(replace(fresh, settings=settings.at_depth(depth)), task, job.run) for depth in depths}
+    costs = {
+        depth: _measure(replace(fresh, settings=settings.at_depth(depth)), task, job.run, judge) for depth in depths
+    }
     assert settings.max_minutes is not None
     plan = plan_training(costs, 60 * settings.max_minutes, n_trainings=2 if has_trial else 1)
     job.run.write_json("plan", plan.to_dict())
     job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths)))
     return plan
+
+
+def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None) -> Cost:
+    """What a training will take, with its judging where it is a trial."""
+    cost = measure(job, task, done)
+    return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
 
 
 def train_as_helper(
@@ -112,9 +120,10 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     return _answer(job, learned, withheld), job.first
 
 
-def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
+def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
-    best = _try_depths(job, withheld)
+    withheld = judge.withheld
+    best = _try_depths(job, judge)
     if best is None:
         flag_from_main(False, job.device)
         return job.first, None
@@ -123,9 +132,12 @@ def _answer_by_trial(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answ
     flag_from_main(goes_on, job.device)
     learned = None
     if goes_on:
-        job.reporter.say("training again, with the labels that were kept from it")
+        n_epochs = best.n_epochs
+        short = "" if n_epochs == job.n_epochs else f", for {n_epochs} of {job.n_epochs} epochs"
+        job.reporter.say(f"training again, with the labels that were kept from it{short}")
         _, final = _trial_tasks(job.images, withheld, _known_number(job))
-        learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, best.cost)
+        how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
+        learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, best.cost, **how)
     _let_go(best.learned)
     chosen = choice.with_training
     if chosen.weight == 1:
@@ -148,30 +160,33 @@ class _Tried:
     cost: Cost
     learned: Representation
     choice: Choice
+    n_epochs: int
+    """After how many epochs that was said."""
 
 
-def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
+def _try_depths(job: TrainingJob, judge: TrialJudge) -> _Tried | None:
     """One trial for each depth of the tail: the one with most of the judging images right, the first of equals.
 
     None where the first was stopped before an epoch was finished.
     """
     jobs = [replace(job, settings=job.settings.at_depth(depth)) for depth in depths_to_try(job.settings, job.device)]
     n_clusters = _known_number(job)
-    tasks = [_trial_tasks(one.images, withheld, n_clusters)[0] for one in jobs]
+    tasks = [_trial_tasks(one.images, judge.withheld, n_clusters)[0] for one in jobs]
     folders = [_trial_folder(job.run, one.settings) for one in jobs]
-    costs = [measure(one, task, Run(folder)) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
+    costs = [_measure(one, task, Run(folder), judge) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
     job.reporter.say(announce(costs, is_compared=True))
     flag_from_main(True, job.device)
     number_from_main(n_clusters, job.device)
     number_from_main(job.n_epochs, job.device)
     tried: list[_Tried] = []
     for one, task, folder, cost in zip(jobs, tasks, folders, costs, strict=True):
-        how: dict[str, Any] = {"then_s": cost.steps_s, "goes_on": _judge_epochs(one, withheld)}
+        how: dict[str, Any] = {"then_s": cost.steps_s, "goes_on": judge.watch(Run(folder))}
         learned = train_on(one, task, _of_trial(one.settings), folder, cost, **how)
         if learned is None:
             break
-        choice = _choose(one, learned, withheld)
-        tried.append(_Tried(job=one, folder=folder, cost=cost, learned=learned, choice=choice))
+        last = judge.choose(learned.embeddings, learned.predicted)
+        choice, n_epochs = judge.best(last, len(learned.metrics), Run(folder))
+        tried.append(_Tried(job=one, folder=folder, cost=cost, learned=learned, choice=choice, n_epochs=n_epochs))
         if not learned.is_done:
             break
     if not tried:
@@ -180,25 +195,10 @@ def _try_depths(job: TrainingJob, withheld: Withheld) -> _Tried | None:
     for other in tried:
         if other is not best:
             _let_go(other.learned)
-    job.run.write_json("choice", best.choice.to_dict() | {"depths": [_of_depth(one) for one in tried]})
+    about = {"epochs": best.n_epochs, "depths": [_of_depth(one) for one in tried]}
+    job.run.write_json("choice", best.choice.to_dict() | about)
     job.reporter.say(best.choice.in_words())
     return best
-
-
-def _judge_epochs(job: TrainingJob, withheld: Withheld) -> GoesOn:
-    """End a trial that cannot help: the labels that it does not see say so at a quarter, a half or three quarters."""
-    moments = {max(1, round(share * job.n_epochs)) for share in (0.25, 0.5, 0.75)} - {job.n_epochs}
-
-    def goes_on(epoch: int, embeddings: Tensor, predicted: Ints | None) -> bool:
-        if epoch not in moments:
-            return True
-        choice = _compare(job, embeddings, predicted, withheld, weights=(0.0, USUAL_WEIGHT, 1.0))
-        if not choice.is_hopeless:
-            return True
-        job.reporter.say(f"training is ended after {epoch} of {job.n_epochs} epochs: {choice.in_words()}")
-        return False
-
-    return goes_on
 
 
 def _of_depth(tried: _Tried) -> dict[str, Any]:
@@ -210,30 +210,6 @@ def _of_depth(tried: _Tried) -> dict[str, Any]:
 
 def _trial_folder(run: Run, settings: DiscoverySettings) -> Path:
     return run.path / f"trial-{settings.of_method.n_tail_blocks}"
-
-
-def _choose(job: TrainingJob, tried: Representation, withheld: Withheld) -> Choice:
-    """Let the labels that the trial did not see say how much of the frozen encoder is kept."""
-    return _compare(job, tried.embeddings, tried.predicted, withheld, weights=WEIGHTS)
-
-
-def _compare(
-    job: TrainingJob, embeddings: Tensor, predicted: Ints | None, withheld: Withheld, *, weights: Sequence[float]
-) -> Choice:
-    collection, settings = job.images.collection, job.settings
-    return compare(
-        job.frozen.embeddings,
-        embeddings,
-        collection.labels,
-        collection.classes,
-        withheld,
-        job.first.discovery.n_clusters,
-        settings.of_method.inference,
-        seed=settings.seed,
-        predicted=predicted,
-        weights=weights,
-        is_collapsed=describe_collapse(collapse_statistics(embeddings)) is not None,
-    )
 
 
 def _blended(

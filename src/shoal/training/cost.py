@@ -33,11 +33,13 @@ class Cost:
     step_s: float
     """With its share of what else an epoch takes."""
     n_epochs: int
+    judging_s: float = 0.0
+    """What judging a trial takes."""
 
     @property
     def seconds(self) -> float:
         """All of it."""
-        return self.n_views * self.view_s + self.steps_s
+        return self.n_views * self.view_s + self.steps_s + self.judging_s
 
     @property
     def steps_s(self) -> float:

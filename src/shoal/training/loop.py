@@ -27,8 +27,8 @@ from shoal.training.validation import Validation
 from shoal.training.view_pool import ViewPool
 
 GoesOn = Callable[[int, Tensor, Ints | None], bool]
-"""Asked after an epoch, counted from 1, with the embeddings (N, D) of all images and, where there is a classifier, with
-their clusters (N,); False ends training."""
+"""Asked between two epochs, with how many are done, the embeddings (N, D) of all images and, where there is a
+classifier, their clusters (N,); False ends training."""
 
 OnProgress = Callable[[str, int, int], None]
 """Called with what is counted ('views' or 'steps'), how many of them are done, and how many there are in all."""
@@ -107,6 +107,10 @@ def train(
         trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
         try:
             for epoch in range(start, settings.epochs):
+                # Asked before the next epoch and not after the last one, so that a resumed run is asked too.
+                is_over = goes_on is not None and epoch > 0 and not trainer.ask(goes_on, epoch)
+                if flag_from_main(is_over, trainer.device):
+                    break
                 began = time.perf_counter()
                 row = trainer.run_epoch(epoch, _counting(progress, "steps", epoch * n_steps, settings.epochs * n_steps))
                 validation = trainer.validate(n_clusters, rule)
@@ -114,8 +118,6 @@ def train(
                 journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
                 if on_epoch is not None and is_main():
                     on_epoch(journal.metrics[-1])
-                if flag_from_main(goes_on is not None and not trainer.ask(goes_on, epoch + 1), trainer.device):
-                    break
             journal.finish(settings.epochs)
         except StopTraining:
             is_done = False

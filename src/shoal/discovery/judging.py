@@ -1,0 +1,173 @@
+"""The judge of a trial: labels that the trial does not see say, after some epochs and in the end, what it is worth."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from shoal.arrays import Bools, Ints
+from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, Trial, is_worse
+from shoal.discovery.choice import Choice, compare, judge_frozen
+from shoal.discovery.training import TrainingJob
+from shoal.discovery.validation import Withheld
+from shoal.runs import Run, damaged
+from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.training.loop import GoesOn
+
+MOMENTS = (0.25, 0.5, 0.75)
+"""Shares of the epochs after which a trial is judged before its end."""
+
+FEW_WEIGHTS = (0.0, USUAL_WEIGHT)
+"""Weights of the frozen encoder that are tried then."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrialJudge:
+    """Who judges the trials of a run. The frozen encoder alone is the same in all of them, and judged once."""
+
+    job: TrainingJob
+    withheld: Withheld
+    frozen: Sequence[Trial]
+    """What the labels say of the frozen encoder alone; nothing where its rows are too much alike."""
+    seconds: float
+    """What one weight takes."""
+
+    @classmethod
+    def of(cls, job: TrainingJob, withheld: Withheld) -> "TrialJudge":
+        """TrialJudge the frozen encoder, and see how long that takes."""
+        began = time.perf_counter()
+        collection, inference = job.images.collection, job.settings.of_method.inference
+        n_clusters, seed = job.first.discovery.n_clusters, job.settings.seed
+        found = judge_frozen(job.frozen.embeddings, collection.labels, withheld, n_clusters, inference, seed=seed)
+        return cls(job=job, withheld=withheld, frozen=found, seconds=time.perf_counter() - began)
+
+    def trial_s(self, n_epochs: int) -> float:
+        """Seconds that judging one trial takes."""
+        return self.seconds * (len(FEW_WEIGHTS) * len(moments(n_epochs)) + len(WEIGHTS) - 1)
+
+    def compare(self, embeddings: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
+        """How much of the frozen encoder is to be kept beside these embeddings (N, E), or predicted clusters (N,)."""
+        collection, settings = self.job.images.collection, self.job.settings
+        return compare(
+            self.job.frozen.embeddings,
+            embeddings,
+            collection.labels,
+            collection.classes,
+            self.withheld,
+            self.job.first.discovery.n_clusters,
+            settings.of_method.inference,
+            seed=settings.seed,
+            frozen_alone=self.frozen,
+            predicted=predicted,
+            weights=weights,
+            is_collapsed=describe_collapse(collapse_statistics(embeddings)) is not None,
+        )
+
+    def choose(self, embeddings: Tensor, predicted: Ints | None) -> Choice:
+        """The same at the end of a trial, with all weights."""
+        return self.compare(embeddings, predicted, tuple(weight for weight in WEIGHTS if weight < 1))
+
+    def watch(self, trial: Run) -> GoesOn:
+        """End a trial that cannot help, or that helped more before.
+
+        What is found at each moment is kept in the trial's judged.json, so that a resumed trial is ended where an
+        uninterrupted one is.
+        """
+        n_epochs = self.job.n_epochs
+
+        def goes_on(epoch: int, embeddings: Tensor, predicted: Ints | None) -> bool:
+            if epoch not in moments(n_epochs):
+                return True
+            found = self.compare(embeddings, predicted, FEW_WEIGHTS)
+            before = [one for one in read_judged(trial) if one.epoch < epoch] if epoch > moments(n_epochs)[0] else []
+            now = Judged(epoch=epoch, trials=found.trials)
+            write_judged(trial, [*before, now])
+            if found.is_hopeless:
+                self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {found.in_words()}")
+                return False
+            best = best_moment([*before, now])
+            if best is now:
+                return True
+            self.job.reporter.say(
+                f"training is ended after {epoch} of {n_epochs} epochs: it put more of the images right that judge it "
+                f"after {best.epoch} ({_percent(best)}) than now ({_percent(now)})"
+            )
+            return False
+
+        return goes_on
+
+    def best(self, last: Choice, n_epochs_done: int, trial: Run) -> tuple[Choice, int]:
+        """The choice that is kept of a trial and after how many epochs: the last unless more were right before."""
+        end = Judged(epoch=n_epochs_done, trials=last.trials)
+        before = [one for one in read_judged(trial) if one.epoch < n_epochs_done]
+        best = best_moment([*before, end])
+        return (last, n_epochs_done) if best is end else (replace(last, trials=best.trials), best.epoch)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Judged:
+    """What the judging images say of a trial after some epochs."""
+
+    epoch: int
+    trials: Sequence[Trial]
+    """As those of `Choice`."""
+
+    @property
+    def right(self) -> Bools | None:
+        """(J,) which of them the best weight with training puts right; None where there is none."""
+        with_training = [trial.right for trial in self.trials if trial.weight < 1]
+        return max(with_training, key=lambda right: int(right.sum())) if with_training else None
+
+
+def moments(n_epochs: int) -> list[int]:
+    """The epochs, counted from 1, after which a trial is judged before its end."""
+    return sorted({max(1, round(share * n_epochs)) for share in MOMENTS} - {n_epochs})
+
+
+def best_moment(judged: Sequence[Judged]) -> Judged:
+    """The last moment, unless an earlier one is better by more than one standard error: then the best of all."""
+    last = judged[-1]
+    able = [one for one in judged if one.right is not None]
+    if last.right is None or not able:
+        return last
+    best = max(able, key=lambda one: int(one.right.sum()))  # type: ignore[union-attr]
+    assert best.right is not None
+    return best if is_worse(last.right, best.right) else last
+
+
+def write_judged(trial: Run, judged: Sequence[Judged]) -> None:
+    """Keep what was found at each moment."""
+    trial.write_json("judged", {"moments": [{"epoch": one.epoch, "trials": _plain(one.trials)} for one in judged]})
+
+
+def read_judged(trial: Run) -> list[Judged]:
+    """What was found at each moment so far."""
+    if not trial.has("judged.json"):
+        return []
+    try:
+        return [
+            Judged(epoch=int(one["epoch"]), trials=[_trial(found) for found in one["trials"]])
+            for one in trial.json("judged")["moments"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise damaged(trial.path / "judged.json", "it does not hold what the judging images say") from error
+
+
+def _plain(trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    return [
+        {"weight": trial.weight, "n_shifts": trial.n_shifts, "right": trial.right.astype(int).tolist()}
+        for trial in trials
+    ]
+
+
+def _trial(found: dict[str, Any]) -> Trial:
+    right = np.array(found["right"], dtype=bool)
+    return Trial(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
+
+
+def _percent(judged: Judged) -> str:
+    assert judged.right is not None
+    return f"{100 * judged.right.mean():.1f} %"
