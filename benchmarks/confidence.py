@@ -27,6 +27,8 @@ from shoal.methods.clusters import as_discovery
 
 N_BINS = 10
 PARTS = ("all", "known", "novel")
+CLEAR = 0.005
+"""What a gap must be larger by to count as farther from the truth."""
 
 
 def gap(said: np.ndarray, true: np.ndarray) -> float:
@@ -36,6 +38,13 @@ def gap(said: np.ndarray, true: np.ndarray) -> float:
         return float("nan")
     off = [abs(said[bins == b].sum() - true[bins == b].sum()) for b in range(N_BINS)]
     return float(sum(off) / len(said))
+
+
+def farther(gaps: np.ndarray) -> str:
+    """In how many draws (S, 2) the gap is larger after than before, and by how much at most."""
+    excess = gaps[:, 1] - gaps[:, 0]
+    n_farther = int((excess > CLEAR).sum())
+    return f"{n_farther} of {len(gaps)}" + (f", by up to {excess.max():.3f}" if n_farther else "")
 
 
 def truth_of(categories: np.ndarray, y: np.ndarray, n_known: int) -> np.ndarray:
@@ -80,13 +89,15 @@ def main() -> None:
     parser.add_argument("--record", type=Path, help="file to append the table to")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    table = [f"| collection | {' | '.join(f'{part}, before → after' for part in PARTS)} |", "|---" * 4 + "|"]
+    columns = [*(f"{part}, before → after" for part in PARTS), f"farther by more than {CLEAR}"]
+    table = [f"| collection | {' | '.join(columns)} |", "|---" * 5 + "|"]
     for file in args.files:
         with np.load(file) as stored:
             rows, y = stored["X"], np.unique(stored["y"], return_inverse=True)[1]
         how = (args.classes, args.known)
-        means = np.nanmean([measure(rows, y, args.most, seed, *how) for seed in range(args.seeds)], axis=0)
-        table.append(f"| {file.stem} | {' | '.join(f'{before:.3f} → {after:.3f}' for before, after in means)} |")
+        gaps = np.array([measure(rows, y, args.most, seed, *how) for seed in range(args.seeds)])  # (S, 3, 2)
+        means = [f"{before:.3f} → {after:.3f}" for before, after in np.nanmean(gaps, axis=0)]
+        table.append(f"| {file.stem} | {' | '.join([*means, farther(gaps[:, 0])])} |")
         print(table[-1], file=sys.stderr, flush=True)
     write([*header(sys.argv), "\n".join(table)], args.record)
 

@@ -19,6 +19,7 @@ from shoal.cli import console, main
 stage, at = sys.argv[1], int(sys.argv[2])
 sys.argv = ["shoal", *sys.argv[3:]]
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what it starts in the background
 show, held = console.progress, []
 
 def say_when_asked():

@@ -55,17 +55,26 @@ class Pace:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until all of it is done, and what follows; None where nothing is measured or expected yet."""
-        n_left = self.total - self.done
+        """Seconds until all of it is done, and what follows; None where nothing is measured or expected yet.
+
+        What follows takes as many times longer than expected as this does: others use the machine too.
+        """
+        n_left, unit_s, expected = self.total - self.done, self._unit_s, self.outlook.unit_s
+        then_s = self.outlook.then_s * (unit_s / expected if unit_s and expected else 1.0)
         if not n_left:
-            return self.outlook.then_s
+            return then_s
+        return None if unit_s is None else n_left * unit_s + then_s
+
+    @property
+    def _unit_s(self) -> float | None:
+        """Seconds for one, by what is measured and expected; None where neither says any."""
         if not self._recent:
             return None
         (first, before), (last, done) = self._recent[0], self._recent[-1]
         seconds, n_done = last - first, float(done - before)
         if self.outlook.unit_s > 0:
             seconds, n_done = seconds + PRIOR_S, n_done + PRIOR_S / self.outlook.unit_s
-        return n_left * seconds / n_done + self.outlook.then_s if n_done else None
+        return seconds / n_done if n_done else None
 
     def in_words(self) -> str:
         """'1,024 of 10,000 views, about 4 minutes left'."""

@@ -37,3 +37,9 @@ def test_a_small_collection_is_measured(confidence) -> None:
     found = confidence.measure(np.eye(8)[y] + 0.3 * rng.normal(size=(240, 8)), y, 200, seed=0)
     assert found.shape == (3, 2)
     assert ((found >= 0) & (found <= 1)).all()
+
+
+def test_draws_in_which_confidence_is_farther_from_the_truth_are_counted(confidence) -> None:
+    gaps = np.array([[0.1, 0.05], [0.1, 0.104], [0.1, 0.13], [0.2, 0.21]])
+    assert confidence.farther(gaps) == "2 of 4, by up to 0.030"
+    assert confidence.farther(gaps[:2]) == "0 of 2"

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
 from shoal.report.snapshot import Snapshot
-from shoal.report.summary import how_sure, summarize
+from shoal.report.summary import confidence_words, how_sure, summarize
 from shoal.runs import Assignment, Run
 
 
@@ -58,7 +58,8 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
         "The estimate is not among them, because it also weighs unlabeled images."
     )
     for interval, end in ([3, 6], "."), ([2, 9], ": the labels hardly say how many."):
-        run.write_json("estimate", {"n_clusters": 4, "is_given": False, "interval": interval, "stability": None})
+        found = {"n_clusters": 4, "is_given": False, "interval": interval, "curve": alone, "stability": None}
+        run.write_json("estimate", found)
         assert how_sure(Snapshot(run)) == (
             "The number of categories, 4, was estimated. "
             f"{interval[0]} to {interval[1]} are likely, with a chance of 80 %{end}"
@@ -98,3 +99,40 @@ def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> No
     assert summarize(Snapshot(run)).sentences[-1].endswith("with it, which may be chance; it was kept.")
     run.write_json("choice", found | {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}})
     assert summarize(Snapshot(run)).sentences[-1].endswith("with it, so it was kept.")
+
+
+def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callable[..., Run]) -> None:
+    run = plain_run(images("a"))
+    run.note(stopped_early={"epochs": 1, "of": 2})
+    write_rows(run, 1)
+    found = summarize(Snapshot(run))
+    assert found.sentences[-1] == "Training was stopped after 1 of 2 epochs."
+    assert dict(found.facts)["Trained for"] == "1 epoch; stopped early, 2 were planned"
+    write_rows(run, 2)  # the answer is of a trial that came to its end
+    found = summarize(Snapshot(run))
+    assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
+    assert dict(found.facts)["Trained for"] == "2 epochs; training again, with all labels, was stopped early"
+
+
+def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(plain_run: Callable[..., Run]) -> None:
+    run = plain_run(images("a"))
+    assert confidence_words(Snapshot(run)) == ""
+    curve = {"confidence": [0, 1], "right": [0, 3], "n_images": [0, 4]}
+    found = {"label_rate": None, "known": curve, "novel": curve, "labeled": curve, "scale": [1], "weight": 1}
+    run.write_json("calibration", found | {"is_calibrated": False})
+    assert confidence_words(Snapshot(run)).startswith("Labels are too few to check confidence: it is the share of")
+    assert any(line.endswith("too few to check how far confidence can be trusted.") for line in _sentences(run))
+    run.write_json("calibration", found | {"is_calibrated": True, "label_rate": 0.5})
+    assert "about nine in ten are right" in confidence_words(Snapshot(run))
+    assert confidence_words(Snapshot(run)).endswith(
+        "4 images in known categories and 4 in what would be novel without them."
+    )
+    assert not any("trusted" in line for line in _sentences(run))
+
+
+def write_rows(run: Run, n_epochs: int) -> None:
+    (run.path / "metrics.jsonl").write_text("".join(f'{{"epoch": {epoch + 1}}}\n' for epoch in range(n_epochs)))
+
+
+def _sentences(run: Run) -> tuple[str, ...]:
+    return summarize(Snapshot(run)).sentences

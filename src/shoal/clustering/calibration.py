@@ -13,7 +13,7 @@ N images, k neighbors, K categories of which the first C are known.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,12 +25,14 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.matching import match
 
 N_FOLDS = 5
+N_GROUPS = 10
+"""Groups of classes that are left out in turn, to see how far what was learned hangs on some of them."""
 MIN_LABELS = 20
 """Labeled images below which nothing is calibrated."""
-FEW_CLASSES = 20
-"""Labeled classes below which labels held back say little of classes without labels."""
-PRIOR_LABELS = 100.0
-"""How many labels the share of neighbors counts for, where so few classes are labeled."""
+N_ERRORS = 2.0
+"""Standard errors that a change of confidence must exceed to count at all."""
+NEAR_UNKNOWN = 0.5
+"""How often classes without labels are among an image's neighbors, beside other known classes, by their numbers."""
 PRIOR_IMAGES = 4.0
 """How many images the share of neighbors itself counts for, at each of its values."""
 PRIOR_MEMBERS = 8.0
@@ -78,7 +80,7 @@ class Calibration:
     """Share of the images of known classes that are labeled, as neighbors of labeled images show it; None where labels
     are too few to calibrate: then confidence is the share of neighbors."""
     weight: float = 1.0
-    """How much this counts; the share of neighbors itself has the rest."""
+    """How much this counts in known categories; the share of neighbors itself has the rest."""
 
     def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
         """(M,) of images in `categories` (M,) with a share (M,) of neighbors there."""
@@ -86,7 +88,9 @@ class Calibration:
         is_known = categories < n_known
         known = self.known.at(share) * np.nan_to_num(self.scale)[categories]
         found = np.where(is_known, np.where(is_labeled, self.labeled.at(share), known), self.novel.at(share))
-        return self.weight * np.clip(found, 0.0, 1.0) + (1 - self.weight) * share
+        weight = np.where(is_known, self.weight, 1.0)
+        said: Floats = weight * np.clip(found, 0.0, 1.0) + (1 - weight) * share
+        return said
 
     def for_novel(self, n_novel: int) -> "Calibration":
         """The same for another clustering, with as many known categories and `n_novel` others."""
@@ -129,80 +133,100 @@ def calibrate(
     """Learn what `share` (N,) of the `neighbors` (N, k) in an image's category means, from labels (N,), -1 for none.
 
     `unseen` are the labeled images whose labels no training saw; all of them if not given. Their `rows` (N, any) decide
-    on folds, so that the order of images does not.
+    on folds, so that the order of images does not. What would be another without some of the classes counts less.
     """
-    k, labeled = neighbors.shape[1], labels != UNLABELED
+    labeled = labels != UNLABELED
     judged = np.flatnonzero(labeled) if unseen is None else unseen[labeled[unseen]]
-    scale = np.where(np.arange(n_categories) < n_known, 1.0, np.nan)
+    task = _Task(categories, labels, share, neighbors, np.array(_digests(rows)), n_categories, n_known)
     if len(judged) < MIN_LABELS or len(np.unique(labels[judged])) < 2:
-        plain = _fit(np.zeros(0), np.zeros(0), np.zeros(0), k)
-        return Calibration(known=plain, novel=plain, labeled=plain, scale=scale, label_rate=None)
-    rate = estimate_label_rate(labels, neighbors, judged, rows)
-    folds = _Folds(categories, labels, judged, rows)
-    found = [*folds.passes()]
-    at, right, is_hidden, is_matched = (np.concatenate(part) for part in zip(*found, strict=True))
-    weights = _weights(is_hidden, len(labels), int(labeled.sum()), rate)
-    of_known, of_labeled = is_matched, is_matched & ~is_hidden
-    pairs = folds.own_class_share(at, rate)
-    curves = {
-        "known": _fit(share[at][of_known], right[of_known], weights[of_known], k),
-        "labeled": _fit(share[at][of_labeled], right[of_labeled], np.ones(int(of_labeled.sum())), k),
-        "novel": _fit(share[at][~is_matched], pairs[~is_matched], np.ones(int((~is_matched).sum())), k),
-    }
-    shares = folds.known_shares(n_categories, rate)
-    base = _mean_by(curves["known"].at(share), categories, ~labeled, n_categories)
-    scale = np.where(np.isfinite(scale), shares / np.maximum(base, 1e-9), np.nan)
-    known, novel, of_given = (curves[name] for name in ("known", "novel", "labeled"))
-    learned = Calibration(known=known, novel=novel, labeled=of_given, scale=scale, label_rate=rate)
-    if len(folds.classes) >= FEW_CLASSES:
-        return learned
-    off = np.minimum(pairs, 1) - share[at]
-    agreement, n_judged = _agreement(off[~is_matched], labels[at][~is_matched]), len(judged)
-    weight = n_judged / (n_judged + PRIOR_LABELS)
-    return replace(_tempered(learned, share, categories, ~labeled, agreement), weight=weight)
+        return task.plain
+    learned, free = task.learn(judged), ~labeled
+    said = learned.confidence(share, categories, labeled)
+    others = [task.learn(part).confidence(share, categories, labeled) for part in _without_groups(labels, judged)]
+    known, novel = (
+        _trust(said[rows] - share[rows], [other[rows] - share[rows] for other in others])
+        for rows in (free & (categories < n_known), free & (categories >= n_known))
+    )
+    if not known and not novel:
+        return task.plain
+    return replace(learned, novel=learned.novel.toward_share(novel), weight=known)
 
 
-def _tempered(found: Calibration, share: Floats, categories: Ints, free: Bools, agreement: float) -> Calibration:
-    """The same where few classes say it: nothing is surer than the share of neighbors, taken over all free images.
-
-    In novel categories what the classes say counts by how far they agree.
-    """
-    is_known, said = np.isfinite(found.scale)[categories], found.confidence(share, categories, ~free)
-    raises = [bool(said[rows].sum() > share[rows].sum()) for rows in (free & is_known, free & ~is_known)]
-    if raises[0]:
-        found = replace(found, known=found.known.toward_share(0.0), scale=np.where(np.isfinite(found.scale), 1, np.nan))
-    return replace(found, novel=found.novel.toward_share(0.0 if raises[1] else agreement))
+def _without_groups(labels: Ints, judged: Ints) -> list[Ints]:
+    """What is left of the judged images without one group of classes, for each group."""
+    classes, at = np.unique(labels[judged], return_inverse=True)
+    group = (np.random.default_rng(1).permutation(len(classes)) % N_GROUPS)[at]
+    return [judged[group != one] for one in np.unique(group)]
 
 
-def _agreement(off: Floats, classes: Ints) -> float:
-    """How far classes agree on what `off` (M,) is on average: 1 all of them, 0 no more than chance would have it."""
-    if not len(off):
+def _trust(change: Floats, others: Sequence[Floats]) -> float:
+    """How far to believe in a change (M,) of confidence: less the more it is another without some of the classes."""
+    if not len(change):
         return 0.0
-    _, at, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    n, mean = len(sizes), float(off.mean())
-    of_class = np.bincount(at, off) - sizes * mean
-    if n < 2 or mean == 0:
-        return 0.0
-    error = float((of_class**2).sum()) / len(off) ** 2 * n / (n - 1)  # of the mean, squared
-    return max(0.0, 1 - error / mean**2)
+    mean, of_others = float(change.mean()), np.array([other.mean() for other in others])
+    error = (len(of_others) - 1) / len(of_others) * float(((of_others - of_others.mean()) ** 2).sum())  # squared
+    return max(0.0, 1 - N_ERRORS**2 * error / mean**2) if mean else 0.0
 
 
-def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, rows: NDArray[Any]) -> float:
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """Images in categories of which some are labeled, and what the shares of their neighbors are."""
+
+    categories: Ints
+    labels: Ints
+    share: Floats
+    neighbors: Ints
+    digests: NDArray[np.str_]
+    """(N,) of the images' rows."""
+    n_categories: int
+    n_known: int
+
+    @property
+    def plain(self) -> Calibration:
+        """Confidence is the share of neighbors."""
+        curve = _fit(np.zeros(0), np.zeros(0), np.zeros(0), self.neighbors.shape[1])
+        return Calibration(known=curve, novel=curve, labeled=curve, scale=self._scale(1.0), label_rate=None)
+
+    def learn(self, judged: Ints) -> Calibration:
+        """What the labels of the `judged` images say, folds of them held back in turn."""
+        share, labeled = self.share, self.labels != UNLABELED
+        rate = estimate_label_rate(self.labels, self.neighbors, judged, self.digests)
+        folds = _Folds(self.categories, self.labels, judged, self.digests)
+        at, right, is_hidden, is_matched = (np.concatenate(part) for part in zip(*folds.passes(), strict=True))
+        weights = _weights(is_hidden, len(share), int(labeled.sum()), rate)
+        of_known, of_labeled, of_novel = is_matched, is_matched & ~is_hidden, ~is_matched
+        pairs, ones = folds.own_class_share(at, rate), np.ones(len(at))
+        known, of_given, novel = (
+            _fit(share[at][part], true[part], counts[part], self.neighbors.shape[1])
+            for part, true, counts in ((of_known, right, weights), (of_labeled, right, ones), (of_novel, pairs, ones))
+        )
+        base = _mean_by(known.at(share), self.categories, ~labeled, self.n_categories)
+        scale = self._scale(folds.known_shares(self.n_categories, rate) / np.maximum(base, 1e-9))
+        return Calibration(known=known, novel=novel, labeled=of_given, scale=scale, label_rate=rate)
+
+    def _scale(self, values: Floats | float) -> Floats:
+        """(K,) the values of known categories, NaN for novel ones."""
+        return np.where(np.arange(self.n_categories) < self.n_known, values, np.nan)
+
+
+def estimate_label_rate(labels: Ints, neighbors: Ints, judged: Ints, digests: NDArray[np.str_]) -> float:
     """The share of the images of known classes that are labeled, from the neighbors (N, k) of labeled images.
 
-    Of these, a share a is labeled alike, b otherwise. If classes without labels are as often neighbors of an image as
-    other known ones are, by their number, then the rate is a / (1 - b N / L), with L of N images labeled. Of copies,
-    equal `rows` (N, any), any may be the neighbor: each counts by its share, so that their order does not matter.
+    Of these, a share a is labeled alike, b otherwise. Were classes without labels as often neighbors of an image as
+    other known ones are, by their number, the rate would be a / (1 - b N / L), with L of N images labeled; were they
+    never, it would be a + b. They are taken to be half as often. Of copies, equal `digests` (N,), any may be the
+    neighbor: each counts by its share, so that their order does not matter.
     """
     n, n_labeled = len(labels), int((labels != UNLABELED).sum())
-    _, copies, sizes = np.unique(_digests(rows), return_inverse=True, return_counts=True)  # (N,) and (G,)
+    _, copies, sizes = np.unique(digests, return_inverse=True, return_counts=True)  # (N,) and (G,)
     near, own = copies[neighbors[judged]], copies[judged][:, None]  # (M, k) and (M, 1)
     others = sizes[near] - (near == own)
     same = (_count_pairs(copies, labels, near, labels[judged][:, None]) - (near == own)) / others
     unlabeled = _count_pairs(copies, labels, near, np.full((1, 1), UNLABELED)) / others
     alike, otherwise = (math.fsum(each.flat) / each.size for each in (same, 1 - same - unlabeled))
-    rest = 1 - otherwise * n / n_labeled
-    return float(np.clip(alike / rest if rest > 0 else 1.0, n_labeled / n, 1.0))
+    rest = 1 - NEAR_UNKNOWN * otherwise * n / n_labeled
+    found = (alike + (1 - NEAR_UNKNOWN) * otherwise) / rest if rest > 0 else 1.0
+    return float(np.clip(found, n_labeled / n, 1.0))
 
 
 def _count_pairs(groups: Ints, labels: Ints, group: Ints, label: Ints) -> Ints:
@@ -218,13 +242,13 @@ def _count_pairs(groups: Ints, labels: Ints, group: Ints, label: Ints) -> Ints:
 class _Folds:
     """Labels held back, fold by fold, and what the others say of them."""
 
-    def __init__(self, categories: Ints, labels: Ints, judged: Ints, rows: NDArray[Any]) -> None:
+    def __init__(self, categories: Ints, labels: Ints, judged: Ints, digests: NDArray[np.str_]) -> None:
         self.categories, self.labels, self.judged = categories, labels, judged
         self.classes, at = np.unique(labels[judged], return_inverse=True)
         given = np.array([(labels == one).sum() for one in self.classes])
         self.stands_for = (given / np.bincount(at))[at]  # (J,) labels that each judged one stands for
         self.class_fold = (np.random.default_rng(0).permutation(len(self.classes)) % N_FOLDS)[at]  # (J,)
-        self.image_fold = _image_folds(at, rows[judged])  # (J,)
+        self.image_fold = _image_folds(at, digests[judged].tolist())  # (J,)
 
     def passes(self) -> Iterator[tuple[Ints, Floats, Bools, Bools]]:
         """Of each fold: the images held back, whether they are right, of hidden classes, and in matched categories."""
@@ -274,10 +298,9 @@ class _Folds:
         return np.clip(np.where(is_seen, found, pooled), 0, 1)
 
 
-def _image_folds(classes: Ints, rows: NDArray[Any]) -> Ints:
-    """(J,) folds that share each class evenly, by a digest of each row."""
-    digests = _digests(rows)
-    folds = np.zeros(len(rows), dtype=np.int64)
+def _image_folds(classes: Ints, digests: Sequence[str]) -> Ints:
+    """(J,) folds that share each class evenly, by the digest of each row."""
+    folds = np.zeros(len(digests), dtype=np.int64)
     for one in np.unique(classes):
         members = sorted(np.flatnonzero(classes == one).tolist(), key=digests.__getitem__)
         folds[members] = (np.arange(len(members)) + one) % N_FOLDS

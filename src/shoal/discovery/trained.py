@@ -137,7 +137,8 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         job.reporter.say(f"training again, with the labels that were kept from it{short}")
         _, final = _trial_tasks(job.images, withheld, _known_number(job))
         how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
-        learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, best.cost, **how)
+        cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics])
+        learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, cost, **how)
     _let_go(best.learned)
     chosen = choice.with_training
     if chosen.weight == 1:
@@ -179,8 +180,9 @@ def _try_depths(job: TrainingJob, judge: TrialJudge) -> _Tried | None:
     number_from_main(n_clusters, job.device)
     number_from_main(job.n_epochs, job.device)
     tried: list[_Tried] = []
-    for one, task, folder, cost in zip(jobs, tasks, folders, costs, strict=True):
-        how: dict[str, Any] = {"then_s": cost.steps_s, "goes_on": judge.watch(Run(folder))}
+    for at, (one, task, folder, cost) in enumerate(zip(jobs, tasks, folders, costs, strict=True)):
+        then_s = cost.judging_s + sum(later.seconds for later in costs[at + 1 :]) + costs[-1].steps_s
+        how: dict[str, Any] = {"then_s": then_s, "goes_on": judge.watch(Run(folder))}
         learned = train_on(one, task, _of_trial(one.settings), folder, cost, **how)
         if learned is None:
             break

@@ -128,7 +128,8 @@ def _spread(estimate: dict[str, Any]) -> str:
     repeats = (estimate.get("stability") or {}).get("n_clusters") or []
     if repeats:
         said.append(f"Repeated {len(repeats)} times, the estimate was {span(repeats)}{_outside(estimate, repeats)}.")
-    if near := numbers_near_best(estimate):
+    # Beside an interval it would sound surer than it is: few labels fit few numbers.
+    if not estimate.get("interval") and (near := numbers_near_best(estimate)):
         n_tried = len(estimate["curve"]["n_clusters"])
         which = f"the number {near[0]:,} fits" if len(near) == 1 else f"{span(near)} fit"
         said.append(f"Of {n_tried} numbers tried, {which} the labeled images within a point of the best.")
@@ -182,7 +183,8 @@ def _unsure(run: Snapshot) -> str:
 def _training(run: Snapshot) -> str:
     """Say whether training helped, where labels were kept from it to find out."""
     stopped = run.provenance.get("stopped_early")
-    early = f"Training was stopped after {stopped['epochs']} of {stopped['of']} epochs. " if stopped else ""
+    again = "again, with all labels, " if _is_whole(run) else ""
+    early = f"Training {again}was stopped after {stopped['epochs']} of {stopped['of']} epochs. " if stopped else ""
     if not run.has("choice.json"):
         return early.rstrip()
     found = run.json("choice")
@@ -236,7 +238,15 @@ def _epochs(run: Snapshot) -> str:
     """How long a run was trained, and whether that was stopped before its end."""
     trained = count(len(run.metrics), "epoch") if run.metrics else "not trained in this run"
     stopped = run.provenance.get("stopped_early")
+    if stopped and _is_whole(run):
+        return f"{trained}; training again, with all labels, was stopped early"
     return f"{trained}; stopped early, {stopped['of']} were planned" if stopped else trained
+
+
+def _is_whole(run: Snapshot) -> bool:
+    """Whether the answer is of a training that came to its end, though the one after it was stopped."""
+    stopped = run.provenance.get("stopped_early")
+    return stopped is not None and len(run.metrics) >= stopped["of"]
 
 
 def _moment(text: Any) -> str | None:

@@ -1,6 +1,7 @@
 """What a training will take on this machine: a few images through the networks, and the time of it."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +46,12 @@ class Cost:
     def steps_s(self) -> float:
         """The steps alone."""
         return self.n_steps * self.step_s
+
+    def as_measured(self, epochs_s: Sequence[float]) -> "Cost":
+        """The same with what a step has taken in epochs of so many seconds."""
+        if not epochs_s or not self.n_steps:
+            return self
+        return replace(self, step_s=sum(epochs_s) / len(epochs_s) * self.n_epochs / self.n_steps)
 
 
 def measure_cost(data: TrainingData, model: Model, settings: TrainSettings, *, n_done: int = 0) -> Cost:

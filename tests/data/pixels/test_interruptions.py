@@ -27,7 +27,8 @@ HANGS_S = 300
 
 # No `if __name__ == "__main__"` guard: a user's script need not have one.
 SCRIPT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what it starts in the background
 {before}
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
