@@ -1,0 +1,29 @@
+"""The README stays short, and pages are written in lines that a terminal shows."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/results/*.md"), ROOT / "CHANGELOG.md"])
+
+
+def test_the_readme_is_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert [line for line in lines if len(line) > 140] == []
+
+
+def prose(page: Path) -> list[str]:
+    """The lines of a page outside of code and tables, which cannot be wrapped."""
+    kept, is_code = [], False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        is_code ^= line.lstrip().startswith("```")
+        if not is_code and not line.startswith(("|", "    ", "#")):
+            kept.append(line)
+    return kept
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_prose_is_wrapped(page: Path) -> None:
+    assert [line for line in prose(page) if len(line) > 140] == []
