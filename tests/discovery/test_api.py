@@ -36,6 +36,8 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     assert said.splitlines()[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
     assert "training …" in said.splitlines()
     again = shoal.load("runs/photos")
+    assert again._repr_html_().count("<tr>") == 1 + 5
+    assert answer(again) in again._repr_html_()
     assert str(again.assignments) == str(run.assignments)
     rows, _ = again.assigner(device="cpu").assign(photos.folder)
     assert len(rows) == 60

@@ -22,6 +22,7 @@ from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
 from shoal.errors import MissingError, UsageError
+from shoal.report.notebook import run_html
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed import Reviewed, ReviewedRun
@@ -31,6 +32,10 @@ from shoal.runs import Assignment, Category, Run
 
 class DiscoveredRun(Reviewed):
     """A finished run: what was found and decided, its report, score and exports, and its way to take new images."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows of the run: counts, and a strip of pictures per category."""
+        return run_html(self, answer(self))
 
     def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
         """Write the run as one HTML page, report.html in the run folder if no file is given; returns its path."""

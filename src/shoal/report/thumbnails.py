@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Iterable
 
-from shoal.report.snapshot import Snapshot
+from shoal.runs import RunView
 
 PROBE = 64
 """How many thumbnails are looked at to learn how large they are."""
@@ -15,7 +15,7 @@ def data_uri(image: bytes) -> str | None:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode('ascii')}" if kind else None
 
 
-def data_uris(run: Snapshot, rows: Iterable[int], budget: int) -> dict[int, str]:
+def data_uris(run: RunView, rows: Iterable[int], budget: int) -> dict[int, str]:
     """The thumbnails of `rows` as data URIs, from the first on, until `budget` bytes are spent.
 
     Empty where the run has no thumbnails. Reads about as many as fit, not the whole archive.

@@ -1,0 +1,41 @@
+from pathlib import Path
+
+import html5lib
+import pytest
+from sklearn.datasets import load_digits
+
+from digit_runs import picture
+from shoal.report import notebook
+from shoal.report.notebook import run_html
+from shoal.runs import RunView
+from small_runs import write_small
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunView:
+    """Four categories of three images each, one of them with a name that is no HTML."""
+    made = write_small(tmp_path / "run", names=("gull", "<b>heron & co", "novel-001", "novel-002"))
+    made.write_thumbnails(picture(image) for image in load_digits().images[:12])
+    return RunView(made.path)
+
+
+def test_it_shows_the_answer_and_a_strip_of_pictures_per_category(run: RunView) -> None:
+    text = run_html(run, "2 known categories found, 2 likely new")
+    html5lib.HTMLParser(strict=True).parseFragment(text)
+    assert "2 known categories found, 2 likely new" in text
+    assert text.count("<tr>") == 1 + 4
+    n_exemplars = sum(len(category.exemplars) for category in run.categories)
+    assert text.count('<img src="data:image/') == n_exemplars > 0
+    assert "&lt;b&gt;heron &amp; co" in text
+    assert text.count("(new)") == 2
+
+
+def test_without_thumbnails_it_shows_the_counts_and_of_many_categories_the_largest(
+    run: RunView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.path / "thumbnails.zip").unlink()
+    monkeypatch.setattr(notebook, "MAX_CATEGORIES", 3)
+    text = run_html(run, "")
+    assert text.count("<tr>") == 1 + 3
+    assert "<img" not in text
+    assert "1 more category, in the report." in text
