@@ -216,7 +216,7 @@ def check_waiting(trainer: Trainer, record: Record) -> None:
 def step_times(trainer: Trainer, device: torch.device) -> Times:
     """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
     clock, passes = Clock(device), trainer.forward
-    places = [(passes, "cut"), (passes, "inputs"), (passes, "outputs"), (trainer.model, "loss")]
+    places = [(passes, "cut"), (passes, "tokens"), (passes, "outputs"), (trainer.model, "loss")]
     places = [(trainer.pool, "take"), *places, (trainer, "_backward"), (trainer, "_update")]
     for part, (owner, name) in zip(STEP_PARTS, places, strict=True):
         if owner is not None:

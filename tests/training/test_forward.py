@@ -22,8 +22,9 @@ def test_the_parts_of_a_pass_are_views_trunk_and_model(toy):
     pixels, rows = torch.from_numpy(toy.data().pixels), torch.tensor([3, 0, 7])
     draws, settings = draw_views(3, torch.Generator().manual_seed(0)), ViewSettings()
     passes = Forward(model, settings)
-    tokens = passes.inputs(passes.cut(pixels, rows, draws), draws)
-    embeddings = passes.outputs(tokens)["embeddings"]
+    passes.pixels = pixels
+    tokens, outputs = passes.run(rows, draws, n_views=1)
+    embeddings = outputs["embeddings"]
     views = make_views(pixels, rows, draws, encoder, settings)
     assert torch.equal(embeddings, model.head(encoder(views)))
     assert not tokens.requires_grad
@@ -65,7 +66,7 @@ def test_real_networks_are_taken_in_one_piece_in_the_precision_of_a_gpu(monkeypa
     found = []
     for is_compiled in (False, True):
         passes = Forward(model, ViewSettings(), is_compiled=is_compiled)
-        embeddings = passes.outputs(passes.inputs(cut, draws))["embeddings"]
+        embeddings = passes.outputs(passes.tokens(cut, draws))["embeddings"]
         embeddings[:, 0].sum().backward()
         found.append([embeddings.detach(), *(value.grad for value in model.head.parameters())])
         model.head.zero_grad()

@@ -9,8 +9,10 @@ from shoal.errors import DataError, ShoalError, UsageError
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.settings import TrainSettings
-from shoal.training.trainer import Trainer
+from shoal.training.trainer import Totals, Trainer, cut_to_length
 from shoal.training.views import ViewSettings
+
+CPU = torch.device("cpu")
 
 
 def test_embeddings_are_computed_once_between_two_epochs(toy):
@@ -146,3 +148,72 @@ def test_out_of_memory_anywhere_in_training_names_the_batch_size(toy, monkeypatc
     monkeypatch.setattr(Trainer, place, hungry)
     with pytest.raises(ShoalError, match=r"out of memory; lower training\.batch_size \(now 8\)"):
         train(toy.data(), *toy.networks(), toy.settings())
+
+
+def test_gradients_are_as_long_as_all_their_numbers_together():
+    """3, 4 and 12: 13 in all."""
+    gradients = [torch.tensor([[3.0, 4.0]]), torch.tensor([12.0])]
+    assert float(cut_to_length(gradients, None)) == 13.0
+    assert gradients[1].item() == 12.0
+
+
+@pytest.mark.parametrize(("limit", "left"), [(6.5, 6.5), (26.0, 13.0)])
+def test_longer_ones_are_cut_and_keep_their_direction_and_shorter_ones_are_left(limit, left):
+    gradients = [torch.tensor([[3.0, 4.0]]), torch.tensor([12.0])]
+    assert float(cut_to_length(gradients, limit)) == 13.0, "the length they had"
+    assert float(cut_to_length(gradients, None)) == pytest.approx(left)
+    assert float(gradients[0][0, 0] / gradients[1][0]) == pytest.approx(3 / 12)
+
+
+def test_means_are_over_the_steps():
+    totals = Totals(CPU)
+    for step, loss in enumerate([1.0, 2.0, 6.0]):
+        totals.add(step, {"loss": torch.tensor(loss), "gradient": torch.tensor(1.0)})
+    assert totals.means() == {"loss": 3.0, "gradient": 1.0}
+    totals.check_finite(epoch=1, lr=0.1)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_the_first_step_with_a_loss_that_is_no_number_is_named(bad):
+    totals = Totals(CPU)
+    for step, loss in enumerate([1.0, bad, 2.0, bad]):
+        totals.add(step, {"loss": torch.tensor(loss)})
+    where = r"epoch 7, step 2: the loss or its gradient is not a finite number \(lr 0\.05\); "
+    advice = (
+        "lower lr, raise the temperature or bound training.max_gradient and start over .*--force.*: resuming would take"
+    )
+    with pytest.raises(ShoalError, match=where + advice):
+        totals.check_finite(epoch=7, lr=0.05)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_overflows_in_the_last_step_is_noticed(bad):
+    """The weights are no numbers from then on, but no loss of this epoch shows it."""
+    totals = Totals(CPU)
+    for step, gradient in enumerate([1.0, 1.0, bad]):
+        totals.add(step, {"loss": torch.tensor(1.0), "gradient": torch.tensor(gradient)})
+    with pytest.raises(ShoalError, match="epoch 1, step 3: the loss or its gradient"):
+        totals.check_finite(epoch=1, lr=0.05)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_the_last_step_spoiled_are_noticed(bad):
+    totals = Totals(CPU)
+    for step in range(3):
+        totals.add(step, {"loss": torch.tensor(1.0)})
+    totals.check_weights([torch.ones(2), torch.ones(3)])
+    totals.check_finite(epoch=1, lr=0.1)
+    totals.check_weights([torch.ones(2), torch.tensor([1.0, bad])])
+    with pytest.raises(ShoalError, match="epoch 1, step 3: "):
+        totals.check_finite(epoch=1, lr=0.1)
+
+
+def test_other_weights_under_the_same_name_are_another_encoder(toy):
+    """The trunk's; the tail's own come from the checkpoint."""
+    first, second, trained = toy.encoder(), toy.encoder(), toy.encoder()
+    assert first.identity() == second.identity()
+    with torch.no_grad():
+        second.trunk[0].weight.add_(1e-3)
+        trained.tail[0][1].weight.add_(1)
+    assert first.identity()["weights"] != second.identity()["weights"]
+    assert first.identity() == trained.identity()

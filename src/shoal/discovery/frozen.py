@@ -19,11 +19,10 @@ from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import doubt_labels
 from shoal.distributed import flag_from_main
 from shoal.encoders.embed import check_directions, embed
-from shoal.encoders.vision import Encoder
+from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, damaged
-from shoal.training.identity import digest_weights
 
 
 def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:

@@ -1,6 +1,6 @@
 """A training as `shoal discover` runs it: what it will take is said first, bars go along, Ctrl-C stops it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stopping import ctrl_c_stops
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
-from shoal.errors import UsageError
+from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
 from shoal.methods.registry import get_method
@@ -25,7 +25,6 @@ from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import GoesOn, OnProgress, StopTraining
-from shoal.training.tensorboard import event_writer, tensorboard_writer
 from shoal.training.trainer import shape_of
 
 DEEP = 5
@@ -70,6 +69,28 @@ def check_tensorboard(settings: DiscoverySettings) -> None:
     if not settings.is_trained:
         raise UsageError("tensorboard: nothing is to be trained, so there is nothing to write; leave out --tensorboard")
     tensorboard_writer()
+
+
+def tensorboard_writer() -> type[Any]:
+    """The class that writes event files; a missing package is an error that says how to install it."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise missing_package("tensorboard", "tensorboard", "writing TensorBoard files") from error
+    return SummaryWriter
+
+
+def event_writer(folder: Path) -> Callable[[dict[str, Any]], None]:
+    """Open an event file in `folder`; what comes back takes an epoch's row of metrics (`on_epoch` of `train`)."""
+    writer = tensorboard_writer()(str(folder))
+
+    def write(row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if name != "epoch" and value is not None:
+                writer.add_scalar(name, value, row["epoch"])
+        writer.flush()
+
+    return write
 
 
 def train_on(

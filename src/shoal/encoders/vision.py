@@ -4,8 +4,9 @@ B images, T tokens, C channels of a token, D of a feature. `tail(trunk(pixels))`
 transformer's tokens are (B, T, C), those of a convolutional network are a feature map (B, C, H, W).
 """
 
+import hashlib
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 from shoal.encoders.engines import TORCH, choose_engine, wanted_engine
 from shoal.encoders.openvino_trunk import OpenVINOTrunk, compile_trunk
 from shoal.errors import UsageError
+
+N_NUMBERS = 64
+"""How many numbers of each weight a checksum looks at, evenly spaced."""
 
 MAX_SIZE = 4096
 """Side of the largest images that an encoder is given."""
@@ -140,3 +144,24 @@ class Encoder(nn.Module):
     def device(self) -> torch.device:
         """Where the encoder is."""
         return self.get_buffer("_mean").device
+
+    def identity(self) -> dict[str, Any]:
+        """What makes two encoders the same before any training: the tail's own weights come from the checkpoint."""
+        # Torch goes without saying: runs were made with it before there was another engine.
+        engine = {} if self.engine == TORCH else {"engine": self.engine}
+        return {
+            **engine,
+            "name": self.name,
+            "n_tail_blocks": self.n_tail_blocks,
+            "input": repr(self.input_format),
+            "weights": digest_weights(self.trunk),
+        }
+
+
+def digest_weights(module: nn.Module) -> str:
+    """A short checksum of frozen weights: of some numbers of each."""
+    digest = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        some = value.flatten()[:: max(1, value.numel() // N_NUMBERS)].float().cpu()
+        digest.update(f"{name}{tuple(value.shape)}".encode() + some.numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Ints
-from shoal.training.sampling import balanced_batches, epoch_generator
-from shoal.training.settings import TrainSettings
+from shoal.arrays import UNLABELED, Ints
+from shoal.training.settings import TrainSettings, check_batch_size
 from shoal.training.views import draw_views
 
 BATCHES, VIEWS, BANK_VIEWS, OBJECTIVE, POOL, EPOCH = range(6)
@@ -75,6 +74,31 @@ class EpochDraws:
 
     def _generator(self, epoch: int, purpose: int) -> torch.Generator:
         return epoch_generator(self.settings.seed, epoch, purpose)
+
+
+def epoch_generator(seed: int, epoch: int, purpose: int = 0) -> torch.Generator:
+    """A CPU generator for one epoch; different seeds, epochs and purposes give unrelated streams."""
+    state = np.random.SeedSequence((seed, epoch, purpose)).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(state >> np.uint64(1)))
+
+
+def balanced_batches(labels: Ints, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Draw an epoch's batches, (T, B) rows, as many images as there are; about half of them labeled.
+
+    Drawn with replacement, a labeled and an unlabeled image being equally likely; a collection that is all one of them
+    is drawn evenly. The last, incomplete batch is left out.
+    """
+    check_batch_size(batch_size, len(labels))
+    n_steps = len(labels) // batch_size
+    is_labeled = torch.from_numpy(labels != UNLABELED)
+    n_labeled = int(is_labeled.sum())
+    weights = torch.ones(len(labels), dtype=torch.float64)
+    if 0 < n_labeled < len(labels):
+        weights[~is_labeled] = n_labeled / (len(labels) - n_labeled)
+    ends = weights.cumsum(0)
+    drawn = torch.rand(n_steps * batch_size, dtype=torch.float64, generator=generator) * ends[-1]
+    rows = torch.searchsorted(ends, drawn, right=True).clamp_max(len(labels) - 1)
+    return rows.view(n_steps, batch_size)
 
 
 def views_to_pool(everyones: Sequence[Ints], training: Ints, settings: TrainSettings, n_views: int = 2) -> Ints:

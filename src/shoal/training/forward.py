@@ -1,6 +1,6 @@
-"""A batch of views through the networks: cut, trunk, and the model's forward; compiled where that is asked for.
+"""A batch of views through the networks: cut or from a pool, trunk, the model's forward; compiled where asked for.
 
-b views, C the side of a crop, T tokens of a view, X columns of an output.
+b views, W of each image, C the side of a crop, T tokens of a view, X columns of an output.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.encoders.embed import autocast
+from shoal.encoders.embed import ImageRows, autocast
 from shoal.errors import MissingError
 from shoal.training.model import Model
+from shoal.training.tokens import take
+from shoal.training.view_pool import ViewPool
 from shoal.training.views import ViewSettings, cut_views, finish_views
 
 HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {}}
@@ -20,7 +22,7 @@ HOW: dict[str, dict[str, Any]] = {"cuda": {"mode": "reduce-overhead"}, "cpu": {}
 
 
 class Forward:
-    """The forward pass of a step, in the three parts that a step takes it in.
+    """The forward pass of a step, over views of `pixels`, or those of a `pool`, where there is one.
 
     Compiled, the parts after the cut are fused, and on a GPU replayed as CUDA graphs: a small network is then limited
     by its arithmetic, and not by how fast Python can launch it. The cut stays outside, because a graph copies its
@@ -31,6 +33,8 @@ class Forward:
     def __init__(self, model: Model, views: ViewSettings, *, is_compiled: bool = False) -> None:
         encoder = model.encoder
         self.model, self.encoder, self.views = model, encoder, views
+        self.pixels: ImageRows
+        self.pool: ViewPool | None = None
         self._has_graphs = is_compiled and encoder.device.type == "cuda"
         self._tokens: Callable[[Tensor], Tensor] = encoder.trunk if is_compiled else encoder.run_trunk
         self._run_trunk: Callable[[Tensor, Tensor], Tensor] = self._trunk
@@ -42,17 +46,26 @@ class Forward:
             self._run_trunk = torch.compile(self._trunk, **how)
             self._run_model = torch.compile(self._model, **how)
 
-    def begin(self) -> None:
-        """Begin a step: what the last one has left in the memory of a graph may be overwritten."""
-        if self._has_graphs:
+    def run(self, images: Tensor, view_draws: Tensor, n_views: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The model's inputs of views of `images` (b,), the first of all, then the second …, and its outputs."""
+        inputs = self.inputs(images, view_draws, n_views)
+        return inputs, self.outputs(inputs)
+
+    def inputs(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
+        """The trunk's tokens (b, T, …) of views of `images` (b,); or the views, where the model reads them."""
+        if self._has_graphs:  # what the last step has left in the memory of a graph may be overwritten
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
+        if self.pool is not None:
+            return self.pool.take(images, view_draws, n_views)
+        source, rows = take(self.pixels, images, self.encoder.device)
+        return self.tokens(self.cut(source, rows, view_draws), view_draws)
 
     def cut(self, pixels: Tensor, rows: Tensor, view_draws: Tensor) -> Tensor:
         """Cut views of images `rows` (b,) of `pixels`: (b, C, C, 3) uint8."""
         return cut_views(pixels, rows, view_draws, self.views)
 
     @torch.no_grad()  # and not inference mode, whose tensors the model's backward could not keep
-    def inputs(self, cut: Tensor, view_draws: Tensor) -> Tensor:
+    def tokens(self, cut: Tensor, view_draws: Tensor) -> Tensor:
         """Colour what was cut and run the trunk over it, unless the model reads images: (b, T, …)."""
         if self.model.reads_images:
             return finish_views(cut, view_draws, self.encoder, self.views)

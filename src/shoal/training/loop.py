@@ -19,8 +19,7 @@ from shoal.progress import Progress
 from shoal.training.checkpoint import Journal
 from shoal.training.data import TrainingData
 from shoal.training.model import Model
-from shoal.training.sampling import check_batch_size
-from shoal.training.settings import TrainSettings
+from shoal.training.settings import TrainSettings, check_batch_size
 from shoal.training.tokens import TokenCache
 from shoal.training.trainer import Trainer
 from shoal.training.validation import Validation
@@ -102,20 +101,16 @@ def train(
     identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.n_epochs_left = settings.epochs - start
-    n_steps, is_done = len(data.training) // settings.batch_size, True
     with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"):  # whatever is not told closer by
         trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
+        is_done = True
         try:
             for epoch in range(start, settings.epochs):
                 # Asked before the next epoch and not after the last one, so that a resumed run is asked too.
                 is_over = goes_on is not None and epoch > 0 and not trainer.ask(goes_on, epoch)
                 if flag_from_main(is_over, trainer.device):
                     break
-                began = time.perf_counter()
-                row = trainer.run_epoch(epoch, _counting(progress, "steps", epoch * n_steps, settings.epochs * n_steps))
-                validation = trainer.validate(n_clusters, rule)
-                row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
-                journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
+                _run_epoch(trainer, journal, epoch, n_clusters, rule, progress)
                 if on_epoch is not None and is_main():
                     on_epoch(journal.metrics[-1])
             journal.finish(settings.epochs)
@@ -125,12 +120,34 @@ def train(
                 trainer.clean()
                 raise
             journal.write_best()  # the newest snapshot in the folder is the model of the answer
-        validation = journal.restore_best()
-        trainer.forget_embeddings()
-        embeddings = model.compact(trainer.embed_all())
-        predicted = trainer.predict(embeddings)
-        if not keeps_trunk:
-            trainer.clean()
+        return _best_snapshot(trainer, journal, is_done=is_done, keeps_trunk=keeps_trunk)
+
+
+def _run_epoch(
+    trainer: Trainer,
+    journal: Journal,
+    epoch: int,
+    n_clusters: int | None,
+    rule: str | None,
+    progress: OnProgress | None,
+) -> None:
+    """Train for an epoch, validate, and write both down."""
+    began, settings = time.perf_counter(), trainer.settings
+    n_steps = len(trainer.data.training) // settings.batch_size
+    row = trainer.run_epoch(epoch, _counting(progress, "steps", epoch * n_steps, settings.epochs * n_steps))
+    validation = trainer.validate(n_clusters, rule)
+    row |= {"validation_accuracy": validation.accuracy, "n_clusters": validation.n_clusters}
+    journal.write(epoch + 1, validation, row | {"seconds": round(time.perf_counter() - began, 3)})
+
+
+def _best_snapshot(trainer: Trainer, journal: Journal, *, is_done: bool, keeps_trunk: bool) -> Trained:
+    """Go back to the best snapshot, and embed and predict every image with it."""
+    validation = journal.restore_best()
+    trainer.forget_embeddings()
+    embeddings = trainer.model.compact(trainer.embed_all())
+    predicted = trainer.predict(embeddings)
+    if not keeps_trunk:
+        trainer.clean()
     return Trained(
         epoch=journal.best_epoch,
         validation=validation,

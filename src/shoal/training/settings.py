@@ -6,7 +6,6 @@ from typing import Literal
 
 from shoal.errors import UsageError
 from shoal.training.bank import BankKind
-from shoal.training.sampling import check_batch_size
 from shoal.training.views import ViewSettings
 
 
@@ -55,3 +54,11 @@ class TrainSettings:
         """The learning rate of an epoch, counted from 0."""
         wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         return self.lr * (self.min_lr + (1 - self.min_lr) * wave)
+
+
+def check_batch_size(batch_size: int, n_images: int | None = None) -> None:
+    """Refuse a batch that has no negatives, or that is larger than the collection, where its size is known."""
+    if batch_size < 2:
+        raise UsageError(f"batch_size: found {batch_size}, expected at least 2, or no image has another to differ from")
+    if n_images is not None and batch_size > n_images:
+        raise UsageError(f"batch_size: found {batch_size}, but there are only {n_images} images; lower batch_size")

@@ -9,7 +9,8 @@ entries of an embedding.
 """
 
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,17 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.checksums import digest_rows
-from shoal.distributed import shard
+from shoal.distributed import mean_over_processes, shard, world_size
 from shoal.encoders.embed import autocast, explain_out_of_memory
+from shoal.errors import ShoalError
 from shoal.progress import Progress
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
-from shoal.training.gradients import add_over_processes, cut_to_length
-from shoal.training.identity import identify_encoder
 from shoal.training.model import Batch, Epoch, Model, Shape, numbered_labels
 from shoal.training.settings import TrainSettings
-from shoal.training.tokens import ImageInputs, TokenCache, resident, take
-from shoal.training.totals import Totals
+from shoal.training.tokens import ImageInputs, TokenCache, resident
 from shoal.training.validation import Validation, score_clusters, validate
 from shoal.training.view_pool import pool_views
 
@@ -83,6 +82,7 @@ class Trainer:
                 file=view_file,
                 progress=_after(progress, after_judge, total),
             )
+        self.forward.pixels, self.forward.pool = self.pixels, self.pool
 
     @property
     def _makes_tokens(self) -> bool:
@@ -126,7 +126,7 @@ class Trainer:
         return {
             "training": to_dict(self.settings),
             "method": self.model.identity(),
-            "encoder": identify_encoder(self.model.encoder),
+            "encoder": self.model.encoder.identity(),
             "data": {
                 "images": digest_rows(data.pixels),
                 "labels": digest_rows(data.labels),
@@ -222,11 +222,11 @@ class Trainer:
         mine, n_views = shard(len(rows)), self.model.n_views
         images = rows[mine].repeat(n_views)  # (V·b,)
         view_draws = torch.cat([view[mine] for view in view_draws.chunk(n_views)])  # (V·b, 7)
-        inputs = self._inputs(images, view_draws, n_views)
+        inputs, outputs = self.forward.run(self.training[images], view_draws, n_views)
         batch = Batch(
             images=images,
             inputs=inputs,
-            outputs=self.forward.outputs(inputs),
+            outputs=outputs,
             labels=self.labels[rows].repeat(n_views),
             epoch=epoch,
             generator=generator,
@@ -239,14 +239,6 @@ class Trainer:
         with torch.no_grad():
             self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
-
-    def _inputs(self, images: Tensor, view_draws: Tensor, n_views: int = 2) -> Tensor:
-        """The trunk's tokens of views of some training images, begun anew; or the views, where the model reads them."""
-        self.forward.begin()
-        if self.pool is not None:
-            return self.pool.take(self.training[images], view_draws, n_views)
-        source, source_rows = take(self.pixels, self.training[images], self.device)
-        return self.forward.inputs(self.forward.cut(source, source_rows, view_draws), view_draws)
 
     def _backward(self, loss: Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
@@ -266,9 +258,62 @@ class Trainer:
         parts = []
         for rows, drawn in self.epoch_draws.bank(epoch):
             with autocast(self.device):
-                inputs = self._inputs(rows.to(self.device), drawn.to(self.device))
+                inputs = self.forward.inputs(self.training[rows.to(self.device)], drawn.to(self.device))
                 parts.append(self.model.represent(inputs))
         return torch.cat(parts)
+
+
+class Totals:
+    """Sums of an epoch's losses, on the device: nothing is read before the epoch's end, so no step waits."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.n_steps = 0
+        self.first_bad = torch.tensor(math.inf, device=device)
+
+    def add(self, step: int, losses: dict[str, Tensor]) -> None:
+        """Add a step's values; the first step with a loss, or a gradient, that is no number is remembered."""
+        self.n_steps += 1
+        # A gradient that overflows leaves no trace in its own step's loss, and in the epoch's last step in none.
+        is_finite = (losses["loss"] + losses.get("gradient", losses["loss"])).isfinite()
+        self.first_bad = torch.where(is_finite, self.first_bad, self.first_bad.clamp_max(step))
+        for name, value in losses.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+
+    def means(self) -> dict[str, float]:
+        """The mean of each value over the steps."""
+        return {name: float(value) / self.n_steps for name, value in self.sums.items()}
+
+    def check_weights(self, weights: Iterable[Tensor]) -> None:
+        """Blame the last step where it has left weights that are no numbers: no later loss tells of them."""
+        is_finite = torch.stack([weight.isfinite().all() for weight in weights]).all()
+        self.first_bad = torch.where(is_finite, self.first_bad, self.first_bad.clamp_max(self.n_steps - 1))
+
+    def check_finite(self, epoch: int, lr: float) -> None:
+        """Stop a run whose loss or gradient was infinite or no number."""
+        if bool(self.first_bad.isfinite()):
+            raise ShoalError(
+                f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss or its gradient is not a finite number "
+                f"(lr {lr:.4g}); lower lr, raise the temperature or bound training.max_gradient and start over (shoal "
+                "discover: --force), or check the images: resuming would take the same settings to the same step"
+            )
+
+
+def add_over_processes(gradients: list[Tensor]) -> None:
+    """Add up gradients over all processes, in place, in one message."""
+    if world_size() == 1:
+        return
+    flat = mean_over_processes(torch.cat([g.flatten() for g in gradients])) * world_size()
+    for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def cut_to_length(gradients: list[Tensor], limit: float | None) -> Tensor:
+    """Scale gradients, in place, so that together they are no longer than `limit`; how long they were."""
+    length: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    if limit is not None:
+        torch._foreach_mul_(gradients, (limit / length).clamp_max(1))
+    return length
 
 
 def shape_of(data: TrainingData, n_clusters: int | None) -> Shape:

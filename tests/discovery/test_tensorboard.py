@@ -3,8 +3,8 @@ import types
 
 import pytest
 
+from shoal.discovery.training import event_writer
 from shoal.errors import MissingError
-from shoal.training.tensorboard import event_writer
 
 
 def test_a_missing_package_says_how_to_install_it(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from shoal.errors import UsageError
-from shoal.training.sampling import balanced_batches, epoch_generator
+from shoal.training.epoch_draws import balanced_batches, epoch_generator
 
 LABELS = np.array([0, 1, 2, 0] + [-1] * 396)
 
