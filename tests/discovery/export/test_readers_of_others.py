@@ -1,0 +1,106 @@
+"""Exports read by the programs they are for: Label Studio's and FiftyOne's own readers.
+
+Both are large and ask for other versions of what we use, so they may live in an environment of their own:
+
+    SHOAL_READERS=/that/environment/bin/python pytest tests/discovery/export/test_readers_of_others.py
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shoal.discovery.export.formats import export_run
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.review.reviewed import ReviewedRun
+from small_runs import write_small
+
+READERS = os.environ.get("SHOAL_READERS", sys.executable)
+HOSTILE = 'egret & "co" <b>'
+
+LABEL_STUDIO = """
+import csv, json, pathlib, sys, tempfile
+from label_studio_sdk.converter import Converter
+from label_studio_sdk.label_interface import LabelInterface
+folder = pathlib.Path(sys.argv[1])
+config, tasks = (folder / "labels.xml").read_text(), json.loads((folder / "tasks.json").read_text())
+interface = LabelInterface(config)
+interface.validate()
+fits = [
+    interface.validate_task({"data": task["data"]})
+    and all(interface.validate_annotation(one) for one in task.get("annotations", []))
+    and all(interface.validate_prediction(one) for one in task.get("predictions", []))
+    for task in tasks
+]
+with tempfile.TemporaryDirectory() as out:
+    for at, task in enumerate(tasks):  # numbered, as the server does when it takes them in
+        task["id"] = at
+        for annotation in task.setdefault("annotations", []):
+            annotation["id"] = at
+    kept = pathlib.Path(out, "tasks.json")
+    kept.write_text(json.dumps(tasks))
+    Converter(config, project_dir=None, download_resources=False).convert_to_csv(
+        str(kept), out, is_dir=False, sep=",", header=True
+    )
+    (file,) = pathlib.Path(out).glob("*.csv")
+    said = {row["path"]: row["category"] for row in csv.DictReader(file.open(newline=""))}
+print(json.dumps({"fits": fits, "said": said}))
+"""
+
+FIFTYONE = """
+import json, sys
+from fiftyone.utils.data.importers import FiftyOneImageClassificationDatasetImporter
+with FiftyOneImageClassificationDatasetImporter(dataset_dir=sys.argv[1]) as found:
+    rows = [(path, label and [label.label, label.confidence]) for path, _, label in found]
+print(json.dumps(rows))
+"""
+
+
+@pytest.fixture
+def reviewed(tmp_path: Path) -> ReviewedRun:
+    run = write_small(tmp_path / "run")
+    (tmp_path / "photos").mkdir()
+    for row in run.assignments:
+        Image.new("RGB", (9, 9)).save(tmp_path / "photos" / row.path)
+    run.note(root=str(tmp_path / "photos"), folders=["."])
+    review = Review(run)
+    verbs.decide(review, "confirm", None, ["01.png"])
+    verbs.decide(review, "reject", None, ["02.png"])
+    verbs.move(review, ["05.png"], HOSTILE)
+    return ReviewedRun.open(run.path)
+
+
+def read_by(package: str, script: str, folder: Path) -> Any:
+    """What another program's reader says of an export."""
+    if subprocess.run([READERS, "-c", f"import {package}"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{package}: not installed for {READERS}; SHOAL_READERS names a Python that has it")
+    done = subprocess.run([READERS, "-c", script, str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_label_studio_reads_every_task_and_what_people_said(reviewed: ReviewedRun, tmp_path: Path) -> None:
+    out = export_run(reviewed, "labelstudio", tmp_path / "out").folder
+    found = read_by("label_studio_sdk", LABEL_STUDIO, out)
+    assert found["fits"] == [True] * 12
+    said = {path: category for path, category in found["said"].items() if category}
+    assert said == {"00.png": "gull", "01.png": "gull", "03.png": "heron", "05.png": HOSTILE}
+
+
+def test_fiftyone_reads_every_image_with_its_reviewed_category(reviewed: ReviewedRun, tmp_path: Path) -> None:
+    out = export_run(reviewed, "fiftyone", tmp_path / "out").folder
+    found = {Path(path).stem: label for path, label in read_by("fiftyone.utils.data.importers", FIFTYONE, out)}
+    assert len(found) == 12
+    assert found["00000002"] is None  # it was rejected
+    assert found["00000005"] == [HOSTILE, 1.0]
+    assert found["00000001"][0] == "gull"
+    rows = reviewed.assignments
+    assert {stem: label and label[0] for stem, label in found.items()} == {
+        f"{at:08d}": row.category or None for at, row in enumerate(rows)
+    }
