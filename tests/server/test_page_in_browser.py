@@ -240,6 +240,11 @@ def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(p
     found = state(run).state.images.status
     assert [STATUSES[found[row]] for row in (first, second, shown[0])] == ["confirmed", "rejected", "confirmed"]
     assert (found > 0).sum() == 3
+    page.key("a")
+    page.key("c")  # the rejected one has no category to be confirmed in, which is no reason to refuse the others
+    wait_for(page, 4)
+    found = state(run).state.images.status
+    assert [(found == status).sum() for status in (1, 2)] == [299, 1]
 
 
 def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Path) -> None:

@@ -18,10 +18,13 @@ BACKLOG = 128
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A socket to listen on; a port that nobody asked for may be another one."""
+    """A socket to listen on; a port that nobody asked for may be another one.
+
+    It is said to be TCP: asyncio sends small answers at once on such sockets alone, and 40 ms later on others.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
-        found = socket.socket(family)
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, wanted))

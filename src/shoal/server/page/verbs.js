@@ -40,9 +40,9 @@ export function makeVerbs({ grid, view, go }) {
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
       const some = [...grid.selected], isCategory = view.kind === "category", id = view.id;
-      const shown = isCategory ? [...grid.rows] : grid.focused >= 0 ? [grid.focused] : [];
-      const rows = some.length ? some : shown.filter((row) => store.category[row] >= 0 && (isCategory ? store.status[row] === data.PREDICTED : store.status[row] !== data.CONFIRMED));
-      if (!rows.length) return isCategory ? verbs.next() : grid.go(grid.focus + 1);
+      const shown = isCategory ? [...grid.rows].filter((row) => store.status[row] === data.PREDICTED) : grid.focused >= 0 && store.status[grid.focused] !== data.CONFIRMED ? [grid.focused] : [];
+      const rows = (some.length ? some : shown).filter((row) => store.category[row] >= 0);
+      if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : isCategory ? verbs.next() : grid.go(grid.focus + 1);
       const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
       if (isDone && isCategory && view.id === id && !data.openOf(id)) verbs.next();
       if (isDone && !some.length && grid.focused === rows[0]) grid.go(grid.focus + 1); // it has stayed in the list
