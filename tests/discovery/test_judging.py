@@ -30,10 +30,10 @@ def test_a_trial_is_judged_after_a_quarter_a_half_and_three_quarters(n_epochs, e
 
 @pytest.mark.parametrize(
     ("counts", "kept"),
-    [((60, 70, 80), 3), ((80, 80, 80), 3), ((80, 60, 79), 3), ((80, 70, 78), 1), ((60, 80, 70), 2)],
+    [((60, 70, 80), 3), ((80, 80, 80), 3), ((80, 60, 76), 3), ((80, 70, 75), 1), ((60, 80, 70), 2)],
 )
-def test_the_last_moment_stands_unless_an_earlier_one_is_better_by_an_error(counts, kept) -> None:
-    """Two of two images apart are more than √2 of them, one of one is not more than √1."""
+def test_the_last_moment_stands_unless_an_earlier_one_is_better_by_two_errors(counts, kept) -> None:
+    """Five of five images apart are more than 2 · √5 of them, four of four are not more than 2 · √4."""
     found = best_moment([judged(i + 1, count) for i, count in enumerate(counts)])
     assert found.epoch == kept
 

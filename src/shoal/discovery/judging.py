@@ -128,14 +128,17 @@ def moments(n_epochs: int) -> list[int]:
 
 
 def best_moment(judged: Sequence[Judged]) -> Judged:
-    """The last moment, unless an earlier one is better by more than one standard error: then the best of all."""
+    """The last moment, unless an earlier one is better by more than two standard errors: then the best of all.
+
+    As many as make a trial hopeless: an earlier moment is the best of several, and by chance often a little better.
+    """
     last = judged[-1]
     able = [one for one in judged if one.right is not None]
     if last.right is None or not able:
         return last
     best = max(able, key=lambda one: int(one.right.sum()))  # type: ignore[union-attr]
     assert best.right is not None
-    return best if is_worse(last.right, best.right) else last
+    return best if is_worse(last.right, best.right, n_errors=2) else last
 
 
 def write_judged(trial: Run, judged: Sequence[Judged]) -> None:
