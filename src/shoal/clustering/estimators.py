@@ -38,41 +38,67 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Rows are scaled to length 1. A row of zeros has no direction and is refused; where X holds whole numbers, counts of
     nothing, it is taken for the direction (1, …, 1), with a warning that names the rows.
 
-    Args:
-        n_clusters: how many clusters, at most the number of distinct rows; None estimates it from the labels, a range
-            such as (30, 50) too, and keeps to it.
-        n_neighbors: neighbors a point moves toward, itself not counted.
-        alpha: weight of their mean; 0 leaves every point where it is.
-        kernel: 'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
-        max_shifts: most shifts tried; labeled accuracy stops them earlier.
-        rule: how the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
-        estimate_shifts: shifts made before that estimate; rule='paper' with 0 is the paper's.
-        max_clusters: largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
-        must_link: whether the labeled rows of a class begin as one cluster, and no cluster holds two classes; False is
-            the paper's.
-        outlier_share: share of the fitted points that lie beyond the threshold of `predict`.
-        device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
+    Parameters
+    ----------
+    n_clusters
+        How many clusters, at most the number of distinct rows; None estimates it from the labels, a range
+        such as (30, 50) too, and keeps to it.
+    n_neighbors
+        Neighbors a point moves toward, itself not counted.
+    alpha
+        Weight of their mean; 0 leaves every point where it is.
+    kernel
+        'knn' (the paper's), or 'uniform' or 'gaussian' within a fixed radius.
+    max_shifts
+        Most shifts tried; labeled accuracy stops them earlier.
+    rule
+        How the number of clusters is estimated, a name in `shoal.clustering.n_clusters.RULES`.
+    estimate_shifts
+        Shifts made before that estimate; rule='paper' with 0 is the paper's.
+    max_clusters
+        Largest number of clusters the estimate tries; None: 1,000 or ten times the known classes.
+    must_link
+        Whether the labeled rows of a class begin as one cluster, and no cluster holds two classes; False is
+        the paper's.
+    outlier_share
+        Share of the fitted points that lie beyond the threshold of `predict`.
+    device
+        Where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
 
-    Attributes:
-        labels_: (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows too.
-        classes_: known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a known
-            class is left out. A known class that no cluster matches keeps its place and has no members.
-        n_clusters_: number of clusters, given or estimated.
-        interval_: the two ends of the range it likely lies in, with a chance of 80 %; None where it was given.
-        curve_: what labeled rows say about each number of clusters (`Curve`); None where it was given.
-        rule_: which rule decided it, another than `rule` where labels are few; None where it was given.
-        shifts_: (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
-        n_shifts_: after how many shifts the result was taken.
-        tree_: the `Tree` that was cut.
-        confidence_: (N,) share of the k nearest rows that are in the same category.
-        outlier_score_: (N,) 1 - mean cosine to the k nearest rows: near 0 in a crowd, large far from everything.
-        threshold_: outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may cost.
+    Attributes
+    ----------
+    labels_
+        (N,) category of each row, an index into `classes_`: the cluster it was put in, labeled rows too.
+    classes_
+        Known classes as given, ascending, then 'novel-001' … by falling size; such a name that is a known
+        class is left out. A known class that no cluster matches keeps its place and has no members.
+    n_clusters_
+        Number of clusters, given or estimated.
+    interval_
+        The two ends of the range it likely lies in, with a chance of 80 %; None where it was given.
+    curve_
+        What labeled rows say about each number of clusters (`Curve`); None where it was given.
+    rule_
+        Which rule decided it, another than `rule` where labels are few; None where it was given.
+    shifts_
+        (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
+    n_shifts_
+        After how many shifts the result was taken.
+    tree_
+        The `Tree` that was cut.
+    confidence_
+        (N,) share of the k nearest rows that are in the same category.
+    outlier_score_
+        (N,) 1 - mean cosine to the k nearest rows: near 0 in a crowd, large far from everything.
+    threshold_
+        Outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may cost.
 
-    Example:
-        >>> X = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0], [0.0, 0.9]]
-        >>> model = MeanShiftClustering(n_clusters=2, n_neighbors=2).fit(X, ["cat", None, None, None, None, None])
-        >>> model.labels_, model.classes_.tolist()
-        (array([0, 0, 0, 1, 1, 1]), ['cat', 'novel-001'])
+    Examples
+    --------
+    >>> X = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0], [0.0, 0.9]]
+    >>> model = MeanShiftClustering(n_clusters=2, n_neighbors=2).fit(X, ["cat", None, None, None, None, None])
+    >>> model.labels_, model.classes_.tolist()
+    (array([0, 0, 0, 1, 1, 1]), ['cat', 'novel-001'])
     """
 
     def __init__(

@@ -19,7 +19,22 @@ from shoal.errors import DataError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Shares of images in [0, 1] whose cluster is matched to their class; NaN for a subset without images."""
+    """Shares of images in [0, 1] whose cluster is matched to their class; NaN for a subset without images.
+
+    Parameters
+    ----------
+    all
+        Of all images.
+    known
+        Of those whose true class is a known one.
+    novel
+        Of the others.
+
+    Examples
+    --------
+    >>> print(Accuracy(all=0.5, known=0.75, novel=0.25))
+    All 50.0 / Known 75.0 / Novel 25.0
+    """
 
     all: float
     known: float
@@ -42,12 +57,30 @@ class Matching:
 def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, is_known: ArrayLike) -> Accuracy:
     """Accuracy of generalized category discovery: one matching over all images, then read on known and novel ones.
 
-    Pass the unlabeled images. `is_known` (N,) says whether an image's true class is a known one. Clusters may be more
-    or fewer than classes; images of unmatched clusters count as wrong.
+    Clusters may be more or fewer than classes; images of unmatched clusters count as wrong.
 
     Often several matchings agree on the most images, and what one of them gains on known images another gains on novel
     ones. All is the same for each. Known and Novel are the middle of what they range over: no name of a class decides,
     neither side is favored, and All stays the mean of the two weighted by their images. Exact up to 2^26 images.
+
+    Parameters
+    ----------
+    y_true
+        (N,) true classes of the unlabeled images, names or numbers.
+    y_pred
+        (N,) the cluster of each.
+    is_known
+        (N,) whether the true class of each is a known one.
+
+    Returns
+    -------
+    Accuracy
+        The shares of all, of known and of novel images that are right.
+
+    Examples
+    --------
+    >>> gcd_accuracy(["a", "a", "b", "c", "c"], [0, 0, 1, 1, 2], [True, True, True, False, False])
+    Accuracy(all=0.8, known=1.0, novel=0.5)
     """
     counts, of_known = _tables(y_true, y_pred, is_known)
     agreed, gained = _middle(counts, of_known)

@@ -75,12 +75,38 @@ def estimate_n_clusters(
     min_clusters: int | None = None,
     max_clusters: int | None = None,
 ) -> NClustersEstimate:
-    """Estimate K from a tree and the labels a user has: (N,), -1 for unlabeled.
+    """Estimate the number of clusters from a tree and the labels a user has.
 
-    `rule` is a name in `RULES`; `choose` says when another decides. K and its interval keep to `min_clusters` and
-    `max_clusters` (default 1,000 or ten times the known classes). No K below the number of known classes, or above that
-    of distinct points, is tried. Cost: one pass over the last `max_clusters` merges; a table of `max_clusters` × C
-    counts.
+    No number below that of known classes, or above that of distinct points, is tried. Cost: one pass over the last
+    `max_clusters` merges, and a table of `max_clusters` × C counts.
+
+    Parameters
+    ----------
+    tree
+        A Ward tree of the embeddings.
+    labels
+        (N,) known classes as numbers, -1 for unlabeled.
+    rule
+        A name in `RULES`; where labels are too few for it, another decides, which `rule` of the result names.
+    min_clusters
+        The number and its interval keep to this.
+    max_clusters
+        And to this; None: 1,000, or ten times the known classes.
+
+    Returns
+    -------
+    NClustersEstimate
+        The number, its 80 % interval, the rule that decided, and the curve that it was read from.
+
+    Examples
+    --------
+    >>> import numpy as np, shoal
+    >>> centers = 9 * np.eye(5)
+    >>> X = np.repeat(centers, 20, axis=0) + np.random.default_rng(0).normal(size=(100, 5))
+    >>> labels = np.where(np.arange(100) < 60, np.arange(100) // 20, -1)  # three classes of five
+    >>> found = shoal.estimate_n_clusters(shoal.Tree(shoal.ward_linkage(X)), labels)
+    >>> found.n_clusters, found.interval
+    (5, (5, 5))
     """
     check_rule(rule)
     curve = accuracy_curve(tree, labels, min_clusters=min_clusters, max_clusters=max_clusters)

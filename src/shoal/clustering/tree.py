@@ -42,15 +42,19 @@ class Merges:
 class Tree:
     """A hierarchy over N leaves from a linkage matrix in scipy's format.
 
-    Args:
-        linkage: (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never fall. An empty
-            (0, 4) matrix is the tree of a single leaf.
-        rounding: leaves joined up to this height differ by rounding alone, and count as copies of one another.
+    Parameters
+    ----------
+    linkage
+        (N-1, 4), a row per merge: two nodes, height, number of leaves. Heights never fall. An empty
+        (0, 4) matrix is the tree of a single leaf.
+    rounding
+        Leaves joined up to this height differ by rounding alone, and count as copies of one another.
 
-    Example:
-        >>> tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
-        >>> tree.cut(2)
-        array([0, 0, 1])
+    Examples
+    --------
+    >>> tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
+    >>> tree.cut(2)
+    array([0, 0, 1])
     """
 
     def __init__(self, linkage: ArrayLike, *, rounding: float = 0.0) -> None:

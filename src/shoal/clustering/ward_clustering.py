@@ -15,22 +15,34 @@ from shoal.clustering.ward import ward_linkage
 class WardClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Cut the exact Ward tree of the rows into a given number of clusters.
 
-    Args:
-        n_clusters: how many clusters, at most the number of rows.
-        device: where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
-        memory: bytes for the block of the scan; None takes a share of what is free.
+    Parameters
+    ----------
+    n_clusters
+        How many clusters, at most the number of rows.
+    device
+        Where to compute, 'cpu', 'cuda' or 'cuda:1'; None takes CUDA when there is one.
+    memory
+        Bytes for the block of the scan; None takes a share of what is free.
 
-    Attributes:
-        labels_: (N,) cluster of each row, numbered by each cluster's smallest row.
-        tree_: the whole `Tree`; `tree_.cut(k)` gives any other cut at once.
-        children_: (N-1, 2) the two nodes of each merge.
-        distances_: (N-1,) the height of each merge.
-        n_leaves_: N.
-        n_features_in_: the number of columns.
+    Attributes
+    ----------
+    labels_
+        (N,) cluster of each row, numbered by each cluster's smallest row.
+    tree_
+        The whole `Tree`; `tree_.cut(k)` gives any other cut at once.
+    children_
+        (N-1, 2) the two nodes of each merge.
+    distances_
+        (N-1,) the height of each merge.
+    n_leaves_
+        N.
+    n_features_in_
+        The number of columns.
 
-    Example:
-        >>> WardClustering(n_clusters=2).fit_predict([[0.0], [0.1], [5.0]])
-        array([0, 0, 1])
+    Examples
+    --------
+    >>> WardClustering(n_clusters=2).fit_predict([[0.0], [0.1], [5.0]])
+    array([0, 0, 1])
     """
 
     def __init__(

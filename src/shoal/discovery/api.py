@@ -48,10 +48,13 @@ class DiscoveredRun(Reviewed):
     def predict(self, images: Any, *, device: str | torch.device | None = None) -> list[Assignment]:
         """Put new images into the categories of this run: a row each, category_id -1 for what is possibly new.
 
-        Args:
-            images: a folder, one image file, a table of paths, a list of paths, PIL images or arrays, or an array; for
-                embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
-            device: as for `discover`.
+        Parameters
+        ----------
+        images
+            A folder, one image file, a table of paths, a list of paths, PIL images or arrays, or an array; for
+            embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
+        device
+            As for `discover`.
 
         Those that cannot be read are logged as notes to `shoal`, and have no row.
         """
@@ -131,7 +134,25 @@ class DiscoveredRun(Reviewed):
 
 
 def load(path: str | os.PathLike[str]) -> DiscoveredRun:
-    """Open a finished run: its tables and arrays, its report, and its way to take new images."""
+    """Open a finished run: its tables and arrays, its report, and its way to take new images.
+
+    Parameters
+    ----------
+    path
+        The run folder.
+
+    Returns
+    -------
+    DiscoveredRun
+        The run, with what people have decided about it since.
+
+    Examples
+    --------
+    >>> import shoal
+    >>> run = shoal.load("runs/photos")
+    >>> run.to_pandas("categories").columns[:4].tolist()
+    ['category_id', 'category', 'is_novel', 'size']
+    """
     return DiscoveredRun.open(Path(path))
 
 
@@ -156,30 +177,52 @@ def discover(
 ) -> DiscoveredRun:
     """Discover the categories in a partly labeled collection of images.
 
-    Args:
-        images: a folder, a table or data frame of paths and labels, a list of paths, PIL images or arrays, or an array.
-        labels: a table, data frame or mapping of paths to labels, or one label per image; -1, None or NaN: unlabeled.
-        labeled: with `unlabeled`, instead of `images`: a folder with a folder per category.
-        unlabeled: a folder of images without labels.
-        path_column: the column of the table that holds the paths, where it has an uncommon name.
-        label_column: the column of the table that holds the labels, likewise.
-        allow_missing: go on where more than a few per cent of a table's rows name images that are not there.
-        review: a reviewed run of these images, to go on from: as `refine`.
-        out: the run folder to write; runs/<name of the images> if not given.
-        device: 'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
-        resume: go on with an interrupted run; a finished one is returned as it is.
-        force: overwrite a run that is there.
-        verbose: show on stderr what was found and what happens, with progress; else it goes to the logger `shoal`, at
-            level INFO, notes at level WARNING.
-        reporter: who is told instead.
-        tensorboard: write each epoch's metrics for TensorBoard into the run folder.
-        settings: `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
-            `train`, `seed`, `recipe`, `config`, `protocol` and the other arguments of
-            `shoal.discovery.settings.choose_settings`.
+    Parameters
+    ----------
+    images
+        A folder, a table or data frame of paths and labels, a list of paths, PIL images or arrays, or an array.
+    labels
+        A table, data frame or mapping of paths to labels, or one label per image; -1, None or NaN: unlabeled.
+    labeled
+        With `unlabeled`, instead of `images`: a folder with a folder per category.
+    unlabeled
+        A folder of images without labels.
+    path_column
+        The column of the table that holds the paths, where it has an uncommon name.
+    label_column
+        The column of the table that holds the labels, likewise.
+    allow_missing
+        Go on where more than a few per cent of a table's rows name images that are not there.
+    review
+        A reviewed run of these images, to go on from: as `refine`.
+    out
+        The run folder to write; runs/<name of the images> if not given.
+    device
+        'cpu', 'cuda' or 'cuda:1'; the best one there is if not given.
+    resume
+        Go on with an interrupted run; a finished one is returned as it is.
+    force
+        Overwrite a run that is there.
+    verbose
+        Show on stderr what was found and what happens, with progress; else it goes to the logger `shoal`, at
+        level INFO, notes at level WARNING.
+    reporter
+        Who is told instead.
+    tensorboard
+        Write each epoch's metrics for TensorBoard into the run folder.
+    **settings
+        `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
+        `train`, `seed`, `recipe`, `config`, `protocol` and the other arguments of
+        `shoal.discovery.settings.choose_settings`.
 
-    Example:
-        >>> run = shoal.discover("photos/", labels="labels.csv")  # doctest: +SKIP
-        >>> run.n_clusters, run.categories[0], run.report("report.html")  # doctest: +SKIP
+    Examples
+    --------
+    >>> import shoal
+    >>> run = shoal.discover("photos/", labels="labels.csv", n_clusters=5, train=False, verbose=False)
+    >>> run.n_clusters, len(run.assignments)
+    (5, 60)
+    >>> run.report("report.html").name
+    'report.html'
     """
     if reporter is None:
         reporter = stderr_reporter() if verbose and is_main() else Reporter()
@@ -205,15 +248,26 @@ def refine(
     rejected images stay out of the categories they were thrown out of. Names and ids stay wherever a category has
     mostly the same images; changes.json in the new run says what changed, and its review is the old one, done again.
 
-    Args:
-        run: a reviewed run, or its folder.
-        images: the same images, as `discover` takes them; where they were if not given.
-        labels: as for `discover`; those that the run was given if neither these nor the images say any.
-        options: the other arguments of `discover`; settings that are not given are those of the run.
+    Parameters
+    ----------
+    run
+        A reviewed run, or its folder.
+    images
+        The same images, as `discover` takes them; where they were if not given.
+    labels
+        As for `discover`; those that the run was given if neither these nor the images say any.
+    **options
+        The other arguments of `discover`; settings that are not given are those of the run.
 
-    Example:
-        >>> run.rename("novel-001", "tern"); run.confirm("tern")  # doctest: +SKIP
-        >>> shoal.refine(run).categories  # doctest: +SKIP
+    Examples
+    --------
+    >>> import shoal
+    >>> run = shoal.load("runs/photos")
+    >>> run.rename("novel-001", "teal")
+    >>> run.confirm("teal")
+    >>> better = shoal.refine(run, verbose=False)
+    >>> better.path.name, "teal" in [category.category for category in better.categories]
+    ('photos-2', True)
     """
     return discover(images, labels, review=run.path if isinstance(run, Reviewed) else run, **options)
 

@@ -62,15 +62,33 @@ def ward_linkage(
     alone: not on the device, the number of threads or `memory`. Ties go to the pair of lowest rows. Cost: about N² D
     products in the lowest precision that decides; memory: N·(12 D + 16 k) bytes beside X and the block.
 
-    Args:
-        X: numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity are refused.
-        device: 'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is one.
-        neighbors: lists from `shoal.clustering.ward.exact_neighbors.as_exact_neighbors`, which spare the first
-            scan. Bare (N, k) row numbers are checked and then not used: they prove nothing about the rows they leave
-            out.
-        memory: bytes for the block of products; None takes a share of what is free. Only time depends on it.
-        progress: called as progress(done, total) after every block of the first scan and every round of merges, one
-            call at a time but not always from the caller's thread. What it raises ends the work.
+    Parameters
+    ----------
+    X
+        Numpy array or torch tensor of floats; a CUDA tensor stays on its device. NaN and infinity are refused.
+    device
+        'cpu', 'cuda' or 'cuda:1'; None takes the tensor's own, and for an array CUDA when there is one.
+    neighbors
+        Lists from `shoal.clustering.ward.exact_neighbors.as_exact_neighbors`, which spare the first
+        scan. Bare (N, k) row numbers are checked and then not used: they prove nothing about the rows they leave
+        out.
+    memory
+        Bytes for the block of products; None takes a share of what is free. Only time depends on it.
+    progress
+        Called as progress(done, total) after every block of the first scan and every round of merges, one
+        call at a time but not always from the caller's thread. What it raises ends the work.
+
+    Returns
+    -------
+    Floats
+        (N-1, 4) the linkage matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ward_linkage(np.array([[0.0], [1.0], [5.0]]), device="cpu")[:, :2]
+    array([[0., 1.],
+           [2., 3.]])
     """
     rows = _as_rows(X, device)
     memory = None if memory is None else as_count(memory, name="memory", least=1)
