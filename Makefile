@@ -1,6 +1,7 @@
 # make demo   discover the categories of the embedded digits        make check   everything that must hold: lint, test
 # make test   run the tests                                         make lint    formatting, lint, types, spelling
-# make docs   write docs/cli.md from what --help prints             make bench   the speed benchmarks
+# make docs   write docs/cli.md from --help, build the site           make bench   the speed benchmarks
+# make figures   draw the figures of docs/concepts.md from a real run
 # make fuzz   a minute of mutated files, kills and full disks; SECONDS=3600 for an hour, SEED=1 for other ones
 # Each sets up .venv first, from constraints.txt; the second time that costs nothing.
 
@@ -9,10 +10,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 BENCH_READY := $(VENV)/.ready-bench
+DOCS_READY := $(VENV)/.ready-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 TESTS := $(BIN)/python -m pytest -q --numprocesses 2 --dist worksteal
 
-.PHONY: demo test lint check format docs bench fuzz clean
+.PHONY: demo test lint check format docs figures bench fuzz clean
 
 demo: $(READY)
 	$(BIN)/shoal demo
@@ -32,8 +34,12 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(READY)
+docs: $(READY) $(DOCS_READY)
 	$(BIN)/python docs/make_cli.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+
+figures: $(READY)
+	$(BIN)/python docs/make_figures.py
 
 SECONDS ?= 60
 SEED ?= 0
@@ -55,5 +61,9 @@ $(BENCH_READY): $(READY)
 	$(PIP) --editable '.[bench]'
 	@touch $@
 
+$(DOCS_READY): $(READY)
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf site $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

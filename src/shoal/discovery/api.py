@@ -48,6 +48,8 @@ class DiscoveredRun(Reviewed):
     def predict(self, images: Any, *, device: str | torch.device | None = None) -> list[Assignment]:
         """Put new images into the categories of this run: a row each, category_id -1 for what is possibly new.
 
+        Those that cannot be read are logged as notes to `shoal`, and have no row.
+
         Parameters
         ----------
         images
@@ -55,8 +57,6 @@ class DiscoveredRun(Reviewed):
             embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
         device
             As for `discover`.
-
-        Those that cannot be read are logged as notes to `shoal`, and have no row.
         """
         rows, skipped = assign_any(self.assigner(device=device), images)
         for image in skipped:
