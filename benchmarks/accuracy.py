@@ -48,10 +48,10 @@ from shoal.device import choose_device
 from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
 from shoal.methods.changes import read_changes
-from shoal.reproduce.experiment import Cell, ReproduceOptions, check_used
+from shoal.reproduce.experiment import Cell, ReproduceOptions, check_used, make_plan
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.reproduce import reproduce_with
-from shoal.reproduce.runner import Runner, cells_of, groups_of
+from shoal.reproduce.runner import Runner, groups_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +244,9 @@ def _runner(name: str, chosen: argparse.Namespace, device: torch.device, until: 
 
 def _cells(step: Step, options: ReproduceOptions, only: list[str] | None) -> list[Cell]:
     tables = [table for table in step.tables if only is None or table in only]
-    return [cell for table in tables for cell in cells_of(get_experiment(table), [step.dataset], step.seeds, options)]
+    return [
+        cell for table in tables for cell in make_plan(get_experiment(table), [step.dataset], step.seeds, options).cells
+    ]
 
 
 def _tables(chosen: argparse.Namespace, device: torch.device) -> list[str]:

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from shoal.reproduce.choices import choices_of, grouped
-from shoal.reproduce.experiment import ReproduceOptions, make_cell
+from shoal.reproduce.experiment import ReproduceOptions, make_cell, make_plan
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown
 from shoal.reproduce.tables import build_table
@@ -102,7 +102,7 @@ def test_rows_that_choose_alike_are_named_together_and_all_of_them_not_at_all():
 
 
 def test_every_form_of_a_table_says_what_was_chosen():
-    table = build_table(get_experiment("14"), ["cub"], (0,), OFFLINE, {})
+    table = build_table(make_plan(get_experiment("14"), ["cub"], (0,), OFFLINE), {})
     text = "released code's denominators, norm of z detached, v in the supervised loss, bank of images"
     assert f"- Losses: {text}." in to_markdown(table).splitlines()
     printed = [line for line in to_latex(table).splitlines() if not line.startswith("%")]
@@ -113,7 +113,7 @@ def test_every_form_of_a_table_says_what_was_chosen():
 
 
 def test_datasets_are_named_where_they_differ_in_a_choice():
-    both = build_table(get_experiment("14"), ["cub", "imagenet100"], (0,), OFFLINE, {})
+    both = build_table(make_plan(get_experiment("14"), ["cub", "imagenet100"], (0,), OFFLINE), {})
     assert all(note.startswith(("Losses", "Head", "K", "Snapshot")) for note in both.choice_notes)
     assert len(both.choice_notes) == 4
     own = {(row, "cub"): replace(found, head="none") for (row, name), found in both.choices.items() if name == "cub"}

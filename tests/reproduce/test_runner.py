@@ -15,9 +15,10 @@ from shoal.errors import DataError, MissingError, UsageError
 from shoal.methods.registry import get_method
 from shoal.reproduce import loaded_dataset
 from shoal.reproduce import runner as runner_module
+from shoal.reproduce.experiment import make_plan
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.reproduce import reproduce, reproduce_with
-from shoal.reproduce.runner import Runner, cells_of, groups_of, in_order
+from shoal.reproduce.runner import Runner, groups_of, in_order
 
 
 def test_finished_cells_are_not_run_again(run, monkeypatch):
@@ -53,7 +54,7 @@ def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, sta
     monkeypatch.setattr(runner_module, "get_method", counting)
     runner = Runner({"cub": Path("nowhere")}, tmp_path, device=torch.device("cpu"))
     tables = [get_experiment(name) for name in ("1", "4")]
-    cells = [cell for table in tables for cell in cells_of(table, ["cub"], [0], stand_in.options)]
+    cells = [cell for table in tables for cell in make_plan(table, ["cub"], [0], stand_in.options).cells]
     assert len(cells) == 14
     assert len(runner.run_cells(cells)) == len(list((tmp_path / "cells").glob("*.json"))) == 11
     assert sorted(learned) == ["agglomerative", "cms", "gcd"]
@@ -75,7 +76,9 @@ def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(
 
 def test_cells_are_run_dataset_by_dataset_then_seed_by_seed_and_else_as_they_come(stand_in):
     tables = ("14", "2", "12")
-    cells = [c for name in tables for c in cells_of(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options)]
+    cells = [
+        c for name in tables for c in make_plan(get_experiment(name), ["cars", "cub"], (1, 0), stand_in.options).cells
+    ]
     groups = in_order(groups_of(cells))
     order = [(group[0].dataset, group[0].settings.training.seed, group[0].setup) for group in groups]
     assert list(dict.fromkeys(order)) == [
@@ -138,7 +141,7 @@ def broken(**changes):
     ],
 )
 def test_a_broken_cell_is_named_before_anything_is_run(run, tmp_path, stand_in, monkeypatch, content, problem):
-    cells = cells_of(get_experiment("14"), ["cub"], [0], stand_in.options)
+    cells = make_plan(get_experiment("14"), ["cub"], [0], stand_in.options).cells
     (tmp_path / "cells").mkdir()
     file = tmp_path / "cells" / f"{cells[-1].key}.json"
     file.write_text(content)
@@ -218,7 +221,7 @@ def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
 
 def test_runners_that_share_a_folder_decode_and_run_the_trunk_once_and_find_the_same(tmp_path, stand_in, monkeypatch):
     options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})
-    cells = [cell for cell in cells_of(get_experiment("1"), ["cub"], [0], options) if cell.method == "cms"]
+    cells = [cell for cell in make_plan(get_experiment("1"), ["cub"], [0], options).cells if cell.method == "cms"]
     (tmp_path / "shared").mkdir()
     found, made = {}, {}
     for out, folder in (("alone", None), ("first", tmp_path / "shared"), ("second", tmp_path / "shared")):

@@ -1,4 +1,4 @@
-"""An experiment: a table or figure of the paper as rows × datasets, and the cells it is made of.
+"""An experiment: a table or figure of the paper as rows × datasets, and the plan of the cells it is made of.
 
 A cell is one number's worth of work: a dataset, a method with its settings, how its embeddings are clustered, whether K
 is given. Cells know nothing of tables, so what two tables share is computed once.
@@ -8,9 +8,11 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from shoal.data.benchmarks import Part
+from shoal.device import check_seed
 from shoal.encoders.catalog import ENCODERS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.changes import change_settings, has_setting, plain_name
@@ -233,12 +235,12 @@ class Cell:
             "figure": self.figure,
         }
 
-    @property
+    @cached_property
     def training_key(self) -> str:
         """A short name for `training`."""
         return _digest(self.training)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The name of the cell's file: readable, then a checksum of its identity."""
         words = f"{self.dataset}_{self.method}_{self.clustering}_{self.n_clusters}"
@@ -271,6 +273,57 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
         validation_share=0.1 if row.setup == "inductive" else share,
         protocol=options.protocol,
     )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """An experiment on some datasets with some seeds: its cells, built once."""
+
+    experiment: Experiment
+    options: ReproduceOptions
+    datasets: tuple[str, ...]
+    seeds: tuple[int, ...]
+    grid: Mapping[tuple[str, str], tuple[Cell, ...]]
+    """(row, dataset) -> a cell per seed; without the rows that are only quoted."""
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All of them, dataset by dataset."""
+        return [cell for cells in self.grid.values() for cell in cells]
+
+    def keys(self, row: Row, dataset: str) -> dict[str, int | None]:
+        """The cells of a row by key, each with its seed; one without any where the method draws nothing.
+
+        What is counted has the name of the dataset for a key.
+        """
+        if self.experiment.is_count:
+            return {dataset: None}
+        cells = self.grid.get((row.name, dataset), ())
+        return {
+            cell.key: seed if get_method(cell.method).trains else None
+            for cell, seed in zip(cells, self.seeds, strict=bool(cells))
+        }
+
+
+def make_plan(experiment: Experiment, datasets: Iterable[str], seeds: Iterable[int], options: ReproduceOptions) -> Plan:
+    """Build the cells of an experiment on those datasets; a method that draws nothing has one cell for all seeds."""
+    datasets, seeds = tuple(datasets), tuple(seeds)
+    if not datasets or not seeds:
+        raise UsageError("reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0")
+    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twice:
+        raise UsageError(
+            f"--seeds: found {', '.join(map(str, twice))} more than once; the same seed is the same run, and no spread"
+        )
+    for seed in seeds:
+        check_seed(seed)
+    check_owned(experiment, options)
+    grid = {
+        (row.name, dataset): tuple(make_cell(experiment, row, dataset, seed, options) for seed in seeds)
+        for dataset in datasets
+        for row in rows_to_run(experiment, options)
+    }
+    return Plan(experiment=experiment, options=options, datasets=datasets, seeds=seeds, grid=grid)
 
 
 def _settings(method: str, row: Row, dataset: str, encoder: str, options: ReproduceOptions) -> Any:

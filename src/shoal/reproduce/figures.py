@@ -16,8 +16,8 @@ from PIL import Image
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import Choices, choices_of, describe_making
-from shoal.reproduce.experiment import Experiment, ReproduceOptions, make_cell
-from shoal.reproduce.tables import cell_keys, remarks_of
+from shoal.reproduce.experiment import Experiment, Plan, ReproduceOptions
+from shoal.reproduce.tables import remarks_of
 
 RIGHT, WRONG = "#2a9d4a", "#c8323c"
 COLUMNS = ("all", "known", "novel")
@@ -85,24 +85,19 @@ class Drawing:
 
 
 def build_drawing(
-    experiment: Experiment,
-    dataset: str,
-    seeds: Sequence[int],
-    options: ReproduceOptions,
-    results: Mapping[str, Mapping[str, Any]],
-    failures: Mapping[str, str],
+    plan: Plan, dataset: str, results: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str]
 ) -> Drawing:
     """Put the results of cells, by key, together; rows without one are left out."""
-    drawing = Drawing(experiment=experiment, dataset=dataset, options=options)
-    for row in experiment.rows:
-        keys = cell_keys(experiment, row, dataset, seeds, options)
+    drawing = Drawing(experiment=plan.experiment, dataset=dataset, options=plan.options)
+    for row in plan.experiment.rows:
+        keys = plan.keys(row, dataset)
         found = {key: results[key] for key in keys if key in results}
         drawing.remarks.extend(
             text for text in remarks_of(row, dataset, keys, found, failures) if text not in drawing.remarks
         )
         if found:
             drawing.materials[row.name] = {keys[key]: result["material"] for key, result in found.items()}
-            drawing.choices[row.name, dataset] = choices_of(make_cell(experiment, row, dataset, seeds[0], options))
+            drawing.choices[row.name, dataset] = choices_of(plan.grid[row.name, dataset][0])
     return drawing
 
 

@@ -1,6 +1,6 @@
 """Reproducing tables and figures: run what is missing, then write them out."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ import torch
 from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
-from shoal.reproduce.experiment import Experiment, ReproduceOptions, check_used, protocol_suffix, rows_to_run
+from shoal.reproduce.experiment import Experiment, Plan, ReproduceOptions, check_used, make_plan, protocol_suffix
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.loaded_dataset import count_dataset
-from shoal.reproduce.runner import Runner, cells_of
+from shoal.reproduce.results import Result
+from shoal.reproduce.runner import Runner
 from shoal.reproduce.tables import build_table
 
 
@@ -58,44 +59,46 @@ def reproduce(
         get_facts(dataset)
     options, folder = options or ReproduceOptions(), Path(out)
     check_used(experiments, options)
+    plans = [make_plan(each, _columns(each, roots), seeds, options) for each in experiments]
     folders = {key: Path(root) for key, root in roots.items()}
     runner = Runner(folders, folder, device=device, trainings=folder / "trainings", tell=tell)
     try:
-        runner.run_cells([c for each in experiments for c in cells_of(each, list(folders), seeds, options)])
-        return [reproduce_with(runner, experiment, seeds, options) for experiment in experiments]
+        results = runner.run_cells([cell for plan in plans for cell in plan.cells])
     finally:
         runner.close()
+    return [_write_out(runner, plan, results) for plan in plans]
 
 
 def reproduce_with(
     runner: Runner, experiment: Experiment, seeds: Sequence[int], options: ReproduceOptions
 ) -> Reproduction:
     """As `reproduce`, with a runner whose images other experiments share."""
-    if experiment.is_count:
+    plan = make_plan(experiment, _columns(experiment, runner.roots), seeds, options)
+    return _write_out(runner, plan, runner.run_cells(plan.cells))
+
+
+def _columns(experiment: Experiment, given: Iterable[str]) -> list[str]:
+    """The datasets given, in the order of the paper's columns, then those that the paper has not."""
+    return sorted(given, key=lambda name: (*experiment.datasets, name).index(name))
+
+
+def _write_out(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reproduction:
+    """Write a table or figure from results of cells by key, its own and those of others."""
+    if plan.experiment.is_count:
         results = {dataset: count_dataset(dataset, root) for dataset, root in runner.roots.items()}
-    else:
-        results = runner.run(experiment, seeds, options)
-    datasets = [name for name in experiment.datasets if name in runner.roots]
-    datasets += [name for name in runner.roots if name not in datasets]
-    keys = {cell.key for cell in cells_of(experiment, datasets, seeds, options)}
+    keys = {cell.key for cell in plan.cells}
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
-    write = _write_figures if experiment.is_figure else _write_table
-    return write(runner.out, experiment, datasets, seeds, options, results, failures)
+    write = _write_figures if plan.experiment.is_figure else _write_table
+    return write(runner.out, plan, results, failures)
 
 
 def _write_table(
-    out: Path,
-    experiment: Experiment,
-    datasets: list[str],
-    seeds: Sequence[int],
-    options: ReproduceOptions,
-    results: Mapping[str, Mapping[str, Any]],
-    failures: dict[str, str],
+    out: Path, plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: dict[str, str]
 ) -> Reproduction:
-    table = build_table(experiment, datasets, seeds, options, results, failures)
+    table, experiment = build_table(plan, results, failures), plan.experiment
     contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
-    stem = f"table{experiment.name}{protocol_suffix(options.protocol)}"
-    expected = (1 if experiment.is_count else len(rows_to_run(experiment, options))) * len(datasets)
+    stem = f"table{experiment.name}{protocol_suffix(plan.options.protocol)}"
+    expected = len(plan.datasets) if experiment.is_count else len(plan.grid)
     has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
     return Reproduction(
         experiment=experiment,
@@ -108,26 +111,20 @@ def _write_table(
 
 
 def _write_figures(
-    out: Path,
-    experiment: Experiment,
-    datasets: list[str],
-    seeds: Sequence[int],
-    options: ReproduceOptions,
-    results: Mapping[str, Mapping[str, Any]],
-    failures: dict[str, str],
+    out: Path, plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: dict[str, str]
 ) -> Reproduction:
     """One figure per dataset."""
     from shoal.reproduce import figures
 
-    drawings = [figures.build_drawing(experiment, name, seeds, options, results, failures) for name in datasets]
+    drawings = [figures.build_drawing(plan, dataset, results, failures) for dataset in plan.datasets]
     files: list[Path] = []
     for drawing in drawings:
         if drawing.materials:
             contents = {".svg": figures.to_svg(figures.draw(drawing)), ".csv": figures.to_csv(drawing)}
-            stem = f"figure_{experiment.name}_{drawing.dataset}{protocol_suffix(options.protocol)}"
+            stem = f"figure_{plan.experiment.name}_{drawing.dataset}{protocol_suffix(plan.options.protocol)}"
             files += _write(out, stem, contents)
     return Reproduction(
-        experiment=experiment,
+        experiment=plan.experiment,
         text="\n".join([*map(str, files), *(f"- {note}" for drawing in drawings for note in drawing.remarks)]),
         records=[record for drawing in drawings for record in figures.to_records(drawing)],
         files=tuple(files),

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from shoal.arrays import UNLABELED
-from shoal.device import check_seed
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct, UsageError
@@ -19,7 +18,7 @@ from shoal.methods.method import LearnOptions
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
-from shoal.reproduce.experiment import Cell, Experiment, ReproduceOptions, check_owned, make_cell, rows_to_run
+from shoal.reproduce.experiment import Cell
 from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
 from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.reproduce.scoring import figure_material, recall, score
@@ -60,10 +59,6 @@ class Runner:
         self.loaded: set[tuple[Any, ...]] = set()
         self.failed: dict[str, ShoalError] = {}
         make_folder(out / "cells")
-
-    def run(self, experiment: Experiment, seeds: Iterable[int], options: ReproduceOptions) -> dict[str, Result]:
-        """Run what is missing of an experiment; all results there are, by the key of the cell."""
-        return self.run_cells(cells_of(experiment, list(self.roots), seeds, options))
 
     def run_cells(self, cells: Iterable[Cell]) -> dict[str, Result]:
         """Run what is missing of some cells, of one experiment or several: what they share is learned once."""
@@ -254,25 +249,6 @@ class Runner:
                 cell.dataset, root, device=self.device, input_size=size, scratch=self.out, shared=self.shared
             )
         return self.loaded_datasets[key]
-
-
-def cells_of(
-    experiment: Experiment, datasets: list[str], seeds: Iterable[int], options: ReproduceOptions
-) -> list[Cell]:
-    """The cells of an experiment on those datasets; a method that draws nothing has one cell for all seeds."""
-    seeds = list(seeds)
-    if not datasets or not seeds:
-        raise UsageError("reproduce: found no dataset or no seed; give --root DATASET=FOLDER and --seeds 0")
-    twice = sorted({seed for seed in seeds if seeds.count(seed) > 1})
-    if twice:
-        raise UsageError(
-            f"--seeds: found {', '.join(map(str, twice))} more than once; the same seed is the same run, and no spread"
-        )
-    for seed in seeds:
-        check_seed(seed)
-    check_owned(experiment, options)
-    rows = rows_to_run(experiment, options)
-    return [make_cell(experiment, row, name, seed, options) for name in datasets for row in rows for seed in seeds]
 
 
 def groups_of(cells: Iterable[Cell]) -> list[list[Cell]]:

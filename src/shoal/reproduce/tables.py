@@ -1,14 +1,14 @@
 """Tables: ours beside the paper's, mean and spread over seeds, and what a reader must know about them."""
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.methods.registry import get_method
 from shoal.reproduce.choices import TITLES, Choices, choices_of, describe_making, grouped
-from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, ReproduceOptions, Row, make_cell, rows_to_run
+from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, Plan, ReproduceOptions, Row, rows_to_run
 from shoal.reproduce.paper import MISPRINTS, PAPER
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -136,31 +136,26 @@ class ResultTable:
 
 
 def build_table(
-    experiment: Experiment,
-    datasets: Iterable[str],
-    seeds: Iterable[int],
-    options: ReproduceOptions,
-    results: Mapping[str, Mapping[str, Any]],
-    failures: Mapping[str, str] | None = None,
+    plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str] | None = None
 ) -> ResultTable:
     """Put the results of cells, by key, into their places; `failures` says why some of them have none."""
-    chosen, seeds = tuple(datasets), tuple(seeds)
+    experiment, datasets = plan.experiment, plan.datasets
     table = ResultTable(
         experiment=experiment,
-        datasets=chosen,
-        options=options,
-        seeds=seeds,
+        datasets=datasets,
+        options=plan.options,
+        seeds=plan.seeds,
         entries={},
         choices={},
         remarks={},
         images={},
     )
-    for row, dataset in ((row, dataset) for row in experiment.rows for dataset in chosen):
-        row_key, keys = (row.name, dataset), cell_keys(experiment, row, dataset, seeds, options)
+    for row, dataset in ((row, dataset) for row in experiment.rows for dataset in datasets):
+        row_key, keys = (row.name, dataset), plan.keys(row, dataset)
         found = {key: results[key] for key in keys if key in results}
-        if keys and not experiment.is_count:
-            cell = make_cell(experiment, row, dataset, seeds[0], options)
-            table.choices[row_key] = choices_of(cell, [result.get("rule") for result in found.values()])
+        if row_key in plan.grid:
+            first = plan.grid[row_key][0]
+            table.choices[row_key] = choices_of(first, [result.get("rule") for result in found.values()])
         if keys:
             table.remarks[row_key] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
         numbers = {result["images"] for result in found.values() if "images" in result}
@@ -168,21 +163,6 @@ def build_table(
         paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
         table.entries[row_key] = _entries(experiment.measure, list(found.values()), paper)
     return table
-
-
-def cell_keys(
-    experiment: Experiment, row: Row, dataset: str, seeds: Iterable[int], options: ReproduceOptions
-) -> dict[str, int | None]:
-    """The cells of a row by key, each with its seed; one without any where the method draws nothing.
-
-    What is counted has the name of the dataset for a key.
-    """
-    if experiment.is_count:
-        return {dataset: None}
-    if row not in rows_to_run(experiment, options):
-        return {}
-    trains = get_method(row.methods[0]).trains
-    return {make_cell(experiment, row, dataset, seed, options).key: seed if trains else None for seed in seeds}
 
 
 def remarks_of(
