@@ -102,9 +102,9 @@ def _try(
     """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
     rights: list[Bools] = []
     try:
-        for tree, _ in islice(iterates(points, settings), MAX_SHIFTS + 1):
-            check_distinct(tree, n_clusters)
-            rights.append(put_right(truth, tree.cut(n_clusters)[at]))
+        for one in islice(iterates(points, settings), MAX_SHIFTS + 1):
+            check_distinct(one.tree, n_clusters)
+            rights.append(put_right(truth, one.tree.cut(n_clusters)[at]))
             if stops([float(right.mean()) for right in rights]):
                 break
     except TooFewDistinct:

@@ -141,9 +141,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)
         known, labels = encode_labels(y, len(rows))
-        points = unit_points(rows, device=choose_device(self.device))
-        found = infer(points, labels, read_n_clusters(self.n_clusters)[0], settings)
-        self._keep(found, known, labels, points)
+        n_clusters, _ = read_n_clusters(self.n_clusters)
+        found = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
+        self._keep(found, known, labels)
         return self
 
     def fit_predict(self, X: ArrayLike, y: Any = None) -> Ints:
@@ -190,8 +190,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             must_link=self.must_link,
         ).with_range(numbers)
 
-    def _keep(self, found: Inference, known: list[Any], labels: Ints, points: torch.Tensor) -> None:
-        self._points = points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
+    def _keep(self, found: Inference, known: list[Any], labels: Ints) -> None:
+        self._points = found.first.points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
         self.labels_, n_novel = number_clusters(found.labels, labels, len(known), self._points)
         names = category_names(known, n_novel)
         self.classes_ = np.empty(len(names), dtype=object)
@@ -204,8 +204,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.tree_ = found.tree
         self.rule_ = found.estimate.rule if found.estimate else None
         self._n_neighbors = int(self.n_neighbors)  # what `threshold_` belongs to, whatever is set later
-        k = min(self._n_neighbors, len(points) - 1)  # the radius kernels take fewer rows too
-        lists = k_nearest(points, points, k, exclude=torch.arange(len(points), device=points.device))
+        lists = found.first.neighbors.first(self._n_neighbors)
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
         self.threshold_ = max(float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING)

@@ -7,10 +7,9 @@ has; hidden ones have no way in.
 N images, D columns, K clusters.
 """
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,6 +96,15 @@ PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Iterate:
+    """Embeddings after so many shifts."""
+
+    points: Tensor  # (N, D) unit rows
+    neighbors: Neighbors  # (N, k) the `n_neighbors` nearest of each row, fewer where there are fewer
+    tree: Tree  # Ward's
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Inference:
     """The iterate that Algorithm 1 returns."""
 
@@ -107,6 +115,7 @@ class Inference:
     tree: Tree  # of the iterate returned, with must-links where they were asked for
     embeddings: Tensor  # (N, D) after n_shifts shifts
     estimate: NClustersEstimate | None  # where n_clusters was not given
+    first: Iterate  # before any shift
     unlinked: Ints | None = None  # (N,) the clusters without must-links, where there are any
 
 
@@ -135,13 +144,27 @@ def infer(
     points = unit_points(embeddings, device=device)
     known = as_labels(labels, len(points), name="labels")
     check_task(known, n_clusters, settings)
-    own = iterates(points, settings, attention, generator)
-    if n_clusters is not None and (known == UNLABELED).all():
+    how: dict[str, Any] = {"attention": attention, "generator": generator, "n_shifts": n_shifts}
+    return infer_unit_rows(points, known, n_clusters, settings, **how)
+
+
+def infer_unit_rows(
+    points: Tensor,
+    known: Ints,
+    n_clusters: int | None,
+    settings: InferenceSettings,
+    *,
+    attention: NeighborAttention | None = None,
+    generator: torch.Generator | None = None,
+    n_shifts: int | None = None,
+) -> Inference:
+    """As `infer`, of rows that `unit_points` has scaled and a task that `check_task` has passed."""
+    if n_clusters is None:
+        n_shifts = None
+    elif (known == UNLABELED).all():
         n_shifts = settings.unlabeled_shifts if n_shifts is None else n_shifts
-    if n_clusters is not None and n_shifts is not None:
-        found = _after_shifts(own, n_clusters, min(n_shifts, settings.max_shifts))
-    else:
-        found = _run(((one, one) for one in own), known, n_clusters, settings)
+    pairs = ((one, one) for one in iterates(points, settings, attention, generator))
+    found = _run(pairs, known, n_clusters, settings, n_shifts)
     return _linked(found, known) if settings.must_link and (known != UNLABELED).any() else found
 
 
@@ -224,16 +247,13 @@ def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> Non
         )
 
 
-Iterate = tuple[Tree, Tensor]
-
-
 def iterates(
     points: Tensor,
     settings: InferenceSettings,
     attention: NeighborAttention | None = None,
     generator: torch.Generator | None = None,
 ) -> Iterator[Iterate]:
-    """The tree and the embeddings (N, D) after 0, 1, 2 … shifts; each is made only when it is asked for."""
+    """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it is asked for."""
     moves = settings.shift
     own = torch.arange(len(points), device=points.device)
     n_added = 1  # rows whose sum each row is
@@ -241,7 +261,9 @@ def iterates(
         lists = _lists(points, own, moves)
         listed = lists.first(MAX_WARD_LIST)
         ready = as_exact_neighbors(points, listed.indices, listed.similarities)
-        yield unit_tree(points, neighbors=ready, n_added=n_added), points
+        near = lists.first(moves.n_neighbors)
+        near = Neighbors(near.indices.contiguous(), near.similarities.contiguous())  # of the radius kernels' long lists
+        yield Iterate(points, near, unit_tree(points, neighbors=ready, n_added=n_added))
         n_added = 1 + moves.list_length(len(points) - 1)
         if moves.retrieval == "random":
             lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
@@ -249,9 +271,10 @@ def iterates(
 
 
 def _lists(points: Tensor, own: Tensor, moves: ShiftSettings) -> Neighbors:
-    """Neighbors for the tree and, in their first columns, for the shift."""
+    """Neighbors for the tree and, in their first columns, for the shift and for whoever describes the rows."""
     others = len(points) - 1
-    return k_nearest(points, points, min(max(moves.list_length(others), WARD_LIST), others), exclude=own)
+    k = max(moves.list_length(others), WARD_LIST, moves.n_neighbors)
+    return k_nearest(points, points, min(k, others), exclude=own)
 
 
 @torch.no_grad()
@@ -265,57 +288,68 @@ def _shifted(points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: 
 
 
 Pair = tuple[Iterate, Iterate]
+"""What may be returned, and what judges it: the same, or the same number of shifts of the validation images."""
 
 
-def _run(pairs: Iterator[Pair], known: Ints, n_clusters: int | None, settings: InferenceSettings) -> Inference:
-    """Algorithm 1 over (iterate to return, iterate to judge by); `known` labels the images of the latter.
+def _run(
+    pairs: Iterator[Pair], known: Ints, n_clusters: int | None, settings: InferenceSettings, n_shifts: int | None = None
+) -> Inference:
+    """Algorithm 1; `known` labels the images that judge. With `n_shifts` nothing judges: the last iterate is returned.
 
     The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept.
     """
-    labeled = known != UNLABELED
-    estimate: NClustersEstimate | None = None
+    labeled, estimate = known != UNLABELED, None
+    last = settings.max_shifts if n_shifts is None else min(n_shifts, settings.max_shifts)
     if n_clusters is None:
-        estimate, pairs = _estimate(pairs, known, settings)
+        estimate, made = _estimate(pairs, known, settings)
         n_clusters = estimate.n_clusters
-    accuracies: list[float] = []
-    best: tuple[int, Iterate] | None = None
-    for t, (answer, judge) in enumerate(_distinct(pairs, n_clusters, "n_clusters")):
-        accuracies.append(matched_accuracy(known[labeled], judge[0].cut(n_clusters)[labeled]))
-        if best is None or accuracies[-1] > max(accuracies[:-1]):
-            best = (t, answer)
-        if t == settings.max_shifts or stops(accuracies):
+        if len(made) <= settings.estimate_shifts:  # after these, known classes fall together
+            last = min(last, len(made) - 1)
+    else:
+        made = [next(pairs)]
+    first = best = made[0][0]
+    best_t, accuracies = 0, list[float]()
+    for t in range(last + 1):
+        answer, judge = made[t] if t < len(made) else next(pairs)
+        if not _is_distinct(t, (answer, judge), n_clusters, "n_clusters"):
             break
-    assert best is not None
-    tree, points = best[1]
-    return Inference(tree.cut(n_clusters), n_clusters, best[0], tuple(accuracies), tree, points, estimate)
+        right = float("nan")
+        if n_shifts is None:
+            right = matched_accuracy(known[labeled], judge.tree.cut(n_clusters)[labeled])
+        if n_shifts is not None or right > max(accuracies, default=-1.0):
+            best, best_t = answer, t
+        accuracies.append(right)
+        if stops(accuracies):
+            break
+    clusters = best.tree.cut(n_clusters)
+    return Inference(clusters, n_clusters, best_t, tuple(accuracies), best.tree, best.points, estimate, first)
 
 
-def _estimate(
-    pairs: Iterator[Pair], known: Ints, settings: InferenceSettings
-) -> tuple[NClustersEstimate, Iterator[Pair]]:
-    """K after the shifts asked for, or the last before classes fall together, and all iterates from the first again."""
+def _estimate(pairs: Iterator[Pair], known: Ints, settings: InferenceSettings) -> tuple[NClustersEstimate, list[Pair]]:
+    """K after the shifts asked for, or the last before classes fall together, and the iterates made for it."""
     n_known = len(np.unique(known[known != UNLABELED]))
-    first = list(islice(_distinct(pairs, n_known, "known classes"), settings.estimate_shifts + 1))
-    answer, judge = first[-1]
-    found = settings.estimate(judge[0], known)
-    if found.n_clusters > answer[0].n_distinct:
+    made: list[Pair] = []
+    for t in range(settings.estimate_shifts + 1):
+        pair = next(pairs)
+        if not _is_distinct(t, pair, n_known, "known classes"):
+            break
+        made.append(pair)
+    answer, judge = made[-1]
+    found = settings.estimate(judge.tree, known)
+    if found.n_clusters > answer.tree.n_distinct:
         raise TooFewDistinct(
-            f"n_clusters: estimated {found.n_clusters} on the validation images for {answer[0].n_distinct} distinct "
+            f"n_clusters: estimated {found.n_clusters} on the validation images for {answer.tree.n_distinct} distinct "
             "images; give the number of clusters"
         )
-    has_ended = len(first) <= settings.estimate_shifts
-    return found, iter(first) if has_ended else chain(first, pairs)
+    return found, made
 
 
-def _distinct(pairs: Iterator[Pair], n_clusters: int, name: str) -> Iterator[Pair]:
-    """The iterates before the first with fewer than K distinct rows, or an error where there is none."""
-    for t, pair in enumerate(pairs):
-        tree = min((tree for tree, _ in pair), key=lambda tree: tree.n_distinct)
-        if t == 0:
-            check_distinct(tree, n_clusters, name)
-        if tree.n_distinct < n_clusters:
-            return
-        yield pair
+def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:
+    """Whether iterate t can be cut into so many clusters; an error where the first cannot."""
+    tree = min((one.tree for one in pair), key=lambda tree: tree.n_distinct)
+    if t == 0:
+        check_distinct(tree, n_clusters, name)
+    return tree.n_distinct >= n_clusters
 
 
 def stops(accuracies: list[float]) -> bool:
@@ -362,11 +396,3 @@ def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
             f"expected {least} to {n_rows}"
         )
     return int(n_clusters)
-
-
-def _after_shifts(iterates: Iterator[Iterate], n_clusters: int, n_shifts: int) -> Inference:
-    """The iterate after so many shifts, or the last before fewer than K rows are distinct."""
-    pairs = _distinct(((own, own) for own in iterates), n_clusters, "n_clusters")
-    n_made, ((tree, points), _) = deque(enumerate(islice(pairs, n_shifts + 1)), maxlen=1)[0]  # the last alone is kept
-    nothing = (float("nan"),) * (n_made + 1)
-    return Inference(tree.cut(n_clusters), n_clusters, n_made, nothing, tree, points, None)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Ints, as_labels
-from shoal.clustering.inference import InferenceSettings, check_task, infer, unit_points
+from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows, unit_points
 from shoal.device import choose_device
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.writing import name_categories, write_found
@@ -71,7 +71,7 @@ def _cluster(
     reporter: Reporter,
 ) -> None:
     with reporter.progress("shifting and growing trees"):
-        found = infer(points, labels, settings.n_clusters, settings.inference, device=points.device)
+        found = infer_unit_rows(points, labels, settings.n_clusters, settings.inference)
     if found.estimate is not None and found.estimate.rule != settings.inference.rule:
         reporter.say(
             "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "
