@@ -247,6 +247,26 @@ def test_the_grid_is_painted_once_and_scrolled_as_a_layer(page: Page) -> None:
     assert color.startswith("rgb(")
 
 
+def test_the_map_is_used_by_keys_alone(page: Page) -> None:
+    page.click('[data-view="map"]')
+    page.wait("document.querySelector('#panel canvas')")
+    page.run("document.querySelector('#panel canvas').focus(), true")
+    assert [node["name"] for node in spoken(page) if node["role"] == "application"][0].startswith("Map of 300 images")
+    for key in ("+", "+", "+", "ArrowLeft", "ArrowUp"):
+        page.key(key)
+    page.key("Enter")
+    page.wait("shoal.view.kind === 'lasso'")
+    assert 0 < len(rows(page)) < 300
+    n_near = len(rows(page))
+    page.click('[data-view="map"]')
+    page.wait("document.querySelector('#panel canvas')")
+    page.run("document.querySelector('#panel canvas').focus(), true")
+    page.key("-")
+    page.key("Enter")
+    page.wait("shoal.view.kind === 'lasso'")
+    assert len(rows(page)) > n_near
+
+
 def test_an_empty_list_says_so(page: Page) -> None:
     page.click('[data-view="none"]')
     assert page.run("document.getElementById('nothing').checkVisibility()")

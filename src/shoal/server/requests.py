@@ -75,7 +75,8 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
 def _rows(state: State, found: Any, *, at_least: int) -> Ints:
     n_images = len(state.answer)
     listed = _listed(found, n_images)
-    if len(listed) < at_least or not all(type(row) is int and 0 <= row < n_images for row in listed):
+    is_fit = len(listed) >= at_least and set(map(type, listed)) <= {int}
+    if not is_fit or (listed and not 0 <= min(listed) <= max(listed) < n_images):
         raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}, {at_least} or more")
     return np.array(listed, dtype=np.int64)
 

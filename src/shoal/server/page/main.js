@@ -6,7 +6,7 @@ import { $, button, images, kindOf, make, number, say, strip } from "/static/dom
 import { Grid } from "/static/grid.js";
 import { drawMap } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
-import { drawCategories, drawSide, nextOpen } from "/static/side.js";
+import { drawCategories, drawSide, markCurrent, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 import { makeVerbs } from "/static/verbs.js";
 
@@ -60,7 +60,8 @@ async function go(change, isFromAddress = false) {
   if (view.path) view.found = await getJson("/api/paths", { text: view.path }).catch(() => []);
   if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
   closeMenu();
-  drawSide(view, go);
+  if (markCurrent(view)) sideSoon();
+  else drawSide(view, go);
   draw();
 }
 

@@ -25,7 +25,7 @@ export async function drawMap(chosen, showRows) {
     place.replaceChildren(make("p", { className: "muted", textContent: error.message }));
     return;
   }
-  const canvas = make("canvas", { tabIndex: 0, ariaLabel: `Map of ${points.n} images; draw around some to see them in the grid`, role: "img" });
+  const canvas = make("canvas", { tabIndex: 0, ariaLabel: `Map of ${points.n} images. Arrow keys move it, plus and minus zoom, Enter shows the images in sight in the grid`, role: "application" });
   const tip = make("div", { id: "tip", hidden: true }, make("img", { alt: "" }), bdi(""));
   const what = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";
   const search = make("select", { ariaLabel: "Category to point out" }, make("option", { value: "", textContent: "point out a category" }),
@@ -33,10 +33,44 @@ export async function drawMap(chosen, showRows) {
   if (chosen !== null) search.value = String(chosen);
   search.addEventListener("change", () => draw(canvas, wanted()));
   const wanted = () => (search.value === "" ? null : Number(search.value));
-  place.replaceChildren(make("div", { className: "tools" }, search, make("span", { className: "muted", textContent: `${what}Draw around images to see them; the wheel zooms, Shift+drag moves.` })), canvas, tip);
+  place.replaceChildren(make("div", { className: "tools" }, search, make("span", { className: "muted", textContent: `${what}Draw around images to see them; the wheel zooms, Shift+drag moves. By keys: arrows, + and −, Enter for what is in sight.` })), canvas, tip);
   const redraw = () => draw(canvas, wanted());
   new ResizeObserver(redraw).observe(canvas);
   useMouse(canvas, tip, redraw, showRows);
+  useKeys(canvas, redraw, showRows);
+}
+
+function zoom(x, y, factor) {
+  const scale = Math.min(40, Math.max(0.5, view.scale * factor));
+  view.x = x - ((x - view.x) * scale) / view.scale;
+  view.y = y - ((y - view.y) * scale) / view.scale;
+  view.scale = scale;
+}
+
+// Without a mouse: what is in sight takes the place of what was drawn around.
+function useKeys(canvas, redraw, showRows) {
+  const moves = { ArrowLeft: [1, 0], ArrowRight: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
+  const zooms = { "+": 1.5, "=": 1.5, "-": 1 / 1.5 };
+  canvas.addEventListener("keydown", (event) => {
+    const { clientWidth: width, clientHeight: height } = canvas;
+    if (moves[event.key]) {
+      view.x += (moves[event.key][0] * width) / 8;
+      view.y += (moves[event.key][1] * height) / 8;
+    } else if (zooms[event.key]) zoom(width / 2, height / 2, zooms[event.key]);
+    else if (event.key === "Enter") return show(canvas, [[0, 0], [width, 0], [width, height], [0, height]], redraw, showRows);
+    else return;
+    event.preventDefault();
+    redraw();
+  });
+}
+
+// The images inside of a line, in the grid.
+function show(canvas, line, redraw, showRows) {
+  const rows = [];
+  for (let at = 0; at < points.n; at++) if (isInside(placed(canvas, at), line)) rows.push(points.rows[at]);
+  if (rows.length) return showRows(rows);
+  say("No image lies inside of that.");
+  redraw();
 }
 
 function placed(canvas, at) {
@@ -113,10 +147,7 @@ function useMouse(canvas, tip, redraw, showRows) {
   const chosen = () => { const value = $("panel").querySelector("select").value; return value === "" ? null : Number(value); };
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
-    const factor = Math.exp(-event.deltaY / 400), scale = Math.min(40, Math.max(0.5, view.scale * factor));
-    view.x = event.offsetX - ((event.offsetX - view.x) * scale) / view.scale;
-    view.y = event.offsetY - ((event.offsetY - view.y) * scale) / view.scale;
-    view.scale = scale;
+    zoom(event.offsetX, event.offsetY, Math.exp(-event.deltaY / 400));
     redraw();
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
@@ -147,13 +178,7 @@ function useMouse(canvas, tip, redraw, showRows) {
   canvas.addEventListener("pointerup", () => {
     const drawn = lasso;
     lasso = moving = null;
-    if (!drawn || drawn.length < 3) return redraw();
-    const rows = [];
-    for (let at = 0; at < points.n; at++) if (isInside(placed(canvas, at), drawn)) rows.push(points.rows[at]);
-    if (rows.length) showRows(rows);
-    else {
-      say("No image lies inside of that.");
-      redraw();
-    }
+    if (!drawn || drawn.length < 3) redraw();
+    else show(canvas, drawn, redraw, showRows);
   });
 }

@@ -45,6 +45,15 @@ export function drawSide(view, go) {
   drawCategories(view, go);
 }
 
+// Show at once where the view is, in the list as it stands; says whether it is in it.
+export function markCurrent(view) {
+  for (const one of $("side").querySelectorAll("[aria-current]")) one.removeAttribute("aria-current");
+  const found = $("side").querySelector(view.kind === "category" ? `[data-id="${view.id}"]` : `[data-view="${view.kind}"]`);
+  found?.setAttribute("aria-current", "true");
+  found?.scrollIntoView({ block: "nearest" });
+  return Boolean(found);
+}
+
 let shown = AT_ONCE;
 export function drawCategories(view, go) {
   const found = sorted();
