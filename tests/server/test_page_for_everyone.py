@@ -251,7 +251,8 @@ def test_the_map_is_used_by_keys_alone(page: Page) -> None:
     page.click('[data-view="map"]')
     page.wait("document.querySelector('#panel canvas')")
     page.run("document.querySelector('#panel canvas').focus(), true")
-    assert [node["name"] for node in spoken(page) if node["role"] == "application"][0].startswith("Map of 300 images")
+    (name,) = [node["name"] for node in spoken(page) if node["role"] == "application"]
+    assert name.startswith("Map of 300 images")
     for key in ("+", "+", "+", "ArrowLeft", "ArrowUp"):
         page.key(key)
     page.key("Enter")
