@@ -68,6 +68,12 @@ def test_a_mistake_of_ours_is_one_line_too_and_debug_shows_the_traceback() -> No
     assert "Traceback" in CliRunner().invoke(app, ["--debug", "break-"]).stderr
 
 
+def test_a_traceback_steers_no_terminal_either() -> None:
+    said = CliRunner().invoke(command_that_raises(DataError("no\x1b]0;owned\x07")), ["--debug", "break-"]).stderr
+    assert "DataError: no␛]0;owned␇" in said
+    assert "\x1b" not in said
+
+
 def test_the_version_and_an_unknown_command() -> None:
     assert CliRunner().invoke(main.app, ["--version"]).stdout.startswith("shoal ")
     wrong = CliRunner().invoke(main.app, ["docto"])

@@ -140,7 +140,8 @@ def options(
 
 def _tell(text: str, ctx: Any) -> None:
     if (ctx.obj or {}).get("debug"):
-        typer.echo(traceback.format_exc(), err=True)
+        for line in traceback.format_exc().split("\n"):
+            complain(line)
     complain(text)
 
 

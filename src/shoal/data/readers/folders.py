@@ -60,9 +60,10 @@ def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
 def refuse_address(location: str | os.PathLike[str]) -> None:
     """Refuse the address of something on a network; a `Path` made of one has lost a slash."""
     if ADDRESS.match(os.fspath(location)) and not Path(location).exists():
+        scheme, _, rest = os.fspath(location).partition(":")
         raise DataError(
-            f"{os.fspath(location)}: is an address, expected a folder or file on this machine; download what is there, "
-            "and give the place of that"
+            f"{scheme}://{rest.lstrip('/')}: is an address, expected a folder or file on this machine; "
+            "download what is there, and give the place of that"
         )
 
 
