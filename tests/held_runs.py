@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 PROGRAM = """
 import signal
@@ -54,6 +55,25 @@ def start_held(stage: str, at: int, *arguments: object) -> "subprocess.Popen[str
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line == "held\n", process.communicate()[1]
+    return process
+
+
+HOLD_LOCK = """
+import sys
+from shoal.runs.lock import locked
+with locked(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def hold_lock(folder: Path) -> "subprocess.Popen[str]":
+    """A process that holds the lock on a folder until it is told to go on."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", HOLD_LOCK, str(folder)], **pipes, text=True, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
     return process
 
 

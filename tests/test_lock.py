@@ -5,38 +5,21 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from held_runs import hold_lock
 from shoal.errors import UsageError
 from shoal.runs import lock
 from shoal.runs.lock import LOCK, SILENT_S, check_not_held, locked, locked_file
 
-HOLD = """
-import sys
-from shoal.runs.lock import locked
-with locked(sys.argv[1]):
-    print("held", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def start(folder: Path) -> "subprocess.Popen[str]":
-    """A process that holds the lock until it is told to go on."""
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], **pipes, text=True, env=env)
-    assert process.stdout.readline() == "held\n"
-    return process
-
 
 @pytest.fixture
 def holder(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    with start(tmp_path / "run") as process:
+    with hold_lock(tmp_path / "run") as process:
         yield process
         process.kill()
 

@@ -165,7 +165,7 @@ def _read_all(terminal: int) -> str:
 
 def test_a_caller_from_python_sees_on_stderr_what_begins(capsys) -> None:
     reporter = stderr_reporter()
-    reporter.say("hello")
+    reporter.say("hello\x1b]0;owned\x07")
     with reporter.progress("decoding images") as update:
         update(1, 1)
-    assert capsys.readouterr() == ("", "hello\ndecoding images …\n")
+    assert capsys.readouterr() == ("", "hello␛]0;owned␇\ndecoding images …\n")

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from held_runs import ask_to_stop, start_held
+from held_runs import ask_to_stop, hold_lock, start_held
 from shoal.cli.main import app
 from shoal.runs import Run
+from small_runs import write_small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -47,6 +48,23 @@ def test_a_folder_that_a_living_process_writes_to_is_refused_whatever_is_asked_a
     assert not (tmp_path / "run" / "run.lock").exists()
     for name in ("assignments.csv", "tree.npy"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_no_command_writes_into_a_run_that_another_process_writes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.server.serving.serve", lambda *given: pytest.fail("a review is begun"))
+    run = write_small(tmp_path / "run")
+    truth = tmp_path / "truth.csv"
+    truth.write_text("path,label\n" + "".join(f"{row.path},{row.category}\n" for row in run.assignments))
+    with hold_lock(run.path) as holder:
+        before = {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
+        for command in (["report"], ["review", "--no-open", "--port", "0"], ["evaluate", "--truth", str(truth)]):
+            found = CliRunner().invoke(app, [command[0], str(run.path), *command[1:]])
+            assert found.exit_code == 2, (command, found.stderr)
+            assert f"is being written by process {holder.pid} on " in found.stderr.splitlines()[-1]
+        assert {file: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
+        holder.kill()
 
 
 def finish(process: "subprocess.Popen[str]") -> tuple[str, str]:

@@ -10,12 +10,12 @@ from shoal.progress import Outlook
 def test_nothing_is_printed_and_the_log_has_it(capsys, caplog) -> None:
     reporter = Reporter()
     with caplog.at_level(logging.INFO, logger="shoal"):
-        reporter.say("hello")
+        reporter.say("hello\x1b]0;owned")
         reporter.detail("a trifle")
-    assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", "hello")]
+    assert [(record.levelname, record.message) for record in caplog.records] == [("INFO", "hello␛]0;owned")]
     with caplog.at_level(logging.DEBUG, logger="shoal"):
-        reporter.detail("a trifle")
-    assert caplog.records[-1].message == "a trifle"
+        reporter.detail("a trifle\x1b]0;owned")
+    assert caplog.records[-1].message == "a trifle␛]0;owned"
     with reporter.progress("working") as progress:
         progress(1, 2)
     assert capsys.readouterr() == ("", "")
