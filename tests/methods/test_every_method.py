@@ -12,6 +12,7 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_names
+from shoal.training.losses import LossSettings
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
@@ -137,3 +138,31 @@ def test_two_processes_learn_as_one_does(task, tmp_path):
     for name, expected in alone.items():
         together = torch.from_numpy(np.load(tmp_path / f"{name}.npy"))
         torch.testing.assert_close(together, expected, rtol=0, atol=2e-3, msg=lambda text, name=name: f"{name}: {text}")
+
+
+PLAIN = {"n_init": 3}
+GRAPH = PLAIN | {"n_neighbors": 5, "min_similarity": 0.5, "concept_ramp": 4}
+MEMORY = {"memory_size": 128, "n_neighbors": 5, "n_negatives": 64, "first_stage": 3, "affinity_epochs": 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "lr", "gain", "changes"),
+    [
+        ("cms", 0.1, 0.2, {"loss": LossSettings(temperature=0.1, denominator="reference")}),
+        ("simgcd", 0.03, 0.2, {"start": "images"}),
+        ("gcd", 0.1, 0.1, {}),
+        ("gpc", 0.03, 0.1, PLAIN | {"mixture_columns": 8}),
+        ("promptcal", 0.1, 0.1, MEMORY),
+        ("dccl", 0.1, 0.05, GRAPH),
+        ("pim", 0.1, 0.05, PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}),
+    ],
+)
+def test_training_finds_colours_where_the_frozen_encoder_sees_their_light(
+    dim_task, score, frozen_accuracy, name, lr, gain, changes
+):
+    """The others have this test in their own files, with settings of their own."""
+    chosen = METHODS[name].settings()
+    training = TrainSettings(epochs=8, batch_size=25, lr=lr, max_gradient=1.0, snapshot="last")
+    head = HeadSettings(kind=chosen.head.kind, width=32, dim=16, bottleneck=8)
+    found = get_method(name).run(dim_task[0], replace(chosen, training=training, head=head, **changes), device=CPU)
+    assert score(found.clusters).all > frozen_accuracy.all + gain
