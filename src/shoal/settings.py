@@ -84,9 +84,16 @@ def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:
         name = f"{prefix}{_key(ours, field)}"
         if dataclasses.is_dataclass(a) and type(a) is type(b):
             found += differences(a, b, f"{name}.")
+        elif _are_settings(a) and _are_settings(b) and len(a) == len(b):
+            for i, (ours_i, theirs_i) in enumerate(zip(a, b, strict=True)):
+                found += differences(ours_i, theirs_i, f"{name}[{i}].")
         elif a != b:
             found.append(f"{name}: {_show(a)}, was {_show(b)}")
     return found
+
+
+def _are_settings(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and all(dataclasses.is_dataclass(one) for one in value)
 
 
 def _key(settings: Any, field: dataclasses.Field[Any]) -> str:

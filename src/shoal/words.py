@@ -23,6 +23,11 @@ def first_few(names: Sequence[str], most: int = 3, separator: str = ", ") -> str
     return separator.join([*names[:most], *(["…"] if len(names) > most else [])])
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: 'cms', 'cms and gcd', 'cms, gcd and pim'."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def percent(share: float) -> str:
     """A share of one as '81.2 %'; a dash for NaN."""
     return f"{100 * share:.1f} %" if math.isfinite(share) else "–"

@@ -49,7 +49,8 @@ def test_an_error_becomes_one_line_on_stderr_and_its_exit_code(error: BaseExcept
     assert run.stdout == ""
     assert run.stderr in (
         "error: w\n",
-        "interrupted; `shoal discover` goes on with --resume, every other command when it is given again\n",
+        "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command when it is "
+        "given again\n",
     )
 
 

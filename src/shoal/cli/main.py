@@ -11,6 +11,7 @@ from shoal.cli import (
     assign,
     cache,
     cluster,
+    compare,
     datasets,
     demo,
     discover,
@@ -51,7 +52,9 @@ class Commands(TyperGroup):
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             _tell(
-                "interrupted; `shoal discover` goes on with --resume, every other command when it is given again", ctx
+                "interrupted; `shoal discover` and `shoal compare` go on with --resume, every other command when it is "
+                "given again",
+                ctx,
             )
             raise typer.Exit(INTERRUPTED) from error
         except Exception as error:
@@ -84,6 +87,7 @@ app = typer.Typer(
     \b
     shoal demo                                        the whole path on handwritten digits, offline
     shoal discover photos/ --labels labels.csv        the categories of a folder of images
+    shoal compare photos/ --labels labels.csv         which method is best for these images?
     shoal cluster features.npz --labels labels.csv    categories of ready embeddings
     shoal report runs/photos                          see what a run found
     shoal review runs/photos                          confirm, name, merge and split what it found, in a browser
@@ -100,6 +104,7 @@ app = typer.Typer(
 )
 app.command("demo", short_help="The whole path on handwritten digits, offline.")(demo.demo)
 app.command("discover", short_help="The categories of a folder of images.")(discover.discover)
+app.command("compare", short_help="Which method is best for a folder of images?")(compare.compare)
 app.command("cluster", short_help="The categories of ready embeddings.")(cluster.cluster)
 app.command("report", short_help="See what a run found.")(report.report)
 app.command("review", short_help="Confirm, name, merge and split what a run found.")(review.review)

@@ -127,9 +127,12 @@ def make_answer(
     return Answer(name=name, discovery=discovery, found=found)
 
 
-def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
-    """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares."""
-    other = Run.create(run.path / answer.name, force=True)
+def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Path | None = None, **more: Any) -> Run:
+    """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares.
+
+    It goes to `place`, the folder of its name if not given; `more` is noted in its provenance.json.
+    """
+    other = Run.create(place or run.path / answer.name, force=True)
     told, origin = replace(settings, train=answer.name == TRAINED), run.provenance
     about = {name: origin[name] for name in ("root", "folders", "encoder", "fingerprint") if name in origin}
     other.start(told, seed=settings.seed, device=origin["device"], command=origin["command"], **about)
@@ -140,6 +143,6 @@ def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings) -> Run:
         if run.has(part):
             run.share(part, other)
     given = answer.found.given
-    other.finish(n_images=len(given), n_labeled=int((given >= 0).sum()))
+    other.finish(n_images=len(given), n_labeled=int((given >= 0).sum()), **more)
     write_report(other)
     return other

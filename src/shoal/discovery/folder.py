@@ -2,18 +2,18 @@
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
-from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import UsageError
 from shoal.runs import Run
 from shoal.settings import differences, load_settings
 
 
-def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
+def take_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
     """The folder of a new run, or with `resume` of one that was made of the same `images` with the same settings.
 
     A finished run is returned as it is when it is to be resumed; there is nothing left to do in it, unless its training
@@ -27,7 +27,7 @@ def take_folder(out: Path | str, settings: DiscoverySettings, images: str, *, re
     return Run.create(out, force=force)
 
 
-def check_folder(out: Path | str, settings: DiscoverySettings, images: str, *, resume: bool, force: bool) -> Run:
+def check_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
     """Refuse a folder that `take_folder` would not take; makes and removes nothing."""
     if resume and force:
         raise UsageError("resume and force: found both; one goes on with a run, the other deletes it; give one of them")
@@ -61,8 +61,8 @@ def collection_checksum(collection: Collection) -> str:
     return digest.hexdigest()
 
 
-def _check_same(run: Run, settings: DiscoverySettings, images: str) -> None:
-    different = differences(settings, load_settings(DiscoverySettings, run.path / "config.yaml"))
+def _check_same(run: Run, settings: Any, images: str) -> None:
+    different = differences(settings, load_settings(type(settings), run.path / "config.yaml"))
     if run.provenance.get("fingerprint") != images:
         different.append("the images or their labels")
     if different:

@@ -19,6 +19,7 @@ from shoal.discovery.thumbnails import make_thumbnails
 from shoal.discovery.validation import doubt_labels
 from shoal.distributed import flag_from_main
 from shoal.encoders.embed import check_directions, embed
+from shoal.encoders.engines import TORCH
 from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
@@ -43,6 +44,14 @@ def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
             f"{run.path}: cannot be resumed, because {' and '.join(changed)} changed after the run was started; "
             "bring back what was there, or give --force to start over"
         )
+
+
+def engine_of(run: Run) -> str | None:
+    """The engine that an interrupted run was begun with, and goes on with; None where nothing was begun."""
+    if run.is_finished or not run.has("provenance.json"):
+        return None
+    made_from = run.provenance.get("made_from")
+    return None if made_from is None else str(made_from.get("engine", TORCH))
 
 
 def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:

@@ -16,8 +16,8 @@ from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
 from shoal.discovery.folder import check_folder, collection_checksum, take_folder
-from shoal.discovery.frozen import answer_first, embed_frozen, record_inputs
-from shoal.discovery.readable import Readable, check_readable, decode, read_into, tell_found
+from shoal.discovery.frozen import answer_first, embed_frozen, engine_of, record_inputs
+from shoal.discovery.readable import Check, Readable, check_readable, decode, read_into, tell_found
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
@@ -27,7 +27,7 @@ from shoal.discovery.validation import check_collection
 from shoal.distributed import barrier, flag_from_main, is_main, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed, place_encoder
-from shoal.encoders.engines import TORCH, use_engine
+from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
 from shoal.methods.clusters import Representation
@@ -68,7 +68,7 @@ def discover_images(
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
     how = {"resume": resume, "force": force}
-    with processes(main_device, timeout_s=MAX_WAIT_S), use_engine(_engine_of(Run(Path(out))) if resume else None):
+    with processes(main_device, timeout_s=MAX_WAIT_S), use_engine(engine_of(Run(Path(out))) if resume else None):
         seed_everything(settings.seed)
         if is_main():
             job = _Job(collection, settings, main_device, trunk_device, command, reporter, tensorboard, told, then)
@@ -146,7 +146,7 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
     reporter = reporter.also_to(run.log)
     for line in job.told:
         run.log(line)
-    images, frozen = _look(collection, run, encoder, settings, reporter)
+    images, frozen = read_and_embed(collection, run, encoder, settings, reporter)
     answer = answer_first(frozen, images, run, settings, reporter)
     other: Answer | None = None
     if settings.is_trained:
@@ -168,21 +168,18 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
         run.drop_checkpoints()
 
 
-def _engine_of(run: Run) -> str | None:
-    """The engine that an interrupted run was begun with, and goes on with; None where nothing was begun."""
-    if run.is_finished or not run.has("provenance.json"):
-        return None
-    made_from = run.provenance.get("made_from")
-    return None if made_from is None else str(made_from.get("engine", TORCH))
-
-
-def _look(
-    collection: Collection, run: Run, encoder: Encoder, settings: DiscoverySettings, reporter: Reporter
+def read_and_embed(
+    collection: Collection,
+    run: Run,
+    encoder: Encoder,
+    settings: DiscoverySettings,
+    reporter: Reporter,
+    check: Check = check_collection,
 ) -> tuple[Readable, Representation]:
     """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
     is_resumed = run.provenance.get("made_from") is not None
     try:
-        images = read_into(run, collection, settings, reporter)
+        images = read_into(run, collection, settings, reporter, check)
         record_inputs(run, images, encoder)
         return images, embed_frozen(images, run, encoder, reporter)
     except ShoalError as error:

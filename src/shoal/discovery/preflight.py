@@ -35,11 +35,7 @@ def check_discovery(
         check_tensorboard(settings)
     trunk_device, encoder = encoder_device(device), settings.of_method.encoder
     check_collection(collection, settings)
-    is_here = (
-        encoder in ENCODERS or Path(encoder).expanduser().exists() or not _is_hub_id(encoder) or is_cached(encoder)
-    )
-    if is_here:
-        _load(settings)
+    is_here = check_encoder(settings)
     check_not_held(out)
     run = check_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
     readable, n_unreadable = drop_unreadable(collection, settings.pixel_size)
@@ -62,6 +58,15 @@ def check_discovery(
         "device": str(trunk_device),
         "trains": settings.is_trained,
     }
+
+
+def check_encoder(settings: DiscoverySettings) -> bool:
+    """Load the encoder as the run would, unless that would take a download; returns whether it is here."""
+    name = settings.of_method.encoder
+    is_here = name in ENCODERS or Path(name).expanduser().exists() or not _is_hub_id(name) or is_cached(name)
+    if is_here:
+        _load(settings)
+    return is_here
 
 
 def _check_rest(collection: Collection, readable: Collection, n_unreadable: int, settings: DiscoverySettings) -> None:

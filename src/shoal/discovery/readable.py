@@ -1,5 +1,6 @@
 """The images of a collection that can be read: decoded once, and the others listed."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,9 @@ from shoal.discovery.validation import check_collection
 from shoal.errors import DataError, ShoalError
 from shoal.progress import Outlook
 from shoal.runs import Run, Skip
+
+Check = Callable[[Collection, DiscoverySettings], None]
+"""Refuses a collection that is not enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +55,19 @@ def decode(collection: Collection, settings: DiscoverySettings, reporter: Report
     return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
 
 
-def read_into(run: Run, collection: Collection, settings: DiscoverySettings, reporter: Reporter) -> Readable:
+def read_into(
+    run: Run,
+    collection: Collection,
+    settings: DiscoverySettings,
+    reporter: Reporter,
+    check: Check = check_collection,
+) -> Readable:
     """Decode a collection for a run, and list in it what cannot be; too few that can are an error."""
     images = decode(collection, settings, reporter)
     if collection.root is not None:
         for gone in bound_cache(collection.root, settings.pixel_size):
             reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
-    check_readable(images, settings)
+    check_readable(images, settings, check)
     skipped = images.pixels.skipped
     if skipped or collection.left_out:
         broken = [(image.name, image.reason) for image in skipped]
@@ -66,13 +76,13 @@ def read_into(run: Run, collection: Collection, settings: DiscoverySettings, rep
     return images
 
 
-def check_readable(images: Readable, settings: DiscoverySettings) -> None:
-    """Refuse a collection of which too few images could be decoded."""
+def check_readable(images: Readable, settings: DiscoverySettings, check: Check = check_collection) -> None:
+    """Refuse a collection of which too few images could be decoded, as `check` would."""
     skipped = images.pixels.skipped
     if not skipped:
         return
     try:
-        check_collection(images.collection, settings)
+        check(images.collection, settings)
     except ShoalError as error:
         first = skipped[0]
         raise DataError(f"{error} ({len(skipped):,} unreadable, such as {first.name}: {first.reason})") from error

@@ -222,7 +222,7 @@ def _blended(
     collection = job.images.collection
     answer = make_answer(TRAINED, found, collection, job.settings, unseen=withheld.judged, calibrated_on=tried)
     first = job.first.discovery
-    about = _networks(job, learned, trained_in)
+    about = networks_of(job, learned, trained_in)
     return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
 
 
@@ -245,15 +245,16 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     if takes_first_number(settings):
         found = replace(cluster(learned, collection.labels, settings, first.n_clusters), estimate=first.estimate)
         answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
-        return replace(answer, counted_on=first.embeddings, **_networks(job, learned, job.run.path))
+        return replace(answer, counted_on=first.embeddings, **networks_of(job, learned, job.run.path))
     found = cluster(learned, collection.labels, settings)
     if found.estimate is None and settings.n_clusters is None:
         found = _say_number(found, collection.labels, withheld, settings)
     answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
-    return replace(answer, **_networks(job, learned, job.run.path))
+    return replace(answer, **networks_of(job, learned, job.run.path))
 
 
-def _networks(job: TrainingJob, learned: Representation, trained_in: Path) -> dict[str, Any]:
+def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> dict[str, Any]:
+    """What has to be known of the networks of an answer to use them again."""
     assert learned.model is not None
     return {
         "trained_in": trained_in,

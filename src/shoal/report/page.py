@@ -88,7 +88,7 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "thumbnails": more,
         "left_out": page.left_out,
     }
-    return _environment().get_template("report.html").render(values | _static()).lstrip()
+    return environment().get_template("report.html").render(values | _static()).lstrip()
 
 
 def _title(folder: Path) -> str:
@@ -165,7 +165,7 @@ def _shuffled(rows: Iterable[int]) -> list[int]:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Templates in which every value is escaped, and a missing one is an error."""
     folder = files("shoal.report") / "templates"
     pages = {page.name: page.read_text("utf-8") for page in folder.iterdir() if page.name.endswith(".html")}
@@ -183,5 +183,10 @@ def _static() -> dict[str, str]:
     folder = files("shoal.report") / "templates"
     script = "\n".join(('"use strict";', *((folder / name).read_text("utf-8") for name in SCRIPTS)))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    style = "".join((folder / name).read_text("utf-8") for name in ("theme.css", "report.css"))
-    return {"style": style, "script": script, "script_hash": f"sha256-{digest}"}
+    return {"style": read_styles("theme.css", "report.css"), "script": script, "script_hash": f"sha256-{digest}"}
+
+
+def read_styles(*names: str) -> str:
+    """Some style sheets as one."""
+    folder = files("shoal.report") / "templates"
+    return "".join((folder / name).read_text("utf-8") for name in names)

@@ -15,10 +15,11 @@ from shoal.runs.rows import (
     to_parquet,
 )
 from shoal.runs.run import Run
-from shoal.runs.view import RunView
+from shoal.runs.view import COMPARED, RunView
 
 __all__ = [
     "ANSWERS",
+    "COMPARED",
     "DECIMALS",
     "LOCK",
     "PARTS",

@@ -11,14 +11,15 @@ from typing import Any, Self
 from shoal.errors import UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs.lock import LOCK
-from shoal.runs.view import RunView
+from shoal.runs.view import COMPARED, RunView
 
 PARTS = (
     *("config.yaml", "provenance.json", "metrics.jsonl", "estimate.json", "shifts.json", "accuracy.json"),
     *("calibration.json", "changes.json"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
     *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
-    *("choice.json", "model.json", "train.log", "checkpoint.safetensors"),
+    *("choice.json", "plan.json", "model.json", "train.log", "checkpoint.safetensors"),
+    *("comparison.json", "kept.csv", "compare.html"),
 )
 """The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
 
@@ -132,11 +133,14 @@ class Folder(RunView):
         for file in (*own, *self._leftovers()):
             file.unlink(missing_ok=True)
         self._drop_trials()
-        for other in (Folder(self.path / name) for name in ANSWERS):
+        compared = self.path / COMPARED
+        for other in (Folder(path) for path in (*(self.path / name for name in ANSWERS), *compared.glob("*"))):
             if other.path.is_dir() and (
                 other.has("provenance.json") or not {*other.path.iterdir()} - other._leftovers()
             ):
                 other.abandon()
+        with contextlib.suppress(OSError):  # there is none, or something else is in it
+            compared.rmdir()
 
 
 def _copy(source: Path, target: Path) -> None:

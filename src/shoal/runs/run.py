@@ -12,6 +12,9 @@
     calibration.json   what confidence rests on          changes.json     what a review of an earlier run has changed
     model.json         how model.safetensors is used: blocks trained, weight of the encoder as it came beside them
 
+A comparison of methods is a folder of the same kind: comparison.json (its table), kept.csv (the labels that no method
+saw), compare.html, and a run of each method in methods/.
+
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at

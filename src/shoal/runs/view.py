@@ -10,6 +10,9 @@ from shoal.errors import DataError
 from shoal.runs.reading import damaged, read_array, read_members, read_object, read_objects, read_settings
 from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
 
+COMPARED = "methods"
+"""The folder inside a comparison that holds a run of each method."""
+
 
 class RunView:
     """The files of a run, finished or not."""
@@ -23,6 +26,10 @@ class RunView:
         run = cls(Path(path))
         if not (run.path / "provenance.json").is_file():
             raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
+        if run.has("comparison.json"):
+            inside = run.path / COMPARED
+            some = next(iter(sorted(inside.glob("*"))), inside / "NAME")
+            raise DataError(f"{run.path}: holds a comparison of methods; give the run of one, such as {some}")
         if not run.is_finished:
             # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
             how = "with --resume" if "fingerprint" in run.provenance else "again"

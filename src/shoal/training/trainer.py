@@ -63,12 +63,12 @@ class Trainer:
         self.pixels = resident(self.data.pixels, self.device)
         size, judge = 2 * self.settings.batch_size, self.data.judge
         after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
-        how: dict[str, Any] = {"batch_size": size, "file": token_file, "progress": _after(progress, 0, total)}
+        how: dict[str, Any] = {"batch_size": size, "file": token_file, "progress": count_after(progress, 0, total)}
         self.tokens: TokenCache | ImageInputs = (
             self.model.inputs_of(self.pixels, **how) if self._makes_tokens else self.data.tokens  # type: ignore[assignment]
         )
         if judge is not None:
-            count = _after(progress, after_tokens, total)
+            count = count_after(progress, after_tokens, total)
             self.judge_tokens = self.model.inputs_of(judge.pixels, batch_size=size, progress=count)
         self.pool = None if self.model.reads_images else self.data.pool
         if self._makes_pool:
@@ -80,7 +80,7 @@ class Trainer:
                 only=self._pooled_views,
                 batch_size=size,
                 file=view_file,
-                progress=_after(progress, after_judge, total),
+                progress=count_after(progress, after_judge, total),
             )
         self.forward.pixels, self.forward.pool = self.pixels, self.pool
 
@@ -327,7 +327,7 @@ def _n_own(n_rows: int) -> int:
     return int(mine.stop - mine.start)
 
 
-def _after(progress: Progress | None, before: int, total: int) -> Progress | None:
+def count_after(progress: Progress | None, before: int, total: int) -> Progress | None:
     """Count rows after others."""
     if progress is None:
         return None

@@ -1,0 +1,96 @@
+"""`shoal compare`: methods on a folder of images, ranked by labels that none of them saw."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shoal.cli.console import Json, reporter, result, say
+from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Seed
+
+if TYPE_CHECKING:
+    from shoal.discovery.comparison.compare import Job
+
+
+def compare(
+    images: Annotated[Path | None, typer.Argument(help="Folder of images, or a table of paths and labels.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
+    labeled: Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")] = None,
+    unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
+    path_column: PathColumn = None,
+    label_column: LabelColumn = None,
+    allow_missing: AllowMissing = False,
+    methods: Annotated[
+        str | None, typer.Option(help="Two or more, as in cms,simgcd,gcd (the default): see docs/methods.md.")
+    ] = None,
+    encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
+    n_clusters: NClusters = None,
+    epochs: Annotated[int | None, typer.Option(help="How long to train each.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(help="Most minutes for all trainings; by what is measured, all take fewer epochs.")
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(help="Keep other labels this often and train again: slower, and surer of ranks.")
+    ] = 1,
+    input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML settings, such as a run's config.yaml.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting of all methods that have it, or of one: gcd.training.lr=0.01."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder to write; runs/<name of the folder>-compare.")] = None,
+    seed: Seed = None,
+    device: Device = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted comparison.")] = False,
+    force: Force = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Compare methods on your images, e.g. `shoal compare photos/ --labels labels.csv --methods cms,simgcd,gcd`.
+
+    Some labels are kept from all methods alike, of single images and of whole categories, and then judge them. The
+    encoder without any training is compared too. Ends with the command that runs the first on everything.
+    """
+    from shoal.discovery.comparison.compare import prepare_comparison
+    from shoal.methods.changes import read_changes
+
+    columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
+    given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **columns}
+    numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
+    rest: dict[str, Any] = {"config": config, "encoder": encoder, "draws": draws, "max_minutes": max_minutes}
+    settings = {**rest, **numbers, "changes": read_changes(changes or [])}
+    job = prepare_comparison(given, methods, settings, out=out)
+    how: dict[str, Any] = {"device": device, "resume": resume, "force": force}
+    do = _look if dry_run else _run
+    do(job, how, as_json=json)
+
+
+def _look(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+    """Say what was found, and what would be done."""
+    from shoal.discovery.comparison.compare import preview
+    from shoal.words import count, listed
+
+    collection, out, settings, _ = job
+    found = preview(collection, out, settings, **how)
+    for line in [*collection.describe().split("\n")[1:], *found["kept"]]:
+        say(line)
+    trainings = f"{listed(found['methods'])}: {count(found['n_trainings'], 'training')}"
+    result(f"{found['counted']}\n{trainings}", found, as_json=as_json)
+    if found["is_finished"]:
+        say(f"{out} is finished, there is nothing left to do; without --dry-run its table is shown again")
+    else:
+        say(f"nothing was written; without --dry-run it goes to {out}")
+
+
+def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+    """Compare, and print the table."""
+    from shoal.discovery.comparison.job import compare_images
+
+    collection, out, settings, command_for = job
+    command = shlex.join(["shoal", *sys.argv[1:]])
+    found = compare_images(
+        collection, out, settings, command_for=command_for, command=command, reporter=reporter(), **how
+    )
+    result(f"{found.in_words()}\n{found.page}", found.to_dict(), as_json=as_json)

@@ -1,0 +1,238 @@
+"""Methods compared on one collection: images and some labels in, a folder with a run of each method and a table out.
+
+Images are decoded and embedded once. Labels are kept from all methods alike; every method trains without them, on the
+same tokens and views, and its answer is a run of its own inside the comparison's folder. A killed comparison goes on
+where it stopped: finished methods stay, the others go on from their last epoch.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from shoal.data.collection import Collection
+from shoal.device import choose_device, encoder_device, seed_everything
+from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
+from shoal.discovery.comparison.budget import TooLittleTime
+from shoal.discovery.comparison.judging import conclude, judge, kept_table
+from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
+from shoal.discovery.comparison.result import PAGE, Comparison
+from shoal.discovery.comparison.settings import ComparisonSettings, name_of
+from shoal.discovery.comparison.trainings import Trainings, keep_run
+from shoal.discovery.folder import check_folder, collection_checksum, take_folder
+from shoal.discovery.frozen import engine_of
+from shoal.discovery.images import read_and_embed
+from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
+from shoal.discovery.reporter import NOTE, Reporter
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.validation import doubt_labels
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.embed import place_encoder
+from shoal.encoders.engines import use_engine
+from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
+from shoal.files import write_text
+from shoal.methods.clusters import Representation
+from shoal.runs import Run, check_not_held, locked
+
+Command = Callable[[str], str]
+"""From the name of a row to the command that runs it on everything."""
+
+
+def compare_images(
+    collection: Collection,
+    out: Path | str,
+    settings: ComparisonSettings,
+    *,
+    command_for: Command,
+    device: str | torch.device | None = None,
+    resume: bool = False,
+    force: bool = False,
+    command: str = "",
+    reporter: Reporter | None = None,
+) -> Comparison:
+    """Compare methods on a collection, and write what was found to the folder `out`.
+
+    `resume` goes on with a comparison that was interrupted, and leaves a finished one as it is; `force` starts over.
+    The folder is locked meanwhile.
+    """
+    check_alone()
+    reporter, run = reporter or Reporter(), Run(Path(out))
+    main_device, trunk_device = choose_device(device), encoder_device(device)
+    check_not_held(out)
+    told = tell_found(collection, settings.first.pixel_size, reporter)
+    check_kept(collection, settings)
+    check_encoders(settings)
+    found = collection_checksum(collection)
+    check_folder(out, settings, found, resume=resume, force=force)
+    if resume and run.is_complete:
+        return _leave(run, reporter)
+    how = {"resume": resume, "force": force}
+    with use_engine(engine_of(run) if resume else None), locked(out):
+        seed_everything(settings.seed)
+        if force and run.has("provenance.json"):  # images that cannot be read must not cost what is there
+            check_readable(decode(collection, settings.first, reporter), settings.first, _checker(settings))
+        take_folder(out, settings, found, **how)
+        if run.is_complete:  # by another process, since
+            return _leave(run, reporter)
+        encoder = place_encoder(_load(settings.first), trunk_device)
+        work = _Work(collection, run, settings, main_device, resume, reporter, command_for)
+        return work.do(encoder, found, command, told)
+
+
+def check_alone() -> None:
+    """Refuse several processes: methods are trained one after the other, in one."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError("shoal compare runs in one process; start it without torchrun")
+
+
+def check_kept(collection: Collection, settings: ComparisonSettings) -> list[Kept]:
+    """Refuse a collection from which too few labels can be kept, or too little is left for a method."""
+    draws = [keep_labels(collection, settings.first, draw) for draw in range(settings.draws)]
+    for each in settings.methods:
+        keep_labels(collection, each)
+    return draws
+
+
+def check_encoders(settings: ComparisonSettings) -> None:
+    """Refuse blocks to be trained that an encoder does not have, before any image is read."""
+    for n_tail_blocks in {getattr(each.of_method, "n_tail_blocks", None) for each in settings.methods}:
+        _load(settings.first, n_tail_blocks)
+
+
+def _checker(settings: ComparisonSettings) -> Check:
+    """Refuses a collection that `check_kept` refuses."""
+
+    def check(collection: Collection, _: DiscoverySettings) -> None:
+        check_kept(collection, settings)
+
+    return check
+
+
+def _load(settings: DiscoverySettings, n_tail_blocks: int | None = None) -> Encoder:
+    chosen = settings.of_method
+    return load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
+
+
+def _leave(run: Run, reporter: Reporter) -> Comparison:
+    reporter.say(f"{run.path} is finished, there is nothing left to do")
+    return Comparison.open(run.path)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The work on a folder that is held."""
+
+    collection: Collection
+    run: Run
+    settings: ComparisonSettings
+    device: torch.device
+    resume: bool
+    reporter: Reporter
+    command_for: Command
+
+    def do(self, encoder: Encoder, found: str, command: str, told: Sequence[str]) -> Comparison:
+        """All of it, or what is left."""
+        began, run, collection, settings = time.perf_counter(), self.run, self.collection, self.settings
+        before = run.provenance if run.has("provenance.json") else {}
+        where = {"root": str(collection.root or ""), "folders": list(collection.folders)}
+        about = {**where, "encoder": settings.first.of_method.encoder, "fingerprint": found}
+        about |= {"made_from": before.get("made_from")}
+        run.start(settings, seed=settings.seed, device=str(encoder.device), command=command, **about)
+        work = replace(self, reporter=self.reporter.also_to(run.log))
+        for line in told:
+            run.log(line)
+        images, frozen = read_and_embed(
+            collection, run, encoder, settings.first, work.reporter, check=_checker(settings)
+        )
+        result = work.compare(images, frozen)
+        counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
+        run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
+        if not run.is_stopped:
+            run.drop_checkpoints()
+        return result
+
+    def compare(self, images: Readable, frozen: Representation) -> Comparison:
+        """Keep labels, answer by every method, judge."""
+        draws = check_kept(images.collection, self.settings)
+        notes = self._say_kept(draws)
+        firsts = [self._answer_first(frozen, kept, draw) for draw, kept in enumerate(draws)]
+        trainings = Trainings(
+            images=images,
+            frozen=frozen,
+            draws=draws,
+            firsts=firsts,
+            run=self.run,
+            settings=self.settings,
+            device=self.device,
+            resume=self.resume,
+            reporter=self.reporter,
+        )
+        try:
+            epochs = trainings.answer_all()
+        except TooLittleTime:  # the same command with more of it finds its folder free
+            self.run.abandon()
+            raise
+        judged = [judge(self.run.path, name_of(each), draws) for each in self.settings.methods]
+        unfinished = [name_of(each) for each, one in zip(self.settings.methods, judged, strict=True) if one is None]
+        done = [one for one in judged if one is not None]
+        numbers = sorted({first.discovery.n_clusters for first in firsts})
+        result = conclude(
+            self.run.path,
+            done,
+            draws,
+            seed=self.settings.seed,
+            kept={
+                "n_images": sum(len(kept.rows) for kept in draws),
+                "n_novel": sum(int(kept.is_novel.sum()) for kept in draws),
+                "categories": [list(kept.hidden_names) for kept in draws],
+                "n_draws": len(draws),
+            },
+            n_clusters={"is_given": self.settings.first.n_clusters is not None, "asked": numbers},
+            epochs=epochs,
+            unfinished=tuple(unfinished),
+            notes=tuple(notes),
+            command="",
+        )
+        result = replace(result, command=self.command_for(result.best.method))
+        self._write(result, kept_table(done, draws))
+        return result
+
+    def _say_kept(self, draws: Sequence[Kept]) -> list[str]:
+        """Say what is kept; returns what is to be doubted because of it."""
+        for draw, kept in enumerate(draws):
+            number = f"draw {draw + 1} of {len(draws)}: " if len(draws) > 1 else ""
+            self.reporter.say(f"{number}{kept.in_words()}")
+        doubt = doubt_kept(draws)
+        if doubt:
+            self.reporter.say(f"{NOTE}{doubt}")
+        return [f"{doubt}."] if doubt else []
+
+    def _answer_first(self, frozen: Representation, kept: Kept, draw: int) -> Answer:
+        """The answer of the encoder as it comes, whose number of categories is that of every method."""
+        settings, given, began = self.settings.first, kept.given, time.perf_counter()
+        answer = make_answer(FROZEN, cluster_frozen(frozen, given.labels, settings), given, settings)
+        found = answer.discovery
+        seconds = time.perf_counter() - began
+        keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
+        if draw == 0:
+            if settings.n_clusters is None:
+                self.reporter.say(
+                    f"without training: {answer.in_words()}; every method is asked for as many categories"
+                )
+                if doubt := doubt_labels(given.n_labeled, given.n_classes):
+                    self.reporter.say(f"{NOTE}{doubt}")
+            else:
+                self.reporter.say(f"every method is asked for {found.n_clusters} categories, as given")
+        return answer
+
+    def _write(self, result: Comparison, kept: str) -> None:
+        from shoal.report.comparison import render_comparison
+
+        self.run.write_json("comparison", result.to_dict())
+        write_text(self.run.path / "kept.csv", kept)
+        with self.reporter.progress("writing the page"):
+            write_text(self.run.path / PAGE, render_comparison(self.run))

@@ -1,0 +1,121 @@
+"""Which method puts more images right, and how sure that is: a paired bootstrap, and ties that are called ties.
+
+Every method is judged by the same images, so two of them are compared image by image. What is drawn again is what was
+drawn before: single images of known categories, and whole categories where a whole category was kept, because its
+images stand or fall together.
+
+M methods, J images that judge, U units that are drawn as one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shoal.arrays import Bools, Floats, Ints
+from shoal.clustering.blend import is_worse
+
+N_RESAMPLES = 2_000
+"""How often the units are drawn again."""
+
+AT_ONCE = 100
+"""Resamples that are held in memory at a time."""
+
+LEVEL = 0.95
+"""What share of the resamples an interval holds."""
+
+N_ERRORS = 2
+"""Standard errors by which a method must be better besides: of a handful of images a bootstrap is too sure."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """How much more of the images one method puts right than another, as shares in [-1, 1]."""
+
+    difference: float
+    low: float
+    high: float
+    """The interval of the difference."""
+    is_clear: bool
+    """Whether one of the two is better beyond what chance would do; else they tie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """M methods, in the order they were given in."""
+
+    shares: tuple[float, ...]
+    """(M,) the share of images put right."""
+    intervals: tuple[tuple[float, float], ...]
+    """(M,) where that share likely lies."""
+    ranks: tuple[tuple[int, int], ...]
+    """(M,) the best and the worst rank that a method may have; 1 is the first."""
+    pairs: dict[tuple[int, int], Pair]
+    """By (i, j), i != j: i against j."""
+
+    def ties(self, method: int) -> list[int]:
+        """The methods that cannot be told from one."""
+        return [j for (i, j), pair in self.pairs.items() if i == method and not pair.is_clear]
+
+    @property
+    def order(self) -> list[int]:
+        """The methods by the share they put right, the first of equals first."""
+        return sorted(range(len(self.shares)), key=lambda method: -self.shares[method])
+
+
+def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Ranking:
+    """Rank M methods by what they put `right` (M, J).
+
+    Images of the same number in `units` (J,) are drawn together; those of novel categories and the others are drawn
+    apart, as many units of either as there are.
+    """
+    drawn = _resampled_shares(right, units, is_novel, np.random.default_rng(seed))  # (R, M)
+    n_methods = len(right)
+    pairs = {
+        (i, j): _compare(right[i], right[j], drawn[:, i] - drawn[:, j])
+        for i in range(n_methods)
+        for j in range(n_methods)
+        if i != j
+    }
+    return Ranking(
+        shares=tuple(float(one.mean()) for one in right),
+        intervals=tuple(_interval(drawn[:, i]) for i in range(n_methods)),
+        ranks=tuple(_rank_range(i, n_methods, pairs) for i in range(n_methods)),
+        pairs=pairs,
+    )
+
+
+def _resampled_shares(right: Bools, units: Ints, is_novel: Bools, rng: np.random.Generator) -> Floats:
+    """(R, M) the share that each method puts right when units are drawn again, with replacement."""
+    numbers, at = np.unique(units, return_inverse=True)  # (U,) and (J,)
+    sizes = np.bincount(at, minlength=len(numbers))  # (U,)
+    n_right = np.stack([np.bincount(at, weights=one, minlength=len(numbers)) for one in right])  # (M, U)
+    novel = np.zeros(len(numbers), dtype=bool)
+    novel[at[is_novel]] = True
+    strata = [rows for rows in (np.flatnonzero(novel), np.flatnonzero(~novel)) if len(rows)]
+    found = []
+    for _ in range(N_RESAMPLES // AT_ONCE):
+        times = np.zeros((AT_ONCE, len(numbers)), dtype=np.int64)
+        for rows in strata:
+            times[:, rows] = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE)
+        found.append((times @ n_right.T) / (times @ sizes)[:, None])
+    return np.concatenate(found)
+
+
+def _compare(one: Bools, other: Bools, drawn: Floats) -> Pair:
+    low, high = _interval(drawn)
+    is_better = low > 0 and is_worse(other, one, N_ERRORS)
+    is_beaten = high < 0 and is_worse(one, other, N_ERRORS)
+    difference = float(one.mean() - other.mean())
+    return Pair(difference=difference, low=low, high=high, is_clear=is_better or is_beaten)
+
+
+def _interval(drawn: Floats) -> tuple[float, float]:
+    rest = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn, [rest, 1 - rest])
+    return float(low), float(high)
+
+
+def _rank_range(method: int, n_methods: int, pairs: dict[tuple[int, int], Pair]) -> tuple[int, int]:
+    clear = [pair.difference for (i, _), pair in pairs.items() if i == method and pair.is_clear]
+    n_better, n_worse = sum(difference < 0 for difference in clear), sum(difference > 0 for difference in clear)
+    return 1 + n_better, n_methods - n_worse

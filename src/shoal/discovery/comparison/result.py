@@ -1,0 +1,195 @@
+"""What a comparison found: a row per method with its rank, ties in words, and the command that runs the first."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.clustering.matching import Accuracy
+from shoal.discovery.comparison.settings import FROZEN, title_of
+from shoal.errors import DataError
+from shoal.runs import RunView, damaged
+from shoal.words import count, listed, percent
+
+PAGE = "compare.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One method, judged by the labels that were kept."""
+
+    method: str
+    title: str
+    accuracy: Accuracy | None
+    """None where the method has failed."""
+    interval: tuple[float, float] | None
+    """Where All likely lies."""
+    ranks: tuple[int, int] | None
+    """The best and the worst rank that the kept labels allow; 1 is the first."""
+    ties: tuple[str, ...]
+    """The methods that cannot be told from this one."""
+    n_clusters: tuple[int, ...]
+    """The number of categories it was asked for, in each draw."""
+    seconds: float
+    """Training and clustering, without what is shared by all; the mean of the draws."""
+    run: str
+    """The folder of its run, in the first draw."""
+    failed: str = ""
+    """Why there is no answer, where there is none."""
+
+    @property
+    def rank(self) -> str:
+        """'1', or '1–3' where ties leave it open."""
+        if self.ranks is None:
+            return "–"
+        low, high = self.ranks
+        return f"{low}" if low == high else f"{low}–{high}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Methods on the same images, judged by the same kept labels, the best first."""
+
+    path: Path
+    rows: tuple[Row, ...]
+    pairs: tuple[dict[str, Any], ...]
+    """Each method against each other below it: the difference of All, its interval, and whether it is a tie."""
+    kept: dict[str, Any]
+    """How many labels were kept, and which categories were kept whole, in each draw."""
+    n_clusters: dict[str, Any]
+    """The number of categories that every method was given, and where it comes from."""
+    epochs: dict[str, int]
+    """How long each method was trained."""
+    unfinished: tuple[str, ...]
+    """Methods that are not in the table, because they were stopped; --resume goes on with them."""
+    notes: tuple[str, ...]
+    command: str
+    """Runs the first method on everything."""
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Comparison":
+        """Read a finished comparison from its folder."""
+        run = RunView(Path(path))
+        if not run.has("comparison.json"):
+            raise DataError(f"{run.path}: no comparison here (no comparison.json); give the folder of one")
+        found = run.json("comparison")
+        try:
+            rows = tuple(_row_from(row) for row in found["rows"])
+            sequences: dict[str, Any] = {name: tuple(found[name]) for name in ("pairs", "unfinished", "notes")}
+            rest = {name: found[name] for name in ("kept", "n_clusters", "epochs", "command")}
+        except (KeyError, TypeError) as error:
+            raise damaged(run.path / "comparison.json", f"it has no {error}") from error
+        return cls(path=run.path, rows=rows, **sequences, **rest)
+
+    @property
+    def best(self) -> Row:
+        """The method with the most kept images right; others may tie with it."""
+        return self.rows[0]
+
+    @property
+    def page(self) -> Path:
+        """The table and every method's categories side by side."""
+        return self.path / PAGE
+
+    @property
+    def headline(self) -> str:
+        """Who is first, in a few words."""
+        if self.best.failed:
+            return "No method has an answer"
+        if self.best.ties:
+            tied = listed([self.best.title, *(title_of(name) for name in self.best.ties)])
+            return f"A tie for first: {tied}"
+        return f"First: {self.best.title}"
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What follows from the table: ties, whether training helps, and what to doubt."""
+        found = (*self._about_first(), *self._about_training(), *self._about_rest(), *self.notes)
+        return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in found)
+
+    def _about_first(self) -> list[str]:
+        best, n_kept = self.best, self.kept["n_images"]
+        if best.accuracy is None:
+            return []
+        has = f"{best.title} puts {percent(best.accuracy.all)} of {count(n_kept, 'kept image')} right"
+        if not best.ties:
+            return [f"{has}, more than every other method beyond what chance would do."]
+        tied = listed([title_of(name) for name in best.ties])
+        quickest = min((row for row in self.rows if row.method in (best.method, *best.ties)), key=lambda r: r.seconds)
+        words = f"{has}; {tied} cannot be told from it by these labels: that is a tie."
+        return [f"{words} The quickest of them is {quickest.title}." if quickest is not best else words]
+
+    def _about_training(self) -> list[str]:
+        frozen = next((row for row in self.rows if row.method == FROZEN), None)
+        if frozen is None or frozen.failed:
+            return []
+        trained = [row for row in self.rows if row.method in self.epochs and not row.failed]
+        above = self.rows[: self.rows.index(frozen)]
+        better = [row.title for row in trained if row in above and FROZEN not in row.ties]
+        if better:
+            return [f"Training helps here: {listed(better)} clearly did better than the encoder as it came."]
+        return ["No training did clearly better than the encoder as it came."] if trained else []
+
+    def _about_rest(self) -> list[str]:
+        failed = [f"{row.title} has no answer: {row.failed}." for row in self.rows if row.failed]
+        left = listed([title_of(name) for name in self.unfinished]) if self.unfinished else ""
+        return [*failed, *([f"Not finished: {left}; the same command with --resume goes on."] if left else [])]
+
+    def in_words(self) -> str:
+        """The table, what follows from it, and the command of the first."""
+        return "\n".join([*self._table(), "", *self.sentences, "", "to run the first on everything:", self.command])
+
+    def _table(self) -> list[str]:
+        width = max(len(row.title) for row in self.rows)
+        head = f"{'rank':<5} {'method':<{width}}  {'All':>5} {'95 %':>13} {'Known':>6} {'Novel':>6} {'seconds':>8}"
+        return [head, *(_line(row, width) for row in self.rows)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For comparison.json and --json: plain values, NaN as null."""
+        return {
+            "path": str(self.path),
+            "page": str(self.page),
+            "headline": self.headline,
+            "sentences": list(self.sentences),
+            "best": self.best.method,
+            "rows": [{**_plain(asdict(row)), "rank": row.rank} for row in self.rows],
+            "pairs": list(self.pairs),
+            "kept": self.kept,
+            "n_clusters": self.n_clusters,
+            "epochs": self.epochs,
+            "unfinished": list(self.unfinished),
+            "notes": list(self.notes),
+            "command": self.command,
+        }
+
+
+def _line(row: Row, width: int) -> str:
+    if row.accuracy is None or row.interval is None:
+        return f"{row.rank:<5} {row.title:<{width}}  {row.failed}"
+    found = row.accuracy
+    between = " – ".join(_points(end) for end in row.interval)
+    shares = f"{_points(found.all):>5} {between:>13} {_points(found.known):>6} {_points(found.novel):>6}"
+    return f"{row.rank:<5} {row.title:<{width}}  {shares} {row.seconds:>8.1f}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}" if math.isfinite(share) else "–"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _row_from(found: Mapping[str, Any]) -> Row:
+    """A row as comparison.json has it."""
+    shares = found["accuracy"]
+    values = {name: value for name, value in found.items() if name != "rank"}
+    values |= {name: tuple(found[name]) if found[name] is not None else None for name in ("interval", "ranks")}
+    values |= {name: tuple(found[name]) for name in ("ties", "n_clusters")}
+    of_images = {name: math.nan if value is None else value for name, value in (shares or {}).items()}
+    return Row(**{**values, "accuracy": Accuracy(**of_images) if shares is not None else None})

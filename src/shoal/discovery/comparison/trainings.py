@@ -1,0 +1,196 @@
+"""The trainings of a comparison: each method on what it is given, one after the other, its answer kept as a run."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answer, make_answer
+from shoal.discovery.comparison.budget import announce, describe_epochs, plan_epochs, read_epochs
+from shoal.discovery.comparison.judging import run_folder
+from shoal.discovery.comparison.kept import Kept
+from shoal.discovery.comparison.settings import ComparisonSettings, name_of
+from shoal.discovery.comparison.trunk import SharedTrunk, Training
+from shoal.discovery.readable import Readable
+from shoal.discovery.reporter import NOTE, SILENT, Reporter
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.trained import networks_of
+from shoal.discovery.training import TrainingJob, fit_batch, train_on
+from shoal.errors import TooFewDistinct
+from shoal.methods.clusters import Representation
+from shoal.methods.registry import get_method
+from shoal.methods.task import Task
+from shoal.progress import Outlook
+from shoal.runs import Run
+from shoal.training.cost import Cost, measure_cost
+from shoal.training.trainer import shape_of
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Trainings:
+    """What there is before the first training, and who hears of them."""
+
+    images: Readable
+    frozen: Representation
+    draws: Sequence[Kept]
+    firsts: Sequence[Answer]
+    """The answers of the encoder as it comes, one for each draw."""
+    run: Run
+    settings: ComparisonSettings
+    device: torch.device
+    resume: bool
+    reporter: Reporter
+
+    def answer_all(self) -> dict[str, int]:
+        """Answer by every method that has no answer yet, until one is stopped; returns the epochs of each."""
+        self._say_batches()
+        others = self.settings.methods[1:]
+        left = [(each, draw) for draw in range(len(self.draws)) for each in others if not self._is_done(each, draw)]
+        for each, draw in left:
+            if not each.is_trained:
+                asked = self.firsts[draw].discovery.n_clusters
+                self._answer(self.frozen, replace(each, n_clusters=asked), draw)
+        trainings = self._prepare([(each, draw) for each, draw in left if each.is_trained])
+        full = {each.method: int(each.of_method.training.epochs) for each in others if each.is_trained}
+        epochs = self._plan(trainings, full)
+        if trainings:
+            self._train([one.with_epochs(epochs[one.settings.method]) for one in trainings])
+        return epochs
+
+    def _prepare(self, left: Sequence[tuple[DiscoverySettings, int]]) -> list[Training]:
+        """Methods on what they are given in each draw: labels without the kept ones, and the number of categories.
+
+        Each is measured once, on a model that is made for it.
+        """
+        measured: dict[str, dict[str, Any]] = {}
+        found = []
+        for settings, draw in left:
+            labels, asked = self.draws[draw].given.labels, self.firsts[draw].discovery.n_clusters
+            settings = fit_batch(replace(settings, n_clusters=asked), len(labels), SILENT)
+            task = Task(pixels=self.images.pixels, labels=labels, n_clusters=asked)
+            if settings.method not in measured:
+                measured[settings.method] = self._measure(settings, task)
+            found.append(Training(draw=draw, settings=settings, task=task, **measured[settings.method]))
+        return found
+
+    def _measure(self, settings: DiscoverySettings, task: Task) -> dict[str, Any]:
+        chosen, data = settings.of_method, task.training_data
+        model = get_method(settings.method).build(chosen, shape_of(data, task.n_clusters)).to(self.device)
+        cost = measure_cost(data, model, chosen.training)
+        return {"cost": cost, "n_views": model.n_views, "reads_images": model.reads_images}
+
+    def _say_batches(self) -> None:
+        """Say once that batches are smaller where the collection is."""
+        n_images = len(self.images.collection)
+        trained = [each.of_method for each in self.settings.methods[1:] if each.is_trained]
+        if any(chosen.training.batch_size > n_images for chosen in trained):
+            self.reporter.say(f"{NOTE}batches of {n_images:,} images, because there are no more to train on")
+
+    def _plan(self, trainings: Sequence[Training], full: dict[str, int]) -> dict[str, int]:
+        """The epochs of each method: its own, or what fits into the minutes that there are."""
+        minutes = self.settings.max_minutes
+        if minutes is None or not full:
+            return full
+        if self.run.has("plan.json"):  # of an interrupted comparison: a new one finds none
+            return read_epochs(self.run)
+
+        def seconds_of(epochs: Mapping[str, int]) -> float:
+            some = [one.with_epochs(max(1, epochs[one.settings.method])) for one in trainings]
+            return self._trunk(some).seconds + sum(one.cost.steps_s for one in some)
+
+        epochs = plan_epochs(full, seconds_of, minutes)
+        self.run.write_json("plan", {"epochs": epochs})
+        self.reporter.say(describe_epochs(epochs, full, minutes))
+        return epochs
+
+    def _train(self, trainings: Sequence[Training]) -> None:
+        """Train one after the other, until one is stopped."""
+        trunk, costs = self._trunk(trainings), [self._cost_left(one) for one in trainings]
+        self.reporter.say(announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws)))
+        try:
+            for at, one in enumerate(trainings):
+                if not self._train_one(one, trunk, costs[at], then_s=sum(cost.steps_s for cost in costs[at + 1 :])):
+                    return
+        finally:
+            trunk.remove()
+
+    def _cost_left(self, one: Training) -> Cost:
+        """What is left of a training that was interrupted."""
+        n_done = len(Run(self._trial_folder(one.settings, one.draw)).metrics) if self.resume else 0
+        return one.with_epochs(one.cost.n_epochs - n_done).cost
+
+    def _train_one(self, one: Training, trunk: SharedTrunk, cost: Cost, *, then_s: float) -> bool:
+        """Train a method and keep its answer; False where it was stopped. `then_s` seconds follow."""
+        draw = f", draw {one.draw + 1} of {len(self.draws)}" if len(self.draws) > 1 else ""
+        self.reporter.say(f"{get_method(one.settings.method).title}{draw}")
+        if trunk.n_missing(one):
+            outlook = Outlook("views", cost.view_s, then_s=cost.steps_s + then_s)
+            with self.reporter.progress("preparing views for all methods", outlook) as progress:
+                task = trunk.share(one, progress)
+        else:
+            task = trunk.share(one)
+        job = TrainingJob(
+            frozen=self.frozen,
+            first=self.firsts[one.draw],
+            images=self.images,
+            run=self.run,
+            settings=one.settings,
+            resume=self.resume,
+            reporter=self.reporter,
+            tensorboard=False,
+        )
+        folder = self._trial_folder(one.settings, one.draw)
+        learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
+        if learned is None or not learned.is_done:
+            return False
+        self._answer(learned, one.settings, one.draw, job)
+        Run(folder).abandon()
+        return True
+
+    def _answer(
+        self, learned: Representation, settings: DiscoverySettings, draw: int, job: TrainingJob | None = None
+    ) -> None:
+        """Put the images into categories as the method does, and keep that as a run of its own."""
+        began, given, asked = time.perf_counter(), self.draws[draw].given, self.firsts[draw].discovery.n_clusters
+        trained_s = sum(row["seconds"] for row in learned.metrics)
+        try:
+            found = cluster(learned, given.labels, settings)
+        except TooFewDistinct as error:
+            why = f"training has left nothing to cluster ({error})"
+            self.reporter.say(f"{NOTE}{why}")
+            fail_run(self.run, why, settings, draw, asked=asked, seconds=trained_s)
+            return
+        unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
+        answer = make_answer(FROZEN if job is None else TRAINED, found, given, settings, unseen=unseen)
+        if job is not None:
+            answer = replace(answer, **networks_of(job, learned, self._trial_folder(settings, draw)))
+        seconds = trained_s + time.perf_counter() - began
+        keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)
+
+    def _is_done(self, settings: DiscoverySettings, draw: int) -> bool:
+        run = Run(run_folder(self.run.path, settings.method, draw))
+        return run.is_finished and (run.has("report.html") or bool(run.provenance.get("failed")))
+
+    def _trial_folder(self, settings: DiscoverySettings, draw: int) -> Path:
+        return self.run.path / f"trial-{run_folder(self.run.path, settings.method, draw).name}"
+
+    def _trunk(self, trainings: Sequence[Training]) -> SharedTrunk:
+        return SharedTrunk(self.images.pixels, trainings, device=self.device, scratch=self.run.path)
+
+
+def keep_run(run: Run, answer: Answer, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> None:
+    """Keep the answer of a method in a draw as a run of its own, unless it is there."""
+    place = run_folder(run.path, name_of(settings), draw)
+    if not (Run(place).is_finished and Run(place).has("report.html")):
+        keep_answer(run, answer, settings, place, asked=asked, seconds=round(seconds, 3))
+
+
+def fail_run(run: Run, why: str, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> None:
+    """Leave a run without an answer that says why."""
+    failed, origin = Run.create(run_folder(run.path, settings.method, draw), force=True), run.provenance
+    failed.start(settings, seed=settings.seed, device=origin["device"], command=origin["command"])
+    failed.finish(failed=why, asked=asked, seconds=round(seconds, 3))

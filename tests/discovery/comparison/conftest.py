@@ -1,0 +1,27 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from conftest import COLOURS, NAMES, TINY
+from shoal.data.collection import Collection
+
+SMALL = {"training.batch_size": 16, "training.epochs": 2, "training.views.pool": 4, "inference.shift.n_neighbors": 4}
+
+
+@pytest.fixture(scope="session")
+def collection() -> Collection:
+    """150 noisy colours; all five are known, and half of their images labeled."""
+    rng, colours = np.random.default_rng(0), np.arange(150) % 5
+    noise = rng.integers(-45, 46, size=(150, 20, 20, 3))
+    images = (COLOURS[colours][:, None, None] + noise).clip(0, 255).astype(np.uint8)
+    names = tuple(f"{i:03d}.png" for i in range(150))
+    return Collection(names, np.where(rng.random(150) < 0.5, colours, -1), NAMES, images=images)
+
+
+@pytest.fixture(scope="session")
+def options(tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What `choose_comparison` takes for small trainings of a tiny encoder."""
+    config = tmp_path_factory.mktemp("config") / "tiny.yaml"
+    config.write_text(TINY.format(encoder=tiny_encoder))
+    return {"config": config, "changes": SMALL}

@@ -1,0 +1,78 @@
+"""Ranks of hand-made tables of right and wrong, whose order is known."""
+
+import numpy as np
+import pytest
+
+from shoal.discovery.comparison.ranking import rank
+
+
+def rights(*n_right: int, n_images: int = 40) -> np.ndarray:
+    """(M, J) where method i has its first n_right[i] images right."""
+    return np.arange(n_images) < np.array(n_right)[:, None]
+
+
+def singly(right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every image a unit of its own, of a known category."""
+    n_images = right.shape[1]
+    return np.arange(n_images), np.zeros(n_images, dtype=bool)
+
+
+def test_methods_that_are_far_apart_have_one_rank_each_in_whatever_order_they_come() -> None:
+    right = rights(20, 40, 2)
+    found = rank(right, *singly(right))
+    assert found.ranks == ((2, 2), (1, 1), (3, 3))
+    assert found.order == [1, 0, 2]
+    assert found.shares == (0.5, 1.0, 0.05)
+    assert all(found.ties(method) == [] for method in range(3))
+
+
+def test_two_identical_methods_tie() -> None:
+    right = rights(20, 20, 40)
+    found = rank(right, *singly(right))
+    assert found.ties(0) == [1]
+    assert found.ranks == ((2, 3), (2, 3), (1, 1))
+    pair = found.pairs[0, 1]
+    assert (pair.difference, pair.low, pair.high) == (0, 0, 0)
+
+
+def test_a_pair_is_the_same_from_both_sides() -> None:
+    right = rights(25, 30)
+    found = rank(right, *singly(right))
+    there, back = found.pairs[0, 1], found.pairs[1, 0]
+    assert there.difference == -back.difference == -0.125
+    assert (there.low, there.high) == pytest.approx((-back.high, -back.low))
+    assert there.is_clear == back.is_clear
+
+
+@pytest.mark.parametrize(("n_more", "is_clear"), [(1, False), (4, False), (5, True)])
+def test_a_few_images_are_a_tie(n_more: int, is_clear: bool) -> None:
+    """Four more of ten could be four tosses of a coin: one time in eight they all fall alike."""
+    right = rights(5, 5 + n_more, n_images=10)
+    assert rank(right, *singly(right)).pairs[1, 0].is_clear == is_clear
+
+
+def test_images_of_a_category_that_was_kept_whole_count_as_one() -> None:
+    """Better in one of three categories: sixty single images would be sure of it, three categories are not."""
+    category = np.repeat([0, 1, 2], 20)
+    right = np.stack([category == 0, np.zeros(60, dtype=bool)])
+    is_novel = np.ones(60, dtype=bool)
+    assert rank(right, np.arange(60), is_novel).pairs[0, 1].is_clear
+    assert not rank(right, category, is_novel).pairs[0, 1].is_clear
+
+
+def test_known_and_novel_units_are_drawn_apart() -> None:
+    """All known images right, no novel one: however units are drawn, the share stays, with units of one size."""
+    units = np.arange(40)
+    is_novel = units >= 20
+    found = rank((~is_novel)[None], units, is_novel)
+    assert found.intervals == ((0.5, 0.5),)
+
+
+def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewer_images() -> None:
+    few, many = rights(5, n_images=10), rights(50, n_images=100)
+    assert rank(few, *singly(few), seed=3) == rank(few, *singly(few), seed=3)
+    width = [np.diff(rank(right, *singly(right)).intervals[0])[0] for right in (few, many)]
+    assert width[0] > 2 * width[1]
+    low, high = rank(many, *singly(many)).intervals[0]
+    assert pytest.approx(low, abs=0.015) == 0.40  # a binomial of 100 at one half: 0.5 ± 1.96 · 0.05
+    assert pytest.approx(high, abs=0.015) == 0.60
