@@ -13,12 +13,12 @@ from shoal.methods.cms import Cms, CmsSettings
 from shoal.methods.registry import get_method
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Shape
+from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
 cms = get_method("cms").run
-SHAPE = Shape(n_images=30, n_known=2, n_clusters=None)
+SHAPE = TaskShape(n_images=30, n_known=2, n_clusters=None)
 
 
 SETTINGS = CmsSettings(

@@ -13,7 +13,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, cluster, count_concepts, find_concepts
 from shoal.methods.registry import get_method
 from shoal.training.loop import train
-from shoal.training.model import Epoch, Shape
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.settings import TrainSettings
 from shoal.training.trainer import shape_of
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
@@ -34,7 +34,7 @@ CONCEPTS = torch.tensor([2, 0, -1, 1, 1, 0])
 
 def make_model(**changes):
     torch.manual_seed(0)
-    return Dccl(tiny_vit(), replace(SETTINGS, **changes), Shape(n_images=6, n_known=2, n_clusters=None))
+    return Dccl(tiny_vit(), replace(SETTINGS, **changes), TaskShape(n_images=6, n_known=2, n_clusters=None))
 
 
 def with_concepts(model):

@@ -15,7 +15,7 @@ from shoal.methods.gcd import Gcd, GcdSettings, cluster, search_by_kmeans
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.training.losses import LossSettings
-from shoal.training.model import Batch, Shape
+from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
 from shoal.training.validation import Judge
@@ -110,7 +110,7 @@ def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
         generator=torch.Generator(),
     )
     settings = GcdSettings(loss=LossSettings(temperature=1.0, denominator="reference"))
-    found = Gcd(tiny_encoder("tiny"), settings, Shape(n_images=2, n_known=1, n_clusters=None)).loss(batch)
+    found = Gcd(tiny_encoder("tiny"), settings, TaskShape(n_images=2, n_known=1, n_clusters=None)).loss(batch)
     contrastive = supervised = 0.0
     for i in range(4):
         others = [j for j in range(4) if j != i]

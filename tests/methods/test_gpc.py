@@ -14,7 +14,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.gpc import Gpc, GpcSettings, cluster, spread_of
 from shoal.methods.registry import get_method
 from shoal.training.loop import train
-from shoal.training.model import Epoch, Shape
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.settings import TrainSettings
 from shoal.training.trainer import shape_of
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
@@ -36,7 +36,7 @@ CLUSTERS = torch.tensor([0, 2, 1, 2, 0, 0])
 def make_model(n_images=6, n_known=2, n_clusters=None, **changes):
     torch.manual_seed(0)
     return Gpc(
-        tiny_vit(), replace(SETTINGS, **changes), Shape(n_images=n_images, n_known=n_known, n_clusters=n_clusters)
+        tiny_vit(), replace(SETTINGS, **changes), TaskShape(n_images=n_images, n_known=n_known, n_clusters=n_clusters)
     )
 
 

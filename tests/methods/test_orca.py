@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from shoal.errors import UsageError
 from shoal.methods.orca import Orca, OrcaSettings, choose_partners, ease
 from shoal.methods.registry import get_method
-from shoal.training.model import Epoch, Shape
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]
-SHAPE = Shape(n_images=6, n_known=2, n_clusters=4)
+SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 
 
 def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):

@@ -13,7 +13,7 @@ from shoal.methods import pim
 from shoal.methods.clusters import Representation
 from shoal.methods.pim import PimSettings, choose_weight, cluster, fit, objective
 from shoal.methods.registry import get_method
-from shoal.training.model import Shape
+from shoal.training.model import TaskShape
 from shoal.training.settings import TrainSettings
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
 
@@ -129,7 +129,7 @@ def test_the_number_of_clusters_is_searched_with_no_label_in_the_fit(monkeypatch
 def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     settings = PimSettings(head=HeadSettings(width=16, dim=8))
     torch.manual_seed(0)
-    model = METHOD.model(tiny_vit(), settings, Shape(n_images=6, n_known=2, n_clusters=None))
+    model = METHOD.model(tiny_vit(), settings, TaskShape(n_images=6, n_known=2, n_clusters=None))
     batch = make_batch(model, LABELS)
     found = model.loss(batch)["loss"]
     views = torch.stack([model.head(model.encoder.tail(row[None]))[0] for row in batch.inputs])

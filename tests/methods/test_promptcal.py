@@ -20,14 +20,14 @@ from shoal.methods.promptcal import (
 )
 from shoal.methods.registry import get_method
 from shoal.training.losses import LossSettings
-from shoal.training.model import Epoch, Shape
+from shoal.training.model import Epoch, TaskShape
 from shoal.training.settings import TrainSettings
 from slow_steps import contrast as slow_contrast
 from slow_steps import supervise as slow_supervise
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]
-SHAPE = Shape(n_images=6, n_known=2, n_clusters=None)
+SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=None)
 SMALL = {
     "head": HeadSettings(kind="mlp", width=16, dim=8),
     "loss": LossSettings(temperature=0.5, supervised_temperature=0.3, denominator="reference"),

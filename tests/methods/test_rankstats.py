@@ -6,12 +6,12 @@ import torch
 from shoal.errors import UsageError
 from shoal.methods.rankstats import RankStats, RankStatsSettings, largest_entries
 from shoal.methods.registry import get_method
-from shoal.training.model import Shape
+from shoal.training.model import TaskShape
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]
-SHAPE = Shape(n_images=6, n_known=2, n_clusters=4)
+SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 
 
 def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
@@ -83,7 +83,7 @@ def test_consistency_rises_to_its_weight():
 
 
 def test_without_labels_it_trains(tiny_vit):
-    model = RankStats(tiny_vit.encoder, RankStatsSettings(), Shape(n_images=6, n_known=0, n_clusters=3))
+    model = RankStats(tiny_vit.encoder, RankStatsSettings(), TaskShape(n_images=6, n_known=0, n_clusters=3))
     losses = model.loss(tiny_vit.batch(model, [-1] * 6))
     losses["loss"].backward()
     assert torch.isfinite(losses["loss"])

@@ -14,7 +14,7 @@ from shoal.encoders.vision import Encoder, InputFormat
 from shoal.errors import UsageError
 from shoal.methods.registry import load_recipe
 from shoal.methods.simgcd import SimGcd, SimGcdSettings
-from shoal.training.model import Batch, Shape
+from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
 from small_models import make_model
 
@@ -54,7 +54,7 @@ def tiny_vit():
 def test_a_whole_step_on_a_tiny_vit_has_the_loss_and_the_gradients_of_a_slow_version(epoch):
     torch.manual_seed(0)
     settings = SimGcdSettings(head=HeadSettings(kind="mlp", width=16, dim=8))
-    model = SimGcd(tiny_vit(), settings, Shape(n_images=3, n_known=2, n_clusters=5))
+    model = SimGcd(tiny_vit(), settings, TaskShape(n_images=3, n_known=2, n_clusters=5))
     images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     inputs = model.encoder.trunk(images)
     how = {"images": torch.arange(3).repeat(2), "labels": LABELS, "epoch": epoch, "generator": torch.Generator()}
@@ -75,7 +75,7 @@ def test_a_whole_step_on_a_tiny_vit_has_the_loss_and_the_gradients_of_a_slow_ver
 
 def test_a_target_is_the_other_views_and_carries_no_gradient():
     torch.manual_seed(0)
-    model = SimGcd(tiny_vit(), SimGcdSettings(), Shape(n_images=2, n_known=1, n_clusters=3))
+    model = SimGcd(tiny_vit(), SimGcdSettings(), TaskShape(n_images=2, n_known=1, n_clusters=3))
     cosines = torch.tensor([[0.9, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.9, 0.0], [0.9, 0.0, 0.0]], requires_grad=True)
     fixed = torch.zeros(4, 3)
     assert not model.taught_loss(cosines, fixed, 0).requires_grad
@@ -93,7 +93,7 @@ def test_the_teachers_temperature_falls_along_a_line_and_stays():
 
 
 def test_biases_do_not_decay():
-    model = SimGcd(tiny_vit(), SimGcdSettings(), Shape(n_images=2, n_known=1, n_clusters=3))
+    model = SimGcd(tiny_vit(), SimGcdSettings(), TaskShape(n_images=2, n_known=1, n_clusters=3))
     decayed, plain = model.make_optimizer(TrainSettings(weight_decay=0.1)).param_groups
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
     assert {value.ndim for value in plain["params"]} == {1}

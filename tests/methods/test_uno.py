@@ -8,12 +8,12 @@ from torch.nn import functional as F
 from shoal.errors import UsageError
 from shoal.methods.registry import get_method
 from shoal.methods.uno import Uno, UnoSettings, sinkhorn
-from shoal.training.model import Shape
+from shoal.training.model import TaskShape
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
 LABELS = [0, 1, 0, -1, -1, -1]
-SHAPE = Shape(n_images=6, n_known=2, n_clusters=4)
+SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 SMALL = {"width": 32, "dim": 16, "n_heads": 2}
 
 
@@ -125,7 +125,7 @@ def test_the_head_with_the_lowest_loss_of_the_epoch_answers(tiny_encoder):
 
 @pytest.mark.parametrize(("n_known", "n_clusters"), [(0, 3), (2, 2)])
 def test_without_known_or_without_novel_classes_it_trains(tiny_vit, n_known, n_clusters):
-    model = Uno(tiny_vit.encoder, UnoSettings(**SMALL), Shape(n_images=6, n_known=n_known, n_clusters=n_clusters))
+    model = Uno(tiny_vit.encoder, UnoSettings(**SMALL), TaskShape(n_images=6, n_known=n_known, n_clusters=n_clusters))
     labels = [-1] * 6 if n_known == 0 else [0, 1, 0, 1, 1, -1]
     loss = model.loss(tiny_vit.batch(model, labels))["loss"]
     loss.backward()

@@ -115,7 +115,7 @@ def test_two_images_are_too_few_for_tsne(tmp_path: Path, run: Run) -> None:
 
 def test_points_become_whole_numbers_with_the_shape_kept_and_y_downward() -> None:
     """Two units wide and one high: x fills 0 … 9999, y stands in the middle half."""
-    layout = maps.Layout("PCA", "embeddings", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]]))
+    layout = maps.MapLayout("PCA", "embeddings", "t", np.array([2, 5]), np.array([[0.0, 0.0], [2.0, 1.0]]))
     found = map_points(layout, [2, 3, 5])
     assert found["x"] == [0, -1, 9999]
     assert found["y"] == [7499, -1, 2500] or found["y"] == [9999 - 2500, -1, 9999 - 7499]

@@ -7,7 +7,7 @@ import pytest
 from shoal.reproduce.experiment import ReproduceOptions, make_plan
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
-from shoal.reproduce.tables import Entry, build_table
+from shoal.reproduce.tables import TableEntry, build_table
 
 OPTIONS = ReproduceOptions(encoder="efficientnet-lite2", changes={"training.epochs": 40})
 
@@ -29,8 +29,8 @@ def test_a_table_by_hand():
     table = build_table(make_plan(get_experiment("14"), ["cub"], (0, 1), OPTIONS), results)
     first = table.entries["0.25", "cub"][0]
     assert (first.mean, first.spread, first.n_seeds, first.paper) == (41.0, pytest.approx(2**0.5), 2, 66.8)
-    assert table.entries["0.35", "cub"][1] == Entry(mean=51.0, spread=None, n_seeds=1, paper=76.5)
-    assert table.entries["0.5", "cub"][2] == Entry(mean=None, spread=None, n_seeds=0, paper=60.8)
+    assert table.entries["0.35", "cub"][1] == TableEntry(mean=51.0, spread=None, n_seeds=1, paper=76.5)
+    assert table.entries["0.5", "cub"][2] == TableEntry(mean=None, spread=None, n_seeds=0, paper=60.8)
     text = to_markdown(table)
     assert "| 0.25 | 41.0 ± 1.4 (66.8) | 42.0 ± 1.4 (74.9) | 40.0 ± 1.4 (62.8) |" in text
     assert "| 0.35 | 50.0 (68.2) | 51.0 (76.5) | 49.0 (64.0) |" in text
@@ -180,6 +180,6 @@ def test_what_a_reader_had_to_say_about_the_images_stands_under_the_table():
 
 
 def test_a_number_of_clusters_is_whole_for_one_seed_and_has_a_spread_for_several():
-    assert Entry(mean=207.0, spread=None, n_seeds=1, paper=168).text(paper_format="g") == "207 (168)"
-    assert Entry(mean=206.333, spread=2.5, n_seeds=3, paper=None).text(paper_format="g") == "206.3 ± 2.5"
-    assert Entry(mean=50.0, spread=None, n_seeds=1, paper=68.2).text() == "50.0 (68.2)"
+    assert TableEntry(mean=207.0, spread=None, n_seeds=1, paper=168).text(paper_format="g") == "207 (168)"
+    assert TableEntry(mean=206.333, spread=2.5, n_seeds=3, paper=None).text(paper_format="g") == "206.3 ± 2.5"
+    assert TableEntry(mean=50.0, spread=None, n_seeds=1, paper=68.2).text() == "50.0 (68.2)"

@@ -12,7 +12,7 @@ from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.methods.cms import Cms, CmsSettings
 from shoal.training.data import TrainingData
 from shoal.training.losses import LossSettings
-from shoal.training.model import Shape
+from shoal.training.model import TaskShape
 from shoal.training.settings import TrainSettings
 
 COLOURS = np.array([[200, 40, 40], [40, 200, 40], [40, 40, 200], [180, 180, 40]])
@@ -56,7 +56,7 @@ def make_networks(kind="paper", shift=None, bank="images", **loss):
         inference=InferenceSettings(shift=shift or ShiftSettings(n_neighbors=3)),
         training=make_settings(bank=bank),
     )
-    return (Cms(make_encoder(), settings, Shape(n_images=48, n_known=2, n_clusters=None)),)
+    return (Cms(make_encoder(), settings, TaskShape(n_images=48, n_known=2, n_clusters=None)),)
 
 
 def make_settings(**changes):

@@ -10,7 +10,7 @@ from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, UsageError
 from shoal.training import checkpoint as module
 from shoal.training.checkpoint import Checkpoint, Journal, check_identity, read_checkpoint, write_checkpoint
-from shoal.training.model import Model, Shape
+from shoal.training.model import Model, TaskShape
 from shoal.training.validation import Validation
 
 IDENTITY = {"training": {"lr": 0.1, "epochs": 3}, "data": {"images": "abc"}}
@@ -28,7 +28,7 @@ class Linear(Model):
             feature_dim=2,
         )
         encoder = Encoder("linear", parts, InputFormat(size=8, mean=(0,) * 3, std=(1,) * 3), 1)
-        super().__init__(encoder, Shape(n_images=4, n_known=0, n_clusters=None))
+        super().__init__(encoder, TaskShape(n_images=4, n_known=0, n_clusters=None))
 
     @property
     def weight(self):

@@ -11,7 +11,7 @@ from shoal.methods.cms import Cms, CmsSettings
 from shoal.training import forward
 from shoal.training.forward import Forward
 from shoal.training.loop import train
-from shoal.training.model import Shape
+from shoal.training.model import TaskShape
 from shoal.training.views import ViewSettings, draw_views, make_views
 from small_models import make_model
 
@@ -58,7 +58,7 @@ def test_real_networks_are_taken_in_one_piece_in_the_precision_of_a_gpu(monkeypa
     else:
         encoder = load_encoder(name, input_size=32)
     settings = CmsSettings(head=HeadSettings(width=32, dim=16, bottleneck=8))
-    model = Cms(encoder, settings, Shape(n_images=4, n_known=1, n_clusters=None))
+    model = Cms(encoder, settings, TaskShape(n_images=4, n_known=1, n_clusters=None))
     monkeypatch.setattr(forward, "autocast", lambda device: torch.autocast("cpu", dtype=torch.bfloat16))
     monkeypatch.setitem(forward.HOW, "cpu", {"backend": "aot_eager", "fullgraph": True})
     cut = torch.randint(0, 256, (4, 32, 32, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -14,7 +14,7 @@ from shoal.training import checkpoint
 from shoal.training.checkpoint import read_checkpoint
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
-from shoal.training.model import Model, Shape
+from shoal.training.model import Model, TaskShape
 from shoal.training.tokens import TokenCache
 from shoal.training.views import ViewSettings
 
@@ -153,7 +153,7 @@ def test_resuming_with_other_images_or_another_temperature_is_refused(toy, tmp_p
 
 class Broken(Model):
     def __init__(self, encoder):
-        super().__init__(encoder, Shape(n_images=48, n_known=2, n_clusters=None))
+        super().__init__(encoder, TaskShape(n_images=48, n_known=2, n_clusters=None))
 
     def forward(self, inputs):
         return {"features": self.represent(inputs)}

@@ -15,11 +15,11 @@ from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled
 from shoal.training.cost import measure_cost
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
-from shoal.training.model import Batch, Model, Shape, numbered_labels
+from shoal.training.model import Batch, Model, TaskShape, numbered_labels
 from shoal.training.trainer import Trainer, shape_of
 from shoal.training.views import ViewSettings
 
-SHAPE = Shape(n_images=48, n_known=2, n_clusters=4)
+SHAPE = TaskShape(n_images=48, n_known=2, n_clusters=4)
 
 
 class Everything(Model):
@@ -226,7 +226,7 @@ def test_labels_are_numbered_without_gaps_and_a_task_has_a_shape(toy):
     assert numbered_labels(np.array([7, -1, 3, 7])).tolist() == [1, -1, 0, 1]
     assert shape_of(toy.data(), 4) == SHAPE
     with pytest.raises(UsageError, match="n_clusters: found 1 with 2 known classes"):
-        n_outputs(Shape(n_images=48, n_known=2, n_clusters=1))
+        n_outputs(TaskShape(n_images=48, n_known=2, n_clusters=1))
 
 
 @pytest.mark.parametrize("n_views", [2, 3, 4])

@@ -44,7 +44,7 @@ CURVE = ("confidence", "right", "n_images")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Curve:
+class ReliabilityCurve:
     """What a share of neighbors means."""
 
     confidence: Floats
@@ -59,7 +59,7 @@ class Curve:
         found: Floats = np.interp(share, np.linspace(0, 1, len(self.confidence)), self.confidence)
         return found
 
-    def toward_share(self, weight: float) -> "Curve":
+    def toward_share(self, weight: float) -> "ReliabilityCurve":
         """The same with `weight`, and the share itself with the rest."""
         share = np.linspace(0, 1, len(self.confidence))
         return replace(self, confidence=weight * self.confidence + (1 - weight) * share)
@@ -69,10 +69,10 @@ class Curve:
 class Calibration:
     """From the share of an image's neighbors in its category to its confidence."""
 
-    known: Curve
+    known: ReliabilityCurve
     """For unlabeled images in known categories."""
-    novel: Curve
-    labeled: Curve
+    novel: ReliabilityCurve
+    labeled: ReliabilityCurve
     """For labeled images in known categories, among which there are none of novel classes."""
     scale: Floats
     """(K,) factor of each category."""
@@ -112,7 +112,7 @@ class Calibration:
     def from_dict(cls, found: Mapping[str, Any]) -> "Calibration":
         """Undo `to_dict`."""
         curves = {
-            name: Curve(**{key: np.array(found[name][key], dtype=float) for key in CURVE})
+            name: ReliabilityCurve(**{key: np.array(found[name][key], dtype=float) for key in CURVE})
             for name in ("known", "novel", "labeled")
         }
         scale, weight = np.array(found["scale"], dtype=float), found.get("weight")
@@ -319,13 +319,13 @@ def _weights(is_hidden: Bools, n: int, n_labeled: int, rate: float) -> Floats:
     return found / found.mean() if found.sum() > 0 else np.ones(len(is_hidden))
 
 
-def _fit(share: Floats, right: Floats, weights: Floats, k: int) -> Curve:
+def _fit(share: Floats, right: Floats, weights: Floats, k: int) -> ReliabilityCurve:
     """The curve nearest to the evidence and, where there is little, to the share itself."""
     levels, at = np.linspace(0, 1, k + 1), np.rint(share * k).astype(np.int64)
     n_images, n_right = (np.bincount(at, each, minlength=k + 1) + 0.0 for each in (weights, weights * right))
     found = (n_right + PRIOR_IMAGES * levels) / (n_images + PRIOR_IMAGES)
     rising = isotonic_regression(found, sample_weight=n_images + PRIOR_IMAGES, y_min=0, y_max=1)
-    return Curve(confidence=rising, right=n_right, n_images=n_images)
+    return ReliabilityCurve(confidence=rising, right=n_right, n_images=n_images)
 
 
 def _mean_by(values: Floats, groups: Ints, chosen: Bools, n_groups: int) -> Floats:

@@ -19,7 +19,7 @@ from shoal.discovery.writing import name_categories, write_found, write_report
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.runs import ANSWERS, Run
-from shoal.training.model import Shape
+from shoal.training.model import TaskShape
 from shoal.words import likely
 
 FROZEN, TRAINED = ANSWERS
@@ -42,7 +42,7 @@ class Answer:
     """Of a trained answer: how many blocks were trained; None: what the encoder's catalog entry says."""
     trained_in: Path | None = None
     """Of a trained answer: the folder with its networks and metrics."""
-    shape: Shape | None = None
+    shape: TaskShape | None = None
     """Of a trained answer: the shape of the task that its model was made for."""
 
     def write_training(self, run: Run) -> None:

@@ -207,7 +207,7 @@ def discover(
         Show on stderr what was found and what happens, with progress; else it goes to the logger `shoal`, at
         level INFO, notes at level WARNING.
     reporter
-        Who is told instead.
+        Says it elsewhere instead.
     tensorboard
         Write each epoch's metrics for TensorBoard into the run folder.
     **settings

@@ -40,7 +40,7 @@ from shoal.progress import Outlook
 from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
 from shoal.settings import from_dict
 from shoal.training.checkpoint import load_model, read_checkpoint
-from shoal.training.model import Model, Shape
+from shoal.training.model import Model, TaskShape
 
 OUTLIER_SHARE = 0.01
 """Share of the run's own images that lie beyond the threshold."""
@@ -275,7 +275,7 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
     # A run of an earlier version has no model.json, and images were clustered by the trained networks alone.
     file, how = run.path / "model.safetensors", run.json("model") if run.has("model.json") else {}
     chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
-    shape = Shape(**(how.get("shape") or {"n_images": len(run.assignments), "n_known": 0, "n_clusters": None}))
+    shape = TaskShape(**(how.get("shape") or {"n_images": len(run.assignments), "n_known": 0, "n_clusters": None}))
     model = get_method(settings.method).build(chosen, shape)
     load_model(model, read_checkpoint(file).tensors, str(file))
     weight, frozen = float(how.get("frozen_weight", 0.0)), None

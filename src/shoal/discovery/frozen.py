@@ -1,4 +1,4 @@
-"""What the encoder knows as it comes: its embeddings, and the first answer, which can be looked at before training.
+"""The embeddings of the encoder as it comes, and the first answer, which can be looked at before training.
 
 An interrupted run finds both again. They belong to certain pixels and certain weights, which provenance.json names
 before the first embedding is made: a run that would go on with others is refused.

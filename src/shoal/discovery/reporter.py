@@ -1,4 +1,4 @@
-"""Who is told what happens: a person on stderr, with bars on a terminal, or whoever reads the log of `shoal`."""
+"""The reporter says what happens: to a person on stderr, with bars on a terminal, or to the log of `shoal`."""
 
 import logging
 import sys

@@ -25,7 +25,7 @@ CLIP: Colours = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954
 SYMMETRIC: Colours = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # images scaled to [-1, 1]
 
 
-class Shape(TypedDict, total=False):
+class ModelShape(TypedDict, total=False):
     """What tells models of the transformers library apart, by the names in their configuration."""
 
     model_type: str
@@ -35,8 +35,8 @@ class Shape(TypedDict, total=False):
     patch_size: int
 
 
-SMALL: Shape = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
-BASE: Shape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+SMALL: ModelShape = {"hidden_size": 384, "num_hidden_layers": 12, "num_attention_heads": 6}
+BASE: ModelShape = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class EncoderInfo:
     """The package's import name, or the hub id."""
     file: str | None = None
     """The name of its authors' own weights file, where that is read too."""
-    shape: Shape = field(default_factory=Shape)
+    shape: ModelShape = field(default_factory=ModelShape)
     """What a model found under its name must be; empty for a package, whose network is built by its name."""
     input_format: InputFormat
     size_mb: int

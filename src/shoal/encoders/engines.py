@@ -31,7 +31,7 @@ _wanted: ContextVar[str | None] = ContextVar("engine", default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class EngineChoice:
     """An engine by name, and why it is this one."""
 
     engine: str
@@ -58,22 +58,22 @@ def wanted_engine() -> str | None:
     return given or None
 
 
-def choose_engine() -> Choice:
+def choose_engine() -> EngineChoice:
     """The engine for trunks on this machine's CPU: the same on every call."""
     wanted = wanted_engine()
     if wanted:
-        return Choice(engine=wanted, why="asked for")
+        return EngineChoice(engine=wanted, why="asked for")
     if not has_openvino():
-        return Choice(engine=TORCH, why="OpenVINO is not installed; pip install 'shoal[openvino]'")
+        return EngineChoice(engine=TORCH, why="OpenVINO is not installed; pip install 'shoal[openvino]'")
     engine = FASTEST.get(platform.machine())
     if engine is None:
-        return Choice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
+        return EngineChoice(engine=TORCH, why=f"OpenVINO was not measured on {platform.machine()}")
     precision = PRECISIONS[engine]
     if precision not in NATIVE:
-        return Choice(engine=engine, why="OpenVINO is installed")
+        return EngineChoice(engine=engine, why="OpenVINO is installed")
     if precision in native_precisions():
-        return Choice(engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}")
-    return Choice(engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}")
+        return EngineChoice(engine=engine, why=f"OpenVINO is installed, and the processor multiplies {precision}")
+    return EngineChoice(engine="openvino", why=f"OpenVINO is installed; the processor does not multiply {precision}")
 
 
 def check_engine(name: str) -> None:

@@ -27,7 +27,7 @@ from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import to_dict
 from shoal.training.bank import Bank, collapse_statistics
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Epoch, Model, Shape
+from shoal.training.model import Batch, Epoch, Model, TaskShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class Cms(Model):
 
     settings: CmsSettings
 
-    def __init__(self, encoder: Encoder, settings: CmsSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: CmsSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape)
         self.settings, self.shift = settings, settings.inference.shift
         self.head = Head(encoder.feature_dim, settings.head)

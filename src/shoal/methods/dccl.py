@@ -28,7 +28,7 @@ from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, s
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.classifier import labeled_cross_entropy
-from shoal.training.model import Batch, Epoch, Shape
+from shoal.training.model import Batch, Epoch, TaskShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,7 @@ class Dccl(Gcd):
 
     resolution: Tensor
 
-    def __init__(self, encoder: Encoder, settings: DcclSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: DcclSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.of_concepts = settings
         self.register_buffer("resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64))

@@ -26,7 +26,7 @@ from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use,
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import check_numbers
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Model, Shape, numbered_labels
+from shoal.training.model import Batch, Model, TaskShape, numbered_labels
 
 PUBLISHED_STARTS = 100
 """Starts of semi-supervised k-means in the released code."""
@@ -61,7 +61,7 @@ class Gcd(Model):
 
     settings: GcdSettings
 
-    def __init__(self, encoder: Encoder, settings: GcdSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: GcdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape)
         self.settings = settings
         self.head = Head(encoder.feature_dim, settings.head)

@@ -27,7 +27,7 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
-from shoal.training.model import Batch, Epoch, Shape, numbered_labels
+from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
 
 KMEANS_STEPS = 20
 """Most iterations of k-means before an epoch; centers move little from one epoch to the next."""
@@ -71,7 +71,7 @@ class Gpc(Gcd):
 
     n_clusters: Tensor
 
-    def __init__(self, encoder: Encoder, settings: GpcSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: GpcSettings, shape: TaskShape) -> None:
         super().__init__(encoder, settings, shape)
         self.of_prototypes = settings
         first = shape.n_known + settings.first_novel if shape.n_clusters is None else shape.n_clusters

@@ -22,7 +22,7 @@ from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.training.loop import GoesOn, OnProgress, train
-from shoal.training.model import Model, Shape
+from shoal.training.model import Model, TaskShape
 from shoal.training.settings import TrainSettings
 from shoal.training.trainer import shape_of
 
@@ -131,7 +131,7 @@ class Method:
     """What papers call it."""
     about: str
     cluster: Cluster
-    model: Callable[[Encoder, Any, Shape], Model] | None = None
+    model: Callable[[Encoder, Any, TaskShape], Model] | None = None
     """Makes the networks of a method that trains."""
     shifts: bool = False
     """Whether its clustering shifts, so that K too is estimated on shifted embeddings."""
@@ -170,7 +170,7 @@ class Method:
         learned = self.represent(task, settings, device=device, **options)
         return self.cluster(learned, task.labels, settings, n_clusters=task.n_clusters, device=device)
 
-    def build(self, settings: Any, shape: Shape) -> Model:
+    def build(self, settings: Any, shape: TaskShape) -> Model:
         """Load the encoder and make the model, whose weights depend on the seed alone."""
         assert self.model is not None
         encoder = load_encoder(settings.encoder, n_tail_blocks=settings.n_tail_blocks, input_size=settings.input_size)

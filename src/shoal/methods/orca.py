@@ -22,7 +22,7 @@ from shoal.methods.clusters import cluster_by_classifier
 from shoal.methods.method import ClassifierSettings, Method
 from shoal.settings import check_numbers
 from shoal.training.classifier import ClassifierModel, entropy_of_mean, labeled_cross_entropy
-from shoal.training.model import Batch, Epoch, Shape
+from shoal.training.model import Batch, Epoch, TaskShape
 
 LEAST = 1e-7
 """Two predictions agree at least as much as this, so that the logarithm is finite."""
@@ -52,7 +52,7 @@ class Orca(ClassifierModel):
 
     settings: OrcaSettings
 
-    def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: OrcaSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape, settings.start)
         self.settings = settings
         self.margin: Tensor | None = None

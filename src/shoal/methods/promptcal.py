@@ -28,7 +28,7 @@ from shoal.methods.gcd import GcdSettings, cluster, say_number, say_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Epoch, Model, Shape
+from shoal.training.model import Batch, Epoch, Model, TaskShape
 
 N_ENSEMBLED = 2
 """How many of the prompts that come out of the last block are averaged to the feature of the prompts."""
@@ -139,7 +139,7 @@ class PromptCal(Model):
     memory_labels: Tensor
     n_remembered: Tensor
 
-    def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape)
         self.settings = settings
         self.prompts = make_prompts(encoder, settings)

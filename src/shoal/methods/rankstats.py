@@ -22,7 +22,7 @@ from shoal.methods.clusters import cluster_by_classifier
 from shoal.methods.method import ClassifierSettings, Method
 from shoal.settings import check_numbers
 from shoal.training.classifier import ClassifierModel, labeled_cross_entropy
-from shoal.training.model import Batch, Shape
+from shoal.training.model import Batch, TaskShape
 
 LEAST = 1e-6
 """Agreement of two predictions is kept this far from 0 and 1, so that logarithms are finite."""
@@ -60,7 +60,7 @@ class RankStats(ClassifierModel):
 
     settings: RankStatsSettings
 
-    def __init__(self, encoder: Encoder, settings: RankStatsSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: RankStatsSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape, settings.start)
         self.settings = settings
 

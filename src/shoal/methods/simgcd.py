@@ -27,7 +27,7 @@ from shoal.training.classifier import (
     soft_cross_entropy,
 )
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, Shape
+from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
 
 
@@ -76,7 +76,7 @@ class SimGcd(ClassifierModel):
 
     settings: SimGcdSettings
 
-    def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: SimGcdSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape, settings.start)
         self.settings = settings
         self.head = Head(encoder.feature_dim, settings.head)

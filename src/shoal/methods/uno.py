@@ -23,7 +23,7 @@ from shoal.methods.clusters import cluster_by_classifier
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import check_numbers
 from shoal.training.classifier import CosineClassifier, n_outputs
-from shoal.training.model import Batch, Epoch, Model, Shape
+from shoal.training.model import Batch, Epoch, Model, TaskShape
 
 LEAST = 1e-30
 """What sums are divided by at least."""
@@ -84,7 +84,7 @@ class Uno(Model):
     settings: UnoSettings
     head_losses: Tensor
 
-    def __init__(self, encoder: Encoder, settings: UnoSettings, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, settings: UnoSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape)
         self.settings = settings
         n_novel = n_outputs(shape) - shape.n_known

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.report.map import Layout
+from shoal.report.map import MapLayout
 from shoal.report.snapshot import Snapshot
 from shoal.text import shown
 from shoal.words import number
@@ -18,7 +18,7 @@ GRID = 9_999
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ImageTile:
     """One image on the page."""
 
     row: int
@@ -32,7 +32,7 @@ class Tile:
     """Whether it was labeled with another name than that of its category."""
 
 
-class Tiles:
+class ImageTiles:
     """The images that stand on the page itself, by row."""
 
     def __init__(self, run: Snapshot, rows: Sequence[int], uris: dict[int, str]) -> None:
@@ -40,14 +40,14 @@ class Tiles:
         self.rows = tuple(rows)
         self.uris = uris
 
-    def __getitem__(self, row: int) -> Tile:
+    def __getitem__(self, row: int) -> ImageTile:
         image = self.run.assignments[row]
         path = shown(image.path)
         is_off = bool(image.label_given) and image.label_given != image.category
         words = f"{path}, confidence {number(image.confidence)}"
         if is_off:
             words += f", labeled {shown(image.label_given)}"
-        return Tile(row, self.uris.get(row), path, shown(PurePosixPath(path).name, 24), words, is_off)
+        return ImageTile(row, self.uris.get(row), path, shown(PurePosixPath(path).name, 24), words, is_off)
 
 
 def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def columns(run: Snapshot, rows: Sequence[int]) -> dict[str, Any]:
     return {"root": _uri(root), "names": list(names), "categories": categories, **found}
 
 
-def map_points(layout: Layout, rows: Sequence[int]) -> dict[str, Any]:
+def map_points(layout: MapLayout, rows: Sequence[int]) -> dict[str, Any]:
     """Where the images lie, as whole numbers: the longer side fills 0 … 9999; -1 for an image not on this map."""
     low, high = layout.points.min(axis=0), layout.points.max(axis=0)
     scale = max(float((high - low).max()), 1e-12)

@@ -36,7 +36,7 @@ STAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class MapLayout:
     """One map: where each of some images lies."""
 
     method: str
@@ -67,7 +67,7 @@ def stages(run: Snapshot) -> dict[str, str]:
     return titles
 
 
-def pca_layouts(run: Run, *, n_images: int = PCA_IMAGES) -> list[Layout]:
+def pca_layouts(run: Run, *, n_images: int = PCA_IMAGES) -> list[MapLayout]:
     """Map each stage by its first two principal components, turned so that the stages resemble each other."""
     snapshot = Snapshot.of(run)
     titles = stages(snapshot)
@@ -75,7 +75,7 @@ def pca_layouts(run: Run, *, n_images: int = PCA_IMAGES) -> list[Layout]:
     return _layouts("PCA", titles, rows, [principal_components(_vectors(snapshot, name)[rows], 2) for name in titles])
 
 
-def tsne_layouts(run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None) -> list[Layout]:
+def tsne_layouts(run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | None = None) -> list[MapLayout]:
     """Map each stage by t-SNE of a sample, from its first 50 principal components; kept in the run's map.npz.
 
     Seconds for hundreds of images, a minute or more for thousands. Called again, reads what was kept.
@@ -97,7 +97,7 @@ def tsne_layouts(run: Run, *, n_images: int = TSNE_IMAGES, progress: Progress | 
     return found
 
 
-def kept_layouts(run: Run) -> list[Layout]:
+def kept_layouts(run: Run) -> list[MapLayout]:
     """The t-SNE kept in the run folder; empty where there is none, or it is of other images or stages."""
     snapshot = Snapshot.of(run)
     if not snapshot.has("map.npz"):
@@ -113,7 +113,7 @@ def kept_layouts(run: Run) -> list[Layout]:
     is_ours = rows.min() >= 0 and rows.max() < len(snapshot.assignments) and len(np.unique(rows)) == len(rows)
     if not is_ours or not all(_is_map(points, len(rows)) for points in found.values()):
         return []
-    return [Layout("t-SNE", name, title, rows, found[name]) for name, title in titles.items()]
+    return [MapLayout("t-SNE", name, title, rows, found[name]) for name, title in titles.items()]
 
 
 def _is_map(points: np.ndarray[Any, Any], n_rows: int) -> bool:
@@ -145,10 +145,10 @@ def turned_like(points: Floats, model: Floats) -> Floats:
     return turned
 
 
-def _layouts(method: str, titles: dict[str, str], rows: Ints, maps: list[Floats]) -> list[Layout]:
+def _layouts(method: str, titles: dict[str, str], rows: Ints, maps: list[Floats]) -> list[MapLayout]:
     turned = [maps[0], *(turned_like(points, maps[0]) for points in maps[1:])]
     found = zip(titles.items(), turned, strict=True)
-    return [Layout(method, name, title, rows, points.astype(np.float32)) for (name, title), points in found]
+    return [MapLayout(method, name, title, rows, points.astype(np.float32)) for (name, title), points in found]
 
 
 def _vectors(run: Snapshot, name: str) -> Floats:

@@ -19,7 +19,7 @@ EXAMPLES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class NeighborChange:
     """One image and its nearest images, before and after."""
 
     row: int
@@ -28,10 +28,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbors:
+class ChangedNeighbors:
     """The neighbors of a sample of images before and after the mean shift."""
 
-    examples: tuple[Change, ...]
+    examples: tuple[NeighborChange, ...]
     """Those that changed most, one per category."""
     n_queries: int
     is_labeled: bool
@@ -41,7 +41,7 @@ class Neighbors:
     right_after: float
 
 
-def neighbors(run: Snapshot) -> Neighbors:
+def neighbors(run: Snapshot) -> ChangedNeighbors:
     """Compare the nearest images before and after the mean shift; raises `NotInRun` where that cannot be done.
 
     Labeled images are asked where there are any, because only there right and wrong are known.
@@ -60,7 +60,7 @@ def neighbors(run: Snapshot) -> Neighbors:
     second = nearest(np.asarray(after[queries]), np.asarray(before), queries, k)
     if np.array_equal(first, second):
         raise NotInRun("Neighbors before and after a shift are left out: the shift changed none (no shift was chosen).")
-    return Neighbors(
+    return ChangedNeighbors(
         _examples(run, queries, first, second),
         len(queries),
         bool(run.is_labeled[queries].all()),
@@ -82,14 +82,16 @@ def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 25
     return np.concatenate(found).astype(np.int64)
 
 
-def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[Change, ...]:
+def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[NeighborChange, ...]:
     """The queries with the most exchanged neighbors, no two of one category."""
     exchanged = np.array([len(set(a) - set(b)) for a, b in zip(before.tolist(), after.tolist(), strict=True)])
-    chosen: dict[int, Change] = {}
+    chosen: dict[int, NeighborChange] = {}
     for at in np.argsort(-exchanged, kind="stable").tolist():
         category_id = int(run.category_ids[queries[at]])
         if category_id not in chosen and exchanged[at] and len(chosen) < EXAMPLES:
-            chosen[category_id] = Change(int(queries[at]), tuple(before[at].tolist()), tuple(after[at].tolist()))
+            chosen[category_id] = NeighborChange(
+                int(queries[at]), tuple(before[at].tolist()), tuple(after[at].tolist())
+            )
     return tuple(chosen.values())
 
 

@@ -12,7 +12,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from shoal.progress import Progress
 from shoal.report import sections
-from shoal.report.contents import Tiles, columns, map_points
+from shoal.report.contents import ImageTiles, columns, map_points
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
 from shoal.report.figures.curves import (
     confidence_curve,
@@ -23,8 +23,8 @@ from shoal.report.figures.curves import (
 )
 from shoal.report.figures.style import inline_svg
 from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
-from shoal.report.map import Layout, kept_layouts, pca_layouts, tsne_layouts
-from shoal.report.neighbors import Neighbors, neighbors
+from shoal.report.map import MapLayout, kept_layouts, pca_layouts, tsne_layouts
+from shoal.report.neighbors import ChangedNeighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
@@ -125,7 +125,7 @@ class _Page:
         return found
 
 
-def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> list[Layout]:
+def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> list[MapLayout]:
     """Maps by t-SNE first where there are any, because that is the one to look at."""
     pca = pca_layouts(run)
     if tsne is False:
@@ -136,11 +136,11 @@ def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> lis
 def _tiles(
     run: Snapshot,
     gallery: list[Card],
-    changed: Neighbors | None,
+    changed: ChangedNeighbors | None,
     merges: list[Merge],
     splits: list[Split],
     labels: list[SuspiciousLabel],
-) -> Tiles:
+) -> ImageTiles:
     """Every image that stands on the page itself, with its thumbnail while they last."""
     rows = [card.nearest for card in gallery if card.nearest is not None]
     for example in changed.examples if changed else ():
@@ -151,10 +151,10 @@ def _tiles(
         rows += [row for group in split.groups for row in group[:STRIP].tolist()]
     rows += [label.row for label in labels]
     wanted = list(dict.fromkeys((*rows, *priority(gallery))))
-    return Tiles(run, wanted, data_uris(run, wanted, PAGE_BYTES))
+    return ImageTiles(run, wanted, data_uris(run, wanted, PAGE_BYTES))
 
 
-def _rows(layouts: list[Layout]) -> set[int]:
+def _rows(layouts: list[MapLayout]) -> set[int]:
     """The images of any map."""
     return {int(row) for layout in layouts for row in layout.rows}
 

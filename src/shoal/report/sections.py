@@ -3,11 +3,11 @@
 import math
 from typing import Any
 
-from shoal.report.contents import Tile, Tiles
+from shoal.report.contents import ImageTile, ImageTiles
 from shoal.report.figures.images import right_or_wrong
 from shoal.report.gallery import STRIP, Card
-from shoal.report.map import Layout
-from shoal.report.neighbors import Neighbors
+from shoal.report.map import MapLayout
+from shoal.report.neighbors import ChangedNeighbors
 from shoal.report.snapshot import Snapshot
 from shoal.report.splits import Split
 from shoal.report.suggestions import Merge, SuspiciousLabel
@@ -16,7 +16,7 @@ from shoal.text import shown
 from shoal.words import count, number, percent
 
 
-def card(found: Card, tiles: Tiles) -> dict[str, Any]:
+def card(found: Card, tiles: ImageTiles) -> dict[str, Any]:
     """A card of the gallery."""
     category = found.category
     return {
@@ -33,7 +33,7 @@ def card(found: Card, tiles: Tiles) -> dict[str, Any]:
     }
 
 
-def merge(found: Merge, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
+def merge(found: Merge, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
     """A suggested merge, both sides with their most typical images."""
     sides = [
         {
@@ -47,7 +47,7 @@ def merge(found: Merge, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
     return {"sides": sides, "separation": number(found.separation), "second_choice": percent(found.second_choice)}
 
 
-def split(found: Split, tiles: Tiles) -> dict[str, Any]:
+def split(found: Split, tiles: ImageTiles) -> dict[str, Any]:
     """A suggested split, each group with its most typical images."""
     category = found.category
     groups = [
@@ -63,7 +63,7 @@ def most_typical(run: Snapshot, category: Category) -> list[int]:
     return rows
 
 
-def suspicious(found: list[SuspiciousLabel], tiles: Tiles) -> list[dict[str, Any]]:
+def suspicious(found: list[SuspiciousLabel], tiles: ImageTiles) -> list[dict[str, Any]]:
     """The suspicious labels."""
     return [
         {
@@ -76,10 +76,10 @@ def suspicious(found: list[SuspiciousLabel], tiles: Tiles) -> list[dict[str, Any
     ]
 
 
-def neighbors(found: Neighbors, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
+def neighbors(found: ChangedNeighbors, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
     """Neighbors before and after the mean shift, with what was measured."""
 
-    def marked(rows: tuple[int, ...], given: str) -> list[tuple[Tile, str]]:
+    def marked(rows: tuple[int, ...], given: str) -> list[tuple[ImageTile, str]]:
         return [(tiles[row], right_or_wrong(given, run.assignments[row].label_given)[0]) for row in rows]
 
     examples = []
@@ -103,7 +103,7 @@ def neighbors(found: Neighbors, run: Snapshot, tiles: Tiles) -> dict[str, Any]:
     }
 
 
-def map_note(run: Snapshot, layouts: list[Layout], with_thumbnail: set[int]) -> str:
+def map_note(run: Snapshot, layouts: list[MapLayout], with_thumbnail: set[int]) -> str:
     """Say what was sampled for the map."""
     said = []
     drawn: set[int] = set()

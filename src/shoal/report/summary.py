@@ -19,7 +19,7 @@ MAX_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class SummaryTile:
     """A number that stands out."""
 
     value: str
@@ -33,8 +33,8 @@ class Summary:
 
     headline: str
     sentences: tuple[str, ...]
-    tiles: tuple[Tile, ...]
-    accuracy: tuple[Tile, ...]
+    tiles: tuple[SummaryTile, ...]
+    accuracy: tuple[SummaryTile, ...]
     """All, Known and Novel, where a truth was given."""
     accuracy_note: str
     facts: tuple[tuple[str, str], ...]
@@ -61,11 +61,11 @@ def summarize(run: Snapshot) -> Summary:
             )
         ),
         tiles=(
-            Tile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
-            Tile(f"{int(run.is_labeled.sum()):,}", "labeled"),
-            Tile(f"{run.n_known:,}", "known", "known"),
-            Tile(f"{run.n_novel:,}", "novel", "novel"),
-            Tile(f"{int(run.is_unsure.sum()):,}", "unsure"),
+            SummaryTile(f"{len(run.assignments):,}", plural(len(run.assignments), "image")),
+            SummaryTile(f"{int(run.is_labeled.sum()):,}", "labeled"),
+            SummaryTile(f"{run.n_known:,}", "known", "known"),
+            SummaryTile(f"{run.n_novel:,}", "novel", "novel"),
+            SummaryTile(f"{int(run.is_unsure.sum()):,}", "unsure"),
         ),
         accuracy=accuracy,
         accuracy_note=note,
@@ -203,13 +203,13 @@ def _skipped(run: Snapshot) -> str:
     return f"{count(n, 'file')} could not be read; skipped.csv says why." if n else ""
 
 
-def _accuracy(run: Snapshot) -> tuple[tuple[Tile, ...], str]:
+def _accuracy(run: Snapshot) -> tuple[tuple[SummaryTile, ...], str]:
     if not run.has("accuracy.json"):
         return (), ""
     found = run.json("accuracy")
     names = (("all", "All", ""), ("known", "Known", "known"), ("novel", "Novel", "novel"))
     tiles = tuple(
-        Tile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
+        SummaryTile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
     )
     of = [count(int(found[key]), noun) for key, noun in (("n_images", "image"), ("n_classes", "class")) if key in found]
     return tiles, f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"

@@ -39,7 +39,7 @@ TOKEN_BATCH = 256
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
+class BenchmarkImages:
     """One part of a benchmark in memory; rows are images that could be decoded."""
 
     pixels: ImageRows
@@ -86,12 +86,12 @@ class LoadedDataset:
         self._pool: tuple[tuple[Any, ...], ViewPool] | None = None
 
     @cached_property
-    def train(self) -> Images:
+    def train(self) -> BenchmarkImages:
         """The training part: labeled and unlabeled images."""
         return self._read("train")
 
     @cached_property
-    def test(self) -> Images:
+    def test(self) -> BenchmarkImages:
         """The official test part."""
         return self._read("test")
 
@@ -218,10 +218,10 @@ class LoadedDataset:
             _save(file, found[:])  # the last: where it is, so is the other
         return np.load(file, mmap_mode="r"), np.load(rows)
 
-    def _read(self, part: Part) -> Images:
+    def _read(self, part: Part) -> BenchmarkImages:
         benchmark = read_benchmark(self.dataset, self.root, part=part)
         pixels, kept = self._pixels(part, benchmark.collection)
-        return Images(
+        return BenchmarkImages(
             pixels=resident(pixels, self.device),
             names=tuple(benchmark.collection.names[row] for row in kept),
             labels=benchmark.collection.labels[kept],

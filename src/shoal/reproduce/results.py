@@ -13,7 +13,7 @@ from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.reproduce.experiment import Cell
-from shoal.reproduce.loaded_dataset import Images
+from shoal.reproduce.loaded_dataset import BenchmarkImages
 from shoal.training.bank import collapse_statistics, describe_collapse
 
 Result = dict[str, Any]
@@ -26,7 +26,7 @@ NUMBERS = ("n_clusters", "n_clusters_error")
 SCORES = {"accuracy": ("all", "known", "novel"), "recall": ("all", "labeled", "unlabeled")}
 
 
-def describe(cell: Cell, learned: Representation, images: Images, device: torch.device) -> Result:
+def describe(cell: Cell, learned: Representation, images: BenchmarkImages, device: torch.device) -> Result:
     """What a cell's file says besides scores: what was run, on which images, and what validation said."""
     return {
         "cell": cell.identity,

@@ -17,7 +17,7 @@ from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
 from shoal.reproduce.clusterings import shifted_by
 from shoal.reproduce.experiment import Cell
-from shoal.reproduce.loaded_dataset import Images
+from shoal.reproduce.loaded_dataset import BenchmarkImages
 
 RECALL_AT = 8
 N_ITERATIONS = 8
@@ -30,12 +30,12 @@ MAX_TSNE = 5000
 """Images in the figure of t-SNE, drawn at random where there are more."""
 
 
-def score(clusters: Ints, images: Images, is_scored: Bools) -> dict[str, float]:
+def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str, float]:
     """All / Known / Novel in percent over the images that are scored, with one matching."""
     return _percent(gcd_accuracy(images.truth[is_scored], clusters[is_scored], images.is_known[is_scored]))
 
 
-def recall(embeddings: Tensor, images: Images) -> dict[str, float]:
+def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     """Recall@8 in percent: every image is a query, all others are the bank; then of labeled and of unlabeled ones.
 
     That is how the paper's table divides them: its All is the mean of the other two weighted by their numbers.
@@ -51,7 +51,7 @@ def recall(embeddings: Tensor, images: Images) -> dict[str, float]:
 
 
 def figure_material(
-    cell: Cell, learned: Representation, images: Images, is_scored: Bools, device: torch.device
+    cell: Cell, learned: Representation, images: BenchmarkImages, is_scored: Bools, device: torch.device
 ) -> list[dict[str, Any]]:
     """What the figure of a cell is drawn from."""
     if cell.figure == "iterations":
@@ -62,7 +62,7 @@ def figure_material(
 
 
 def iterations(
-    cell: Cell, learned: Representation, images: Images, is_scored: Bools, device: torch.device
+    cell: Cell, learned: Representation, images: BenchmarkImages, is_scored: Bools, device: torch.device
 ) -> list[dict[str, Any]]:
     """Accuracy at the true K after 0, 1, 2 … shifts; the paper calls the first of them iteration 1."""
     rows = []
@@ -74,7 +74,7 @@ def iterations(
     return rows
 
 
-def retrieval(cell: Cell, learned: Representation, images: Images) -> list[dict[str, Any]]:
+def retrieval(cell: Cell, learned: Representation, images: BenchmarkImages) -> list[dict[str, Any]]:
     """The nearest images of a few novel ones, by the embedding and by the embedding shifted once.
 
     Queries are those novel images whose neighbors change most to the better, then by row: the figure is an
@@ -101,7 +101,7 @@ def retrieval(cell: Cell, learned: Representation, images: Images) -> list[dict[
     ]
 
 
-def tsne(embeddings: Tensor, images: Images) -> list[dict[str, Any]]:
+def tsne(embeddings: Tensor, images: BenchmarkImages) -> list[dict[str, Any]]:
     """The embeddings in the plane, with their true classes."""
     from sklearn.manifold import TSNE
 

@@ -22,7 +22,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class TableEntry:
     """One number: ours over seeds, and the paper's."""
 
     mean: float | None
@@ -49,7 +49,7 @@ class ResultTable:
     datasets: tuple[str, ...]
     options: ReproduceOptions
     seeds: tuple[int, ...]
-    entries: dict[tuple[str, str], tuple[Entry, ...]]
+    entries: dict[tuple[str, str], tuple[TableEntry, ...]]
     """(row, dataset) -> an entry per column."""
     choices: dict[tuple[str, str], Choices]
     """(row, dataset) -> what was chosen, of the rows that are not quoted."""
@@ -187,11 +187,13 @@ def remarks_of(
     return texts
 
 
-def _entries(measure: str, found: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None) -> tuple[Entry, ...]:
+def _entries(
+    measure: str, found: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None
+) -> tuple[TableEntry, ...]:
     columns = [_values(measure, result) for result in found]
     printed = paper or (None,) * len(COLUMNS[measure])
     return tuple(
-        Entry(
+        TableEntry(
             mean=statistics.fmean(ours) if ours else None,
             spread=statistics.stdev(ours) if len(ours) > 1 else None,
             n_seeds=len(ours),

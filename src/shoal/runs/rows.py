@@ -39,7 +39,7 @@ class Assignment:
     status: str = "predicted"
     """What people decided: predicted (nothing), confirmed, rejected, moved or flagged."""
     classified_by: str = ""
-    """Who decided."""
+    """The account that decided."""
     classified_at: str = ""
 
 

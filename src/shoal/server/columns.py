@@ -1,4 +1,4 @@
-"""What the page is told: the whole state in one binary answer, changes since then, and single images in words.
+"""What the page asks for: the whole state in one binary answer, changes since then, and single images in words.
 
 N images. All numbers are little-endian.
 """

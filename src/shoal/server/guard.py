@@ -1,4 +1,4 @@
-"""Who may ask for what: every request passes here before anything of a run is touched.
+"""The guard decides which requests are answered; each passes it before anything of a run is touched.
 
 A page on another site must not reach a run through the browser of whoever reviews it. So the name in the Host header
 has to be this machine's (DNS rebinding), a change has to come from this page (Origin) with a secret only it was told

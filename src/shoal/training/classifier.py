@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from shoal.arrays import UNLABELED
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.training.model import Epoch, Model, Shape
+from shoal.training.model import Epoch, Model, TaskShape
 
 
 class CosineClassifier(nn.Module):
@@ -48,7 +48,7 @@ class CosineClassifier(nn.Module):
 class ClassifierModel(Model):
     """A model that answers by the largest output of a classifier of the tail's features."""
 
-    def __init__(self, encoder: Encoder, shape: Shape, start: str) -> None:
+    def __init__(self, encoder: Encoder, shape: TaskShape, start: str) -> None:
         super().__init__(encoder, shape)
         self.start = start
         self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
@@ -66,7 +66,7 @@ class ClassifierModel(Model):
         return cosines.argmax(dim=1)
 
 
-def n_outputs(shape: Shape) -> int:
+def n_outputs(shape: TaskShape) -> int:
     """K of a task, which a classifier needs; fewer than the known classes are refused."""
     assert shape.n_clusters is not None, "a method with a classifier is told K"
     if shape.n_clusters < shape.n_known:

@@ -171,7 +171,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _counting(progress: OnProgress | None, unit: str, before: int = 0, total: int = 0) -> Progress | None:
-    """Who counts one unit, after some `before`; `total` of them in all, what the counter says if not given."""
+    """A callback that counts one unit, after some `before`; `total` in all, what the counter says if not given."""
     if progress is None or not is_main():
         return None
     return lambda done, counted: progress(unit, before + done, total or counted)

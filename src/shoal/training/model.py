@@ -33,8 +33,8 @@ BATCH_OF_IMAGES = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The shape of a task, which a method is told when its networks are made."""
+class TaskShape:
+    """The numbers of a task that a method needs to make its networks."""
 
     n_images: int
     """Images that are trained on."""
@@ -111,7 +111,7 @@ class Model(nn.Module):
     """Whether `forward` takes normalized images instead of the trunk's tokens, because something in the trunk is
     trained. Tokens cannot be kept then: the trunk runs over every view in every step, with gradients."""
 
-    def __init__(self, encoder: Encoder, shape: Shape) -> None:
+    def __init__(self, encoder: Encoder, shape: TaskShape) -> None:
         super().__init__()
         self.encoder, self.shape = encoder, shape
         self.attention: NeighborAttention | None = None

@@ -28,7 +28,7 @@ from shoal.settings import to_dict
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
-from shoal.training.model import Batch, Epoch, Model, Shape, numbered_labels
+from shoal.training.model import Batch, Epoch, Model, TaskShape, numbered_labels
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, resident
 from shoal.training.validation import Validation, score_clusters, validate
@@ -316,10 +316,10 @@ def cut_to_length(gradients: list[Tensor], limit: float | None) -> Tensor:
     return length
 
 
-def shape_of(data: TrainingData, n_clusters: int | None) -> Shape:
-    """What a model is told of a task when it is made."""
+def shape_of(data: TrainingData, n_clusters: int | None) -> TaskShape:
+    """The numbers of a task that a model is made with."""
     n_known = int(numbered_labels(data.training_labels).max(initial=-1)) + 1
-    return Shape(n_images=len(data.training), n_known=n_known, n_clusters=n_clusters)
+    return TaskShape(n_images=len(data.training), n_known=n_known, n_clusters=n_clusters)
 
 
 def _n_own(n_rows: int) -> int:

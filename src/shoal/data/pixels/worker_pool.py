@@ -29,7 +29,7 @@ MIN_SHARE = 8
 
 
 @dataclass(frozen=True)
-class Batch:
+class DecodedBatch:
     """Images that are done: `positions` in the given paths, `rows` in the cache file, those failed with the reason."""
 
     positions: Sequence[int]
@@ -50,7 +50,7 @@ def available_cpus() -> int:
 
 def decode_files(
     paths: Sequence[str], data: Path, first_row: int, *, size: int, max_pixels: int, n_workers: int
-) -> Generator[Batch, None, None]:
+) -> Generator[DecodedBatch, None, None]:
     """Decode files into the rows of `data` from `first_row` on, in any order; close the iterator to stop early.
 
     Path i goes to row `first_row + i`.
@@ -91,7 +91,7 @@ class _Workers:
     ) -> None:
         self.paths, self.folder, self.first_row = paths, folder, first_row
         self.tasks, self.arguments = tasks, arguments
-        self.done: queue.SimpleQueue[Batch | BaseException] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[DecodedBatch | BaseException] = queue.SimpleQueue()
         self.workers: list[_Worker] = []
         self.stopping = threading.Event()
         self.lock = threading.Lock()
@@ -146,9 +146,9 @@ class _Workers:
             raise explain(self.folder, OSError(*reply["error"]))
         if reply is not None:
             failed = {task.first + int(position): reason for position, reason in reply["failed"].items()}
-            self.done.put(Batch(positions, row, failed))
+            self.done.put(DecodedBatch(positions, row, failed))
         elif task.n_images == 1:
-            self.done.put(Batch(positions, row, {task.first: "the decoder crashed"}))
+            self.done.put(DecodedBatch(positions, row, {task.first: "the decoder crashed"}))
         else:  # one image of these crashed the worker: find out which
             for i in positions:
                 self.tasks.put(_Task(i, 1))

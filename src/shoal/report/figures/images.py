@@ -9,8 +9,8 @@ from PIL import Image
 
 from shoal.arrays import Floats
 from shoal.report.figures.style import CATEGORY_COLORS, INK, KNOWN, MARKERS, MUTED, NOVEL, new_figure, plain, styled
-from shoal.report.map import Layout, kept_layouts, pca_layouts
-from shoal.report.neighbors import Change, neighbors
+from shoal.report.map import MapLayout, kept_layouts, pca_layouts
+from shoal.report.neighbors import NeighborChange, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Run, reading
 from shoal.text import shown
@@ -52,7 +52,7 @@ def neighbor_images(run: Run) -> Figure:
     return figure
 
 
-def _scatter(run: Snapshot, layouts: list[Layout]) -> Figure:
+def _scatter(run: Snapshot, layouts: list[MapLayout]) -> Figure:
     figure = new_figure(5.2 * len(layouts), 4.9)
     for axes, layout in zip(figure.subplots(1, len(layouts), squeeze=False)[0], layouts, strict=True):
         plain(axes, grid=None).set(xticks=[], yticks=[], title=f"{layout.title} ({layout.method})")
@@ -74,7 +74,7 @@ def _write_name(axes: Axes, points: Floats, name: str) -> None:
     axes.text(x, y, shown(name, 20), fontsize=7.5, ha="center", va="center", bbox=box)
 
 
-def _draw_row(run: Snapshot, axes: Axes, y: float, change: Change, word: str, rows: tuple[int, ...]) -> None:
+def _draw_row(run: Snapshot, axes: Axes, y: float, change: NeighborChange, word: str, rows: tuple[int, ...]) -> None:
     given = run.assignments[change.row].label_given
     axes.text(-0.1, y + 0.5, word, fontsize=8, ha="right", va="center")
     for x, (row, image) in enumerate(zip((change.row, *rows), run.thumbnails((change.row, *rows)), strict=True)):
