@@ -231,3 +231,9 @@ def test_a_known_category_that_no_cluster_is_matched_to_is_not_counted(tmp_path:
         ]
     )
     assert (len(run.categories), run.n_clusters) == (2, 1)
+
+
+def test_a_line_of_the_log_holds_nothing_that_steers_a_terminal(tmp_path: Path) -> None:
+    Run(tmp_path).log("heron\x1b]0;owned\x07\nerror: forged")
+    (line,) = (tmp_path / "train.log").read_text("utf-8").splitlines()
+    assert line.endswith("  heron␛]0;owned␇␊error: forged")

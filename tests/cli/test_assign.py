@@ -110,6 +110,14 @@ def test_a_file_that_is_there_is_not_overwritten_unless_told(run, photos, tmp_pa
     assert out.read_text() != "mine\n"
 
 
+def test_a_table_that_cannot_be_written_is_refused_before_the_work(run, photos, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("shoal.discovery.assign.Assigner", lambda *given, **named: pytest.fail("the work is begun"))
+    (tmp_path / "file").touch()
+    refused = invoke("assign", run, photos.folder, "--out", tmp_path / "file" / "new.csv")
+    assert refused.exit_code == 2
+    assert "file: is a file, expected a folder; choose another place" in refused.stderr
+
+
 def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
     run: Path, photos, tmp_path: Path, monkeypatch
 ) -> None:

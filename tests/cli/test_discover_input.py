@@ -1,6 +1,7 @@
 """`shoal discover` on tables and names that are not what they should be."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,33 @@ def test_every_line_for_a_person_is_made_visible_where_it_is_printed(capsys: pyt
     for speak in (console.say, console.complain):
         speak("heron\x1b]0;owned\x07.jpg")
         assert capsys.readouterr().err == "heron␛]0;owned␇.jpg\n"
+
+
+def test_a_result_is_made_visible_on_a_terminal_and_is_as_it_is_for_a_program(capsys, monkeypatch) -> None:
+    for is_terminal, expected in ((True, "heron␛]0;owned␇\nnext\n"), (False, "heron\x1b]0;owned\x07\nnext\n")):
+        monkeypatch.setattr("sys.stdout.isatty", lambda is_terminal=is_terminal: is_terminal)
+        console.result("heron\x1b]0;owned\x07\nnext", {}, as_json=False)
+        assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize(
+    "words", [["discover", "--no\x1b]0;owned\x07"], ["rep\x1b]0;owned\x07ort"]], ids=["option", "command"]
+)
+def test_a_word_that_is_no_option_or_command_is_made_visible_too(words: list[str]) -> None:
+    run = CliRunner().invoke(app, words)
+    assert run.exit_code == 2
+    assert "]0;owned" in run.stderr
+    assert not {letter for letter in run.stderr if letter != "\n" and not letter.isprintable()}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links and pipes")
+def test_dead_links_and_pipes_are_listed_in_skipped_csv(given, photos, tmp_path: Path) -> None:
+    (photos.folder / "dead.png").symlink_to("nowhere.png")
+    os.mkfifo(photos.folder / "pipe.png")
+    found = discover(*given, "--no-train", "--n-clusters", 5)
+    assert found.exit_code == 0, found.stderr
+    listed = (tmp_path / "run" / "skipped.csv").read_text().splitlines()
+    assert listed[1:] == ["dead.png,a link to nothing", 'pipe.png,"no plain file (a pipe, a socket or a device)"']
 
 
 def test_names_that_steer_a_terminal_are_made_visible_wherever_they_are_said(given, photos, tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(
     with pytest.raises(UsageError, match="is there already; give --force"):
         check_target(tmp_path / "x.npz", force=False)
     check_target(tmp_path / "x.npz", force=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file: is a file, expected a folder; choose another place"):
+        check_target(tmp_path / "file" / "x.npz", force=False)
 
 
 def test_parquet_without_pyarrow_says_what_to_install(found, tmp_path: Path, monkeypatch) -> None:

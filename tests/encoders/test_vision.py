@@ -20,7 +20,7 @@ def test_channels_are_turned_round_where_a_model_wants_blue_first():
     assert turned.flatten().tolist() == pytest.approx([0.0, 0.2, 0.1])
 
 
-@pytest.mark.parametrize("size", [0, 7])
-def test_an_input_too_small_is_refused(size):
-    with pytest.raises(UsageError, match="at least 8 pixels"):
+@pytest.mark.parametrize(("size", "words"), [(0, "at least 8 pixels"), (7, "at least 8 "), (4097, "at most 4,096 ")])
+def test_an_input_too_small_or_too_large_is_refused(size, words):
+    with pytest.raises(UsageError, match=words):
         InputFormat(size=size, mean=(0, 0, 0), std=(1, 1, 1))
