@@ -10,7 +10,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.replay import replay_review
 from shoal.review.review import OtherAnswer, Review
 from shoal.runs import Run
-from small_runs import write_small
+from small_runs import NAMES, write_small
 
 
 def reviewed(run: Run) -> Review:
@@ -126,10 +126,56 @@ def test_an_answer_that_kept_ids_and_names_is_not_named_made_or_merged_again(run
     assert [statuses[row] for row in (0, 6, 7, 8, 9)] == ["moved", "confirmed", "confirmed", "confirmed", "predicted"]
 
 
-def test_a_split_that_the_answer_has_made_by_itself_decides_about_no_image(run: Run, tmp_path: Path) -> None:
+def statuses(review: Review) -> list[str]:
+    return [STATUSES[status] for status in review.state.images.status]
+
+
+def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
     review = Review(run)
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
-    other = write_small(tmp_path / "other", ids=(0, 4, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),))
-    entries, _ = replay_review(run.path, other, by="ann", ids={number: number for number in range(5)})
-    assert [entry.action.rows.tolist() for entry in entries] == [[2]]
-    assert names(Review(other))["herring gull"] == [1, 2]
+    other = write_small(tmp_path / "other", ids=(0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3))
+    entries, misfits = replay_review(run.path, other, by="ann")
+    assert ([entry.action.kind for entry in entries], misfits) == (["split"], [])
+    after = Review(other)
+    assert names(after)["herring gull"] == [1]  # 02.png was put elsewhere, which the split says nothing about
+    assert set(statuses(after)) == {"predicted"}
+
+
+def test_of_a_split_that_the_answer_has_made_by_itself_decided_images_follow_as_they_are(
+    run: Run, tmp_path: Path
+) -> None:
+    """Confirmed first and split off then, by two people: the first one's word stays, in the category of the second."""
+    review = Review(run)
+    verbs.decide(review, "confirm", None, ["02.png"], by="bob")
+    verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3), names=(*names(review),))
+    _, misfits = replay_review(run.path, other, by="ann", ids={number: number for number in range(5)})
+    after = Review(other)
+    assert misfits == []
+    assert names(after) == {**names(review), "gull": [0, 1], "herring gull": [2]}
+    assert statuses(after) == [*["predicted"] * 2, "confirmed", *["predicted"] * 9]
+    assert after.state.entry(int(after.state.images.decided[2])).by == "bob"
+
+
+def test_a_part_that_the_answer_has_found_by_itself_gets_its_name(run: Run, tmp_path: Path) -> None:
+    """The part's images are mostly a novel category of their own; the review of the part goes on there."""
+    review = Review(run)
+    verbs.split(review, "gull", {"tern": ["01.png", "02.png"]}, by="ann")
+    verbs.decide(review, "confirm", None, ["01.png"], by="bob")
+    ids = (0, 4, 4, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+    other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003"))
+    _, misfits = replay_review(run.path, other, by="ann")
+    after = Review(other)
+    assert misfits == []
+    assert names(after) == {**names(review), "gull": [0], "tern": [1, 2]}
+    assert statuses(after)[:3] == ["predicted", "confirmed", "predicted"]
+
+
+def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in_it(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
+    verbs.decide(review, "confirm", None, ["01.png"], by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert misfits == []
+    assert (names(Review(other))["herring gull"], names(Review(other))["heron"]) == ([1], [2, 3, 4, 5])

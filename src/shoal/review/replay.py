@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import NO_CATEGORY, Action, Entry, Group, checked_name
+from shoal.review.actions import MAX_NAME, NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
 from shoal.review.answer import Answer
 from shoal.review.log import FILE, Log
 from shoal.review.review import line_of, now, start_line
@@ -137,10 +138,7 @@ def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
             yield Action(kind=kind, categories=others, category=target)
     elif kind == "split":
         for part in line["parts"]:
-            rows = replay.rows(part["images"])
-            if part["category"] in replay.kept:  # what the new answer has parted by itself needs nobody's word
-                rows = rows[state.images.category[rows] == replay.ids.get(line["category"], NO_CATEGORY)]
-            yield from _new(replay, part["category"], part["name"], rows)
+            yield from _part(replay, line["category"], part)
 
 
 def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Action]:
@@ -170,6 +168,45 @@ def _new(replay: _Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
     new = replay.state.next_id
     replay.ids[old] = new
     yield Action(kind="create", category=new, name=checked_name(name), groups=(Group(category=new, rows=rows),))
+
+
+def _part(replay: _Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[Action]:
+    """A part of a split, which decides about no single image: what the new answer has put elsewhere stays there.
+
+    Where the answer has the category already, only images that somebody decided on follow the split, as they are.
+    """
+    state, old, name = replay.state, part["category"], checked_name(part["name"])
+    rows, source = replay.rows(part["images"]), replay.ids.get(old_source, NO_CATEGORY)
+    source = source if source == NO_CATEGORY else replay.category(old_source)
+    there = replay.category(old) if old in replay.kept else state.find(name)
+    if there is None and (there := _found_again(replay, rows, source)) is not None:
+        yield Action(kind="rename", category=there, name=name)
+    new = state.next_id
+    replay.ids[old] = new if there is None else there
+    leaving = rows[state.images.category[rows] == source] if source not in (NO_CATEGORY, there) else rows[:0]
+    if there is None and not len(leaving):
+        yield Action(kind="create", category=new, name=name, groups=(Group(category=new, rows=leaving),))
+    elif there is None:
+        yield Action(kind="split", category=source, groups=(Group(category=new, rows=leaving, name=name),))
+    elif len(decided := leaving[state.images.status[leaving] != PREDICTED]):
+        between = _free_category_name(state, name)
+        yield Action(kind="split", category=source, groups=(Group(category=new, rows=decided, name=between),))
+        yield Action(kind="merge", categories=(new,), category=there)
+
+
+def _found_again(replay: _Replay, rows: Ints, source: int) -> int | None:
+    """The novel category that is no other one and has mostly these images, which the new answer has parted itself."""
+    state = replay.state
+    votes = Counter(state.images.category[rows].tolist())
+    best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
+    if best in (NO_CATEGORY, source, *replay.ids.values()) or not state.records[best].is_novel:
+        return None
+    return best if 2 * n_votes > max(len(rows), len(state.members(best))) else None
+
+
+def _free_category_name(state: State, name: str) -> str:
+    taken = {record.name for record in state.records.values()}
+    return next(free for at in count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
 
 
 def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> None:
