@@ -31,19 +31,19 @@ def test_each_image_is_assigned_once_when_two_looks_find_it_the_same(photos, ass
     watch = Watch(assigner, inbox)
     names = sorted(photos.truth)
     shutil.copy(photos.folder / names[0], inbox)
-    assert watch.look() == ([], ())  # it may still be growing
-    rows, _ = watch.look()
+    assert watch.poll() == ([], ())  # it may still be growing
+    rows, _ = watch.poll()
     assert [row.path for row in rows] == [names[0]]
     assert rows[0].category_id == assigner.run.assignments[0].category_id
-    assert watch.look() == ([], ())
+    assert watch.poll() == ([], ())
     (inbox / names[1]).write_bytes((photos.folder / names[1]).read_bytes()[:50])
-    watch.look()
+    watch.poll()
     shutil.copy(photos.folder / names[1], inbox)  # the rest of it arrives
-    assert watch.look() == ([], ())
-    assert [row.path for row in watch.look()[0]] == [names[1]]
+    assert watch.poll() == ([], ())
+    assert [row.path for row in watch.poll()[0]] == [names[1]]
     os.utime(inbox / names[0], (1, 1))  # replaced by another of the same size
-    watch.look()
-    assert [row.path for row in watch.look()[0]] == [names[0]]
+    watch.poll()
+    assert [row.path for row in watch.poll()[0]] == [names[0]]
 
 
 def test_a_broken_image_is_named_and_stops_nothing(photos, assigner, tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ def test_a_broken_image_is_named_and_stops_nothing(photos, assigner, tmp_path: P
     inbox.mkdir()
     watch = Watch(assigner, inbox)
     (inbox / "broken.png").write_bytes(b"no image")
-    watch.look()
-    rows, skipped = watch.look()
+    watch.poll()
+    rows, skipped = watch.poll()
     assert (rows, [image.name for image in skipped]) == ([], ["broken.png"])
     good = sorted(photos.truth)[0]
     shutil.copy(photos.folder / good, inbox)
-    watch.look()
-    assert [row.path for row in watch.look()[0]] == [good]
+    watch.poll()
+    assert [row.path for row in watch.poll()[0]] == [good]
 
 
 def test_the_model_is_loaded_once_for_all_looks(photos, assigner, tmp_path: Path, monkeypatch) -> None:
@@ -68,8 +68,8 @@ def test_the_model_is_loaded_once_for_all_looks(photos, assigner, tmp_path: Path
     watch = Watch(assigner, inbox)
     for name in sorted(photos.truth)[:3]:
         shutil.copy(photos.folder / name, inbox)
-        watch.look()
-        watch.look()
+        watch.poll()
+        watch.poll()
     assert loads == [1]
 
 

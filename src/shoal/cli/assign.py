@@ -96,7 +96,7 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
         typer.echo(to_csv(Assignment, []).rstrip("\n"))
     try:
         while True:
-            new, skipped = watched.look()
+            new, skipped = watched.poll()
             _tell_skipped(skipped)
             rows |= {row.path: row for row in new}
             if out is not None and new:

@@ -63,11 +63,11 @@ def compare(
     settings = {**rest, **numbers, "changes": read_changes(changes or [])}
     job = prepare_comparison(given, methods, settings, out=out)
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force}
-    do = _look if dry_run else _run
+    do = _show_plan if dry_run else _run
     do(job, how, as_json=json)
 
 
-def _look(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
     from shoal.discovery.comparison.compare import preview
     from shoal.words import count, listed

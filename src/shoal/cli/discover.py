@@ -80,11 +80,11 @@ def discover(
     settings = {**own, **numbers, **rest, "changes": read_changes(changes or [])}
     job = prepare(given, settings, review=review, out=out, resume=resume, reporter=reporter())
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
-    do = _look if dry_run else _run
+    do = _show_plan if dry_run else _run
     do(job, how, as_json=json)
 
 
-def _look(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
+def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     """Say what was found, and what would be done."""
     from shoal.discovery.preflight import check_discovery
 

@@ -36,7 +36,9 @@ class Store:
 def list_stores() -> list[Store]:
     """What is in the cache, the most recently used first."""
     folders = [folder for kind in ("pixels", "engines") for folder in (cache_folder() / kind).glob("[!.]*")]
-    return sorted(map(_look, filter(Path.is_dir, folders)), key=lambda store: (-store.last_used, store.folder.name))
+    return sorted(
+        map(_read_store, filter(Path.is_dir, folders)), key=lambda store: (-store.last_used, store.folder.name)
+    )
 
 
 def remove_stores(stores: Iterable[Store]) -> None:
@@ -77,7 +79,7 @@ def max_bytes() -> float:
     return limit * 1e9
 
 
-def _look(folder: Path) -> Store:
+def _read_store(folder: Path) -> Store:
     found = [entry.stat() for entry in folder.iterdir() if entry.is_file()]
     last_used = max(one.st_mtime for one in (*found, folder.stat()))
     return Store(folder=folder, n_bytes=sum(one.st_size for one in found), last_used=last_used)

@@ -191,13 +191,13 @@ def _collapse_watch(say: Listener) -> OnEpoch:
     """Say once, when the statistics of embeddings show it, that training has collapsed."""
     told: list[str] = []
 
-    def look(statistics: dict[str, Any]) -> None:
+    def watch(statistics: dict[str, Any]) -> None:
         found = describe_collapse(statistics)
         if found is not None and not told:
             told.append(found)
             say(NOTE + found)
 
-    return look
+    return watch
 
 
 def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEpoch) -> OnEpoch:

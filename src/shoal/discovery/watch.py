@@ -25,7 +25,7 @@ class Watch:
         self._seen: dict[str, Mark] = {}
         self._done: dict[str, Mark] = {}
 
-    def look(self) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+    def poll(self) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Assign the images that came or changed; a row per readable one, and those that are not.
 
         A file counts as complete when two looks in a row find it the same, so that none is read while it is written.

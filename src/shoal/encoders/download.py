@@ -65,7 +65,7 @@ def endpoint() -> str:
 
 def look_up(hub_id: str) -> dict[str, Remote]:
     """The files of a model that would be fetched, with their sizes."""
-    return {name: _look(f"{endpoint()}/{hub_id}/resolve/main/{name}", hub_id) for name in FILES}
+    return {name: _ask_server(f"{endpoint()}/{hub_id}/resolve/main/{name}", hub_id) for name in FILES}
 
 
 def fetch(files: dict[str, Remote], folder: Path, progress: Progress) -> dict[str, str]:
@@ -90,7 +90,7 @@ def _tell(progress: Progress, before: int, total: int, done: int) -> None:
     progress(before + done, total)
 
 
-def _look(url: str, hub_id: str) -> Remote:
+def _ask_server(url: str, hub_id: str) -> Remote:
     """What the hub says of a file: large ones lie elsewhere, and the redirect has their size and checksum."""
     opener = urllib.request.build_opener(_NoRedirect)
     for _ in range(MAX_REDIRECTS):

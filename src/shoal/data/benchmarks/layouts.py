@@ -131,13 +131,13 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
 
     Where nothing of the part is there in any layout, the nearest is the one in which another part is.
     """
-    tried = [_look(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes]
+    tried = [_candidate(layout, root / home, part) for layout in LAYOUTS[name] for home in layout.homes]
     for candidate in tried:
         if not candidate.missing:
             return candidate
 
     def nearness(candidate: Candidate) -> tuple[int, int]:
-        others = [_look(candidate.layout, candidate.home, other) for other in PARTS if other != part]
+        others = [_candidate(candidate.layout, candidate.home, other) for other in PARTS if other != part]
         return len(candidate.present), sum(not other.missing for other in others)
 
     return max(tried, key=nearness)
@@ -167,7 +167,7 @@ def hint_at_pickles(root: Path) -> str:
     return f"; {found[0]} is there, but holds pickles, which are never opened: get the binary version" if found else ""
 
 
-def _look(layout: Layout, home: Path, part: Part) -> Candidate:
+def _candidate(layout: Layout, home: Path, part: Part) -> Candidate:
     present, missing = [], []
     for need in layout.needs[part]:
         names = need.split("|")

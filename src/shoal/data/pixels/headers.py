@@ -26,7 +26,7 @@ def check_headers(
         return ()
     root, known = collection.root, read_index(store_folder(cache_folder(cache), collection.root, size), size).rows
 
-    def look(name: str) -> Skipped | None:
+    def check(name: str) -> Skipped | None:
         path = f"{root}/{name}"
         if name in known and known[name][0] == file_state(path):
             return None
@@ -38,4 +38,4 @@ def check_headers(
 
     with warnings.catch_warnings(), ThreadPoolExecutor(N_THREADS) as threads:
         warnings.simplefilter("ignore")  # Pillow's, of large images and odd tags: decoding will judge them
-        return tuple(found for found in threads.map(look, collection.names) if found is not None)
+        return tuple(found for found in threads.map(check, collection.names) if found is not None)
