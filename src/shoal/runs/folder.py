@@ -18,7 +18,7 @@ PARTS = (
     *("calibration.json", "changes.json"),
     *("model.safetensors", "embeddings.npy", "shifted.npy", "frozen.npy", "tree.npy", "thumbnails.zip", "report.html"),
     *("assignments.csv", "assignments.parquet", "categories.csv", "skipped.csv", "map.npz"),
-    *("choice.json", "plan.json", "model.json", "train.log", "checkpoint.safetensors"),
+    *("choice.json", "judged.json", "plan.json", "model.json", "train.log", "checkpoint.safetensors"),
     *("comparison.json", "kept.csv", "compare.html"),
 )
 """The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
