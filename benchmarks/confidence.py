@@ -21,8 +21,8 @@ from n_clusters_rules import draw_labels
 from shoal.arrays import UNLABELED
 from shoal.clustering.categories import other_neighbors, same_category_share
 from shoal.clustering.inference import infer, unit_points
+from shoal.discovery.answers import name_categories
 from shoal.discovery.embeddings import ClusterSettings
-from shoal.discovery.writing import name_categories
 from shoal.methods.clusters import as_discovery
 
 N_BINS = 10

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from shoal.data.demo import digits
+from shoal.discovery.answers import answer
 from shoal.discovery.images import discover_images
-from shoal.discovery.outputs import answer
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 

@@ -14,8 +14,8 @@ import shoal
 from conftest import write_table
 from shoal.cli.discover import discover as command
 from shoal.cli.main import app
+from shoal.discovery.answers import answer
 from shoal.discovery.api import default_folder
-from shoal.discovery.outputs import answer
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import DataError, UsageError
 from shoal.report.figures.curves import training_curves

@@ -16,10 +16,10 @@ from photo_runs import run_on
 from shoal.clustering.blend import Trial
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
+from shoal.discovery.answers import answer
 from shoal.discovery.assign import Assigner
 from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
-from shoal.discovery.outputs import answer
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings

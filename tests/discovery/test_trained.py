@@ -11,12 +11,10 @@ import torch
 
 from patched_method import with_represent
 from photo_runs import run_on
-from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.discovery import trained, training
+from shoal.discovery import broadcast, training
 from shoal.discovery.choice import Choice
 from shoal.discovery.judging import TrialJudge
-from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.registry import get_method, load_recipe
@@ -40,12 +38,11 @@ def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, mon
     method = SimpleNamespace(
         needs_n_clusters=False, represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size)
     )
-    monkeypatch.setattr(trained, "get_method", lambda name: method)
+    monkeypatch.setattr(broadcast, "get_method", lambda name: method)
     collection = read_collection(photos.folder, photos.labels)
-    images = Readable(collection, load_pixels(collection, settings.pixel_size))
     with caplog.at_level(logging.DEBUG):
-        trained.train_as_helper(
-            images, Run(tmp_path / "run"), with_training(settings, batch_size=1000), torch.device("cpu"), False
+        broadcast.share_training(
+            collection, Run(tmp_path / "run"), with_training(settings, batch_size=1000), torch.device("cpu"), False
         )
     assert asked == [len(collection)]
     assert [record.message for record in caplog.records if record.name.startswith("shoal")] == []

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from shoal.data.collection import Collection
+from shoal.discovery.frozen import doubt_labels
+from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.validation import check_collection, describe_withheld, doubt_labels, takes_first_number, withhold
+from shoal.discovery.validation import describe_withheld, takes_first_number, withhold
 from shoal.errors import DataError, UsageError
 
 

@@ -44,8 +44,8 @@ def cluster(
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.clustering.n_clusters_range import read_n_clusters
     from shoal.data.readers import label_embeddings, read_embeddings
+    from shoal.discovery.answers import answer
     from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
-    from shoal.discovery.outputs import answer
     from shoal.methods.protocols import get_protocol
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}

@@ -11,15 +11,14 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection, read_names
+from shoal.discovery.answers import answer, write_report
 from shoal.discovery.assign import Assigner, assign_any
 from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.images import discover_images
-from shoal.discovery.outputs import answer
 from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.scoring import Score, score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.writing import write_report
 from shoal.distributed import is_main
 from shoal.errors import MissingError, UsageError
 from shoal.report.notebook import run_html

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 from shoal.arrays import Ints, as_labels
 from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows, unit_points
 from shoal.device import choose_device
+from shoal.discovery.answers import name_categories, write_found
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.writing import name_categories, write_found
 from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from shoal.discovery.answers import answer
 from shoal.discovery.changed import brief
-from shoal.discovery.outputs import answer
+from shoal.discovery.frozen import doubt_labels
 from shoal.discovery.stability import doubt_range
-from shoal.discovery.validation import doubt_labels
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges

@@ -10,20 +10,23 @@ import torch
 from shoal.checksums import digest_rows
 from shoal.device import computing_device
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, keep_answer, make_answer
+from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.thumbnails import make_thumbnails
-from shoal.discovery.validation import doubt_labels
-from shoal.distributed import flag_from_main
 from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.engines import TORCH
 from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import UsageError
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, damaged
+from shoal.words import count
+
+FEW_LABELS = 5
+"""Labeled images per known category below which an estimate of K is said to rest on few labels."""
 
 
 def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
@@ -57,7 +60,7 @@ def engine_of(run: Run) -> str | None:
 def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:
     """The embeddings of the encoder as it comes; an interrupted run has them already."""
     is_there = run.has("frozen.npy")
-    flag_from_main(not is_there, computing_device(encoder.device))
+    broadcast_embedding(not is_there, computing_device(encoder.device))
     if is_there:
         kept = np.array(run.array("frozen"))
         is_whole = kept.ndim == 2 and len(kept) == len(images.collection) and kept.dtype == np.float32
@@ -96,3 +99,11 @@ def answer_first(
     if advice := advise_encoder(measured, settings.of_method.encoder):
         reporter.say(f"{NOTE}{advice}")
     return answer
+
+
+def doubt_labels(n_labeled: int, n_known: int) -> str | None:
+    """Say that an estimate of K rests on few labels, where it does."""
+    if n_labeled >= FEW_LABELS * n_known:
+        return None
+    few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
+    return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"

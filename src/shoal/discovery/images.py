@@ -15,18 +15,18 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
+from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import check_folder, collection_checksum, take_folder
 from shoal.discovery.frozen import answer_first, embed_frozen, engine_of, record_inputs
-from shoal.discovery.readable import Check, Readable, check_readable, decode, read_into, tell_found
-from shoal.discovery.reporter import SILENT, Reporter
+from shoal.discovery.readable import Check, Readable, check_collection, check_readable, decode, read_into, tell_found
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
-from shoal.discovery.trained import answer_trained, train_as_helper
+from shoal.discovery.trained import answer_trained
 from shoal.discovery.training import TrainingJob, check_tensorboard
-from shoal.discovery.validation import check_collection
-from shoal.distributed import barrier, flag_from_main, is_main, processes
+from shoal.distributed import barrier, is_main, processes
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import embed, place_encoder
+from shoal.encoders.embed import place_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError, UsageError
@@ -74,7 +74,8 @@ def discover_images(
             job = _Job(collection, settings, main_device, trunk_device, command, reporter, tensorboard, told, then)
             run = _discover(job, Run(Path(out)), **how)
         else:
-            run = _run_as_helper(collection, Run(Path(out)), settings, main_device, resume)
+            run = Run(Path(out))
+            follow_main(collection, run, settings, main_device, resume)
         barrier()
     return run
 
@@ -119,8 +120,7 @@ def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
 def _leave(job: _Job, run: Run) -> Run:
     """Say of a finished run that there is nothing left to do, to the other processes too."""
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
-    for _ in range(1 + job.settings.is_trained):
-        flag_from_main(False, job.device)
+    broadcast_finished(job.settings, job.device)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
     unreported = job.then is not None and not run.has("report.html")
     if run.has_checkpoints or unreported or run.has(LOCK):
@@ -187,19 +187,6 @@ def read_and_embed(
         if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
             run.abandon()
         raise
-
-
-def _run_as_helper(
-    collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
-) -> Run:
-    """Take a share of the embedding and of the training, when the main process has come to them."""
-    chosen = settings.of_method
-    if flag_from_main(False, device):
-        encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)
-        embed(decode(collection, settings, SILENT).pixels, encoder)
-    if settings.is_trained and flag_from_main(False, device):
-        train_as_helper(decode(collection, settings, SILENT), run, settings, device, resume)
-    return run
 
 
 def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter) -> None:

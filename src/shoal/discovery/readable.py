@@ -1,16 +1,17 @@
-"""The images of a collection that can be read: decoded once, and the others listed."""
+"""What a collection must hold, and its images that can be read: decoded once, and the others listed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.data.collection import Collection
+from shoal.clustering.inference import check_n_clusters
+from shoal.clustering.n_clusters_range import check_estimable
+from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, check_headers, load_pixels
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.validation import check_collection
 from shoal.errors import DataError, ShoalError
 from shoal.progress import Outlook
 from shoal.runs import Run, Skip
@@ -25,6 +26,22 @@ class Readable:
 
     collection: Collection
     pixels: Pixels
+
+
+def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
+    """Refuse now what could only fail later, after decoding and embedding."""
+    if settings.n_clusters is None:
+        check_for_discovery(collection)
+        inference = settings.of_method.inference
+        check_estimable(inference.min_clusters, inference.max_clusters, collection.labels)
+    else:
+        check_n_clusters(settings.n_clusters, collection.labels, len(collection))
+    n_neighbors = settings.shift.n_neighbors
+    if len(collection) <= n_neighbors:
+        raise DataError(
+            f"{collection.count()}: a mean over {n_neighbors} neighbors needs more than {n_neighbors} images, "
+            f"found {len(collection)}; add images, or lower inference.shift.n_neighbors"
+        )
 
 
 def drop_unreadable(collection: Collection, pixel_size: int) -> tuple[Collection, int]:

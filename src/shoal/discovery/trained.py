@@ -16,15 +16,26 @@ from shoal.clustering.blend import Trial, blend
 from shoal.clustering.inference import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
+from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
 from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
 from shoal.discovery.choice import Choice
 from shoal.discovery.judging import TrialJudge
-from shoal.discovery.readable import Readable
-from shoal.discovery.reporter import NOTE, SILENT
+from shoal.discovery.reporter import NOTE
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, depths_to_try, fit_batch, measure, train_on
-from shoal.discovery.validation import Withheld, describe_withheld, takes_first_number, withhold
-from shoal.distributed import flag_from_main, number_from_main
+from shoal.discovery.validation import (
+    Withheld,
+    describe_withheld,
+    free_trunk,
+    has_trial,
+    takes_first_number,
+    training_task,
+    trial_folder,
+    trial_settings,
+    trial_tasks,
+    with_trunk_of,
+    withhold,
+)
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -44,11 +55,11 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     for line in describe_withheld(collection, withheld):
         job.reporter.say(line)
     job = replace(job, settings=fit_batch(job.settings, len(withheld.labels), job.reporter))
-    judge = TrialJudge.of(job, withheld) if _has_trial(job.settings, withheld) else None
+    judge = TrialJudge.of(job, withheld) if has_trial(job.settings, withheld) else None
     if job.settings.max_minutes is not None:
         plan = _plan(job, withheld, judge)
         if not plan.depths:
-            flag_from_main(False, job.device)
+            broadcast_no_training(job.device)
             return job.first, None
         depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
         job = replace(job, settings=replace(job.settings.with_epochs(plan.epochs), depths=depths))
@@ -68,7 +79,11 @@ def _plan(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Pla
     settings, has_trial = job.settings, judge is not None
     depths = depths_to_try(settings, job.device) if has_trial else (settings.of_method.n_tail_blocks,)
     n_clusters = _known_number(job)
-    task = _trial_tasks(job.images, withheld, n_clusters)[0] if has_trial else _task(job.images, withheld, n_clusters)
+    task = (
+        trial_tasks(job.images, withheld, n_clusters)[0]
+        if has_trial
+        else training_task(job.images, withheld, n_clusters)
+    )
     fresh = replace(job, resume=False)
     costs = {
         depth: _measure(replace(fresh, settings=settings.at_depth(depth)), task, job.run, judge) for depth in depths
@@ -86,34 +101,12 @@ def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None) 
     return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
 
 
-def train_as_helper(
-    images: Readable, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
-) -> None:
-    """Take a share of the training that the main process does, without a word."""
-    withheld = withhold(images.collection, settings)
-    settings = fit_batch(settings, len(withheld.labels), SILENT)
-    method = get_method(settings.method)
-    how: dict[str, Any] = {"device": device, "resume": resume}
-    n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
-    settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
-    if not _has_trial(settings, withheld):
-        method.represent(_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
-        return
-    trial, final = _trial_tasks(images, withheld, n_clusters)
-    tried = method.represent(trial, _of_trial(settings), folder=_trial_folder(run, settings), keeps_trunk=True, **how)
-    if flag_from_main(False, device):
-        method.represent(_sharing(final, tried), settings.of_method, folder=run.path, **how)
-    _let_go(tried)
-
-
 def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
     """Train once, without the labels of validation images, which choose the snapshot; the trained answer stands."""
-    task = _task(job.images, withheld, _known_number(job))
+    task = training_task(job.images, withheld, _known_number(job))
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
-    flag_from_main(True, job.device)
-    number_from_main(task.n_clusters, job.device)
-    number_from_main(job.n_epochs, job.device)
+    broadcast_training(task.n_clusters, job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
@@ -125,21 +118,21 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     withheld = judge.withheld
     best = _try_depths(job, judge)
     if best is None:
-        flag_from_main(False, job.device)
+        broadcast_last_training(False, job.device)
         return job.first, None
     job, choice = best.job, best.choice
     goes_on = choice.keeps_training and best.learned.is_done
-    flag_from_main(goes_on, job.device)
+    broadcast_last_training(goes_on, job.device)
     learned = None
     if goes_on:
         n_epochs = best.n_epochs
         short = "" if n_epochs == job.n_epochs else f", for {n_epochs} of {job.n_epochs} epochs"
         job.reporter.say(f"training again, with the labels that were kept from it{short}")
-        _, final = _trial_tasks(job.images, withheld, _known_number(job))
+        _, final = trial_tasks(job.images, withheld, _known_number(job))
         how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
         cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics])
-        learned = train_on(job, _sharing(final, best.learned), job.settings.of_method, job.run.path, cost, **how)
-    _let_go(best.learned)
+        learned = train_on(job, with_trunk_of(best.learned, final), job.settings.of_method, job.run.path, cost, **how)
+    free_trunk(best.learned)
     chosen = choice.with_training
     if chosen.weight == 1:
         return job.first, None
@@ -172,18 +165,16 @@ def _try_depths(job: TrainingJob, judge: TrialJudge) -> _Tried | None:
     """
     jobs = [replace(job, settings=job.settings.at_depth(depth)) for depth in depths_to_try(job.settings, job.device)]
     n_clusters = _known_number(job)
-    tasks = [_trial_tasks(one.images, judge.withheld, n_clusters)[0] for one in jobs]
-    folders = [_trial_folder(job.run, one.settings) for one in jobs]
+    tasks = [trial_tasks(one.images, judge.withheld, n_clusters)[0] for one in jobs]
+    folders = [trial_folder(job.run, one.settings) for one in jobs]
     costs = [_measure(one, task, Run(folder), judge) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
     job.reporter.say(announce(costs, is_compared=True))
-    flag_from_main(True, job.device)
-    number_from_main(n_clusters, job.device)
-    number_from_main(job.n_epochs, job.device)
+    broadcast_training(n_clusters, job.n_epochs, job.device)
     tried: list[_Tried] = []
     for at, (one, task, folder, cost) in enumerate(zip(jobs, tasks, folders, costs, strict=True)):
         then_s = cost.judging_s + sum(later.seconds for later in costs[at + 1 :]) + costs[-1].steps_s
         how: dict[str, Any] = {"then_s": then_s, "goes_on": judge.watch(Run(folder))}
-        learned = train_on(one, task, _of_trial(one.settings), folder, cost, **how)
+        learned = train_on(one, task, trial_settings(one.settings), folder, cost, **how)
         if learned is None:
             break
         last = judge.choose(learned.embeddings, learned.predicted)
@@ -196,7 +187,7 @@ def _try_depths(job: TrainingJob, judge: TrialJudge) -> _Tried | None:
     best = max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
     for other in tried:
         if other is not best:
-            _let_go(other.learned)
+            free_trunk(other.learned)
     about = {"epochs": best.n_epochs, "depths": [_of_depth(one) for one in tried]}
     job.run.write_json("choice", best.choice.to_dict() | about)
     job.reporter.say(best.choice.in_words())
@@ -208,10 +199,6 @@ def _of_depth(tried: _Tried) -> dict[str, Any]:
         "n_tail_blocks": tried.job.settings.of_method.n_tail_blocks,
         "accuracy": float(tried.choice.chosen.right.mean()),
     }
-
-
-def _trial_folder(run: Run, settings: DiscoverySettings) -> Path:
-    return run.path / f"trial-{settings.of_method.n_tail_blocks}"
 
 
 def _blended(
@@ -263,50 +250,11 @@ def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> 
     }
 
 
-def _has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:
-    """Whether a trial tells if training helps. Learned attention fits one embedding alone, and cannot be blended."""
-    return bool(withheld.hidden) and settings.shift.aggregation != "attention"
-
-
 def _known_number(job: TrainingJob) -> int | None:
     """The number of categories that training is told: the given one, or the first answer's where a method needs it."""
     if get_method(job.settings.method).needs_n_clusters:
         return job.first.discovery.n_clusters
     return job.settings.n_clusters
-
-
-def _task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
-    return Task(
-        pixels=images.pixels,
-        labels=withheld.labels,
-        validation=withheld.validation,
-        n_clusters=n_clusters,
-    )
-
-
-def _trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
-    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
-    labels = images.collection.labels
-    trial = _task(images, withheld, n_clusters)
-    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
-    return replace(trial, pool_labels=(labels,)), final
-
-
-def _of_trial(settings: DiscoverySettings) -> Any:
-    """The method's settings for the trial: its last snapshot is judged, as the one with all labels keeps its last."""
-    chosen = settings.of_method
-    return replace(chosen, training=replace(chosen.training, snapshot="last"))
-
-
-def _sharing(task: Task, tried: Representation) -> Task:
-    return replace(task, tokens=tried.tokens, pool=tried.pool)
-
-
-def _let_go(tried: Representation) -> None:
-    """Delete what the trunk has computed, where that is in files."""
-    for kept in (tried.tokens, tried.pool):
-        if kept is not None:
-            kept.remove()
 
 
 def _say_number(found: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings) -> Discovery:

@@ -1,9 +1,14 @@
 """A training as `shoal discover` runs it: what it will take is said first, bars go along, Ctrl-C stops it."""
 
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,7 +17,6 @@ from shoal.discovery.answers import Answer
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.stopping import ctrl_c_stops
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
@@ -29,6 +33,8 @@ from shoal.training.trainer import shape_of
 
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial on a GPU."""
+
+STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,6 +160,30 @@ def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
         f"training takes {about(seconds)} on this machine ({n_views:,} views and {n_steps:,} steps); "
         f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )
+
+
+@contextmanager
+def ctrl_c_stops() -> Iterator[Callable[[], bool]]:
+    """Let the first Ctrl-C do no more than answer this with True; the second one interrupts.
+
+    Where there are several processes, or this is not the main thread, Ctrl-C does what it always does.
+    """
+    asked: list[int] = []
+    if is_started() or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)  # the next one interrupts
+        asked.append(number)
+        if sys.stderr is not None and sys.stderr.isatty():
+            os.write(2, STOPPING.encode())  # print might already be in the middle of a line
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

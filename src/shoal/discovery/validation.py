@@ -1,27 +1,27 @@
-"""What a collection must hold, and which of its labels are kept from training to choose the snapshot and more.
+"""Which labels are kept from training to choose the snapshot and more, and what is left for it to learn from.
 
 N images.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.inference import check_n_clusters
-from shoal.clustering.n_clusters_range import check_estimable
-from shoal.data.collection import Collection, check_for_discovery
+from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
+from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
-from shoal.errors import DataError
+from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
+from shoal.methods.task import Task
+from shoal.runs import Run
 from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
 """How many categories a note lists."""
-
-FEW_LABELS = 5
-"""Labeled images per known category below which an estimate of K is said to rest on few labels."""
 
 MIN_CATEGORIES = 5
 """Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
@@ -45,22 +45,6 @@ class Withheld:
     """Whether some were to be hidden, but too few known categories have two labeled images."""
 
 
-def check_collection(collection: Collection, settings: DiscoverySettings) -> None:
-    """Refuse now what could only fail later, after decoding and embedding."""
-    if settings.n_clusters is None:
-        check_for_discovery(collection)
-        inference = settings.of_method.inference
-        check_estimable(inference.min_clusters, inference.max_clusters, collection.labels)
-    else:
-        check_n_clusters(settings.n_clusters, collection.labels, len(collection))
-    n_neighbors = settings.shift.n_neighbors
-    if len(collection) <= n_neighbors:
-        raise DataError(
-            f"{collection.count()}: a mean over {n_neighbors} neighbors needs more than {n_neighbors} images, "
-            f"found {len(collection)}; add images, or lower inference.shift.n_neighbors"
-        )
-
-
 def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
     """Draw validation images and hidden categories with the seed; where no image is labeled there is nothing to draw.
 
@@ -82,14 +66,6 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
         too_small=split.too_small,
         are_too_few=settings.hidden_share > 0 and len(able) < MIN_CATEGORIES,
     )
-
-
-def doubt_labels(n_labeled: int, n_known: int) -> str | None:
-    """Say that an estimate of K rests on few labels, where it does."""
-    if n_labeled >= FEW_LABELS * n_known:
-        return None
-    few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
-    return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"
 
 
 def takes_first_number(settings: DiscoverySettings) -> bool:
@@ -140,3 +116,49 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
 
 def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
     return first_few([collection.classes[label] for label in categories], MAX_NAMED)
+
+
+def has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:
+    """Whether a trial tells if training helps. Learned attention fits one embedding alone, and cannot be blended."""
+    return bool(withheld.hidden) and settings.shift.aggregation != "attention"
+
+
+def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
+    """What training learns from, without the labels that it does not see."""
+    return Task(
+        pixels=images.pixels,
+        labels=withheld.labels,
+        validation=withheld.validation,
+        n_clusters=n_clusters,
+    )
+
+
+def trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
+    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
+    labels = images.collection.labels
+    trial = training_task(images, withheld, n_clusters)
+    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
+    return replace(trial, pool_labels=(labels,)), final
+
+
+def trial_settings(settings: DiscoverySettings) -> Any:
+    """The method's settings for the trial: its last snapshot is judged, as the one with all labels keeps its last."""
+    chosen = settings.of_method
+    return replace(chosen, training=replace(chosen.training, snapshot="last"))
+
+
+def with_trunk_of(tried: Representation, task: Task) -> Task:
+    """The same task, with what the trunk has computed for a trial."""
+    return replace(task, tokens=tried.tokens, pool=tried.pool)
+
+
+def free_trunk(tried: Representation) -> None:
+    """Delete what the trunk has computed, where that is in files."""
+    for kept in (tried.tokens, tried.pool):
+        if kept is not None:
+            kept.remove()
+
+
+def trial_folder(run: Run, settings: DiscoverySettings) -> Path:
+    """Where the trial of a depth is trained."""
+    return run.path / f"trial-{settings.of_method.n_tail_blocks}"

@@ -13,8 +13,9 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.collection import Collection
+from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.validation import MAX_NAMED, MIN_CATEGORIES, check_collection, withhold
+from shoal.discovery.validation import MAX_NAMED, MIN_CATEGORIES, withhold
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from shoal.clustering.categories import describe_members
+from shoal.discovery.answers import Found, answer, assignment_rows, category_rows
 from shoal.discovery.facts import collect_facts
-from shoal.discovery.outputs import Found, answer, assignment_rows, category_rows
 from shoal.discovery.settings import DiscoverySettings
 from shoal.runs import Run
 

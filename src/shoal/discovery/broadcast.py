@@ -1,0 +1,93 @@
+"""Several processes at one discovery: what the main one says, and what the others do when they hear it.
+
+The main process reads, clusters, chooses and writes; embedding and training are shared. Each function of the first part
+is a message, which `follow_main` waits for in the same order.
+"""
+
+from typing import Any
+
+import torch
+
+from shoal.data.collection import Collection
+from shoal.discovery.readable import decode
+from shoal.discovery.reporter import SILENT
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.training import fit_batch
+from shoal.discovery.validation import (
+    free_trunk,
+    has_trial,
+    training_task,
+    trial_folder,
+    trial_settings,
+    trial_tasks,
+    with_trunk_of,
+    withhold,
+)
+from shoal.distributed import flag_from_main, number_from_main
+from shoal.encoders.catalog import load_encoder
+from shoal.encoders.embed import embed
+from shoal.methods.registry import get_method
+from shoal.runs import Run
+
+
+def broadcast_embedding(is_wanted: bool, device: torch.device) -> None:
+    """Say whether images are embedded now."""
+    flag_from_main(is_wanted, device)
+
+
+def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.device) -> None:
+    """Say that training begins: the number of clusters that it is told, and its epochs."""
+    flag_from_main(True, device)
+    number_from_main(n_clusters, device)
+    number_from_main(n_epochs, device)
+
+
+def broadcast_no_training(device: torch.device) -> None:
+    """Say that nothing is trained."""
+    flag_from_main(False, device)
+
+
+def broadcast_last_training(is_wanted: bool, device: torch.device) -> None:
+    """Say whether the trial is followed by a training with all labels."""
+    flag_from_main(is_wanted, device)
+
+
+def broadcast_finished(settings: DiscoverySettings, device: torch.device) -> None:
+    """Say that the run is finished: nothing is embedded and, where there would be training, nothing trained."""
+    broadcast_embedding(False, device)
+    if settings.is_trained:
+        broadcast_no_training(device)
+
+
+def follow_main(
+    collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
+) -> None:
+    """Take a share of the embedding and of the training when the main process has come to them, without a word."""
+    chosen = settings.of_method
+    if flag_from_main(False, device):
+        encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)
+        embed(decode(collection, settings, SILENT).pixels, encoder)
+    if settings.is_trained and flag_from_main(False, device):
+        share_training(collection, run, settings, device, resume)
+
+
+def share_training(
+    collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
+) -> None:
+    """Train what the main process trains, when it has said that it begins."""
+    images = decode(collection, settings, SILENT)
+    withheld = withhold(images.collection, settings)
+    settings = fit_batch(settings, len(withheld.labels), SILENT)
+    method = get_method(settings.method)
+    how: dict[str, Any] = {"device": device, "resume": resume}
+    n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
+    settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
+    if not has_trial(settings, withheld):
+        method.represent(training_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
+        return
+    trial, final = trial_tasks(images, withheld, n_clusters)
+    folder = trial_folder(run, settings)
+    tried = method.represent(trial, trial_settings(settings), folder=folder, keeps_trunk=True, **how)
+    if flag_from_main(False, device):
+        method.represent(with_trunk_of(tried, final), settings.of_method, folder=run.path, **how)
+    free_trunk(tried)
