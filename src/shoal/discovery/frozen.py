@@ -8,25 +8,47 @@ import numpy as np
 import torch
 
 from shoal.checksums import digest_rows
+from shoal.data.collection import Collection
 from shoal.device import computing_device
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, keep_answer, make_answer
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
-from shoal.discovery.readable import Readable
+from shoal.discovery.readable import Check, Readable, check_collection, read_into
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.engines import TORCH
 from shoal.encoders.vision import Encoder, digest_weights
-from shoal.errors import UsageError
+from shoal.errors import ShoalError, UsageError
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, damaged
 from shoal.words import count
 
 FEW_LABELS = 5
 """Labeled images per known category below which an estimate of K is said to rest on few labels."""
+
+
+def read_and_embed(
+    collection: Collection,
+    run: Run,
+    encoder: Encoder,
+    settings: DiscoverySettings,
+    reporter: Reporter,
+    check: Check = check_collection,
+) -> tuple[Readable, Representation]:
+    """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
+    is_resumed = run.provenance.get("made_from") is not None
+    try:
+        images = read_into(run, collection, settings, reporter, check)
+        record_inputs(run, images, encoder)
+        return images, embed_frozen(images, run, encoder, reporter)
+    except ShoalError as error:
+        # A run that must not be resumed with other images may still be with its own.
+        if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
+            run.abandon()
+        raise
 
 
 def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:

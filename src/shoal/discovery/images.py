@@ -7,7 +7,7 @@ killed run goes on where it stopped.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,8 +17,8 @@ from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
 from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import check_folder, collection_checksum, take_folder
-from shoal.discovery.frozen import answer_first, embed_frozen, engine_of, record_inputs
-from shoal.discovery.readable import Check, Readable, check_collection, check_readable, decode, read_into, tell_found
+from shoal.discovery.frozen import answer_first, engine_of, read_and_embed
+from shoal.discovery.readable import Readable, check_collection, check_readable, decode, tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
@@ -29,7 +29,6 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
-from shoal.errors import ShoalError, UsageError
 from shoal.methods.clusters import Representation
 from shoal.runs import LOCK, Run, check_not_held, locked
 
@@ -67,58 +66,78 @@ def discover_images(
         check_not_held(out)  # said now, not after the encoder is loaded
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
-    how = {"resume": resume, "force": force}
-    with processes(main_device, timeout_s=MAX_WAIT_S), use_engine(engine_of(Run(Path(out))) if resume else None):
+    run = Run(Path(out))
+    with processes(main_device, timeout_s=MAX_WAIT_S), use_engine(engine_of(run) if resume else None):
         seed_everything(settings.seed)
         if is_main():
-            job = _Job(collection, settings, main_device, trunk_device, command, reporter, tensorboard, told, then)
-            run = _discover(job, Run(Path(out)), **how)
+            job = _Job(
+                collection=collection,
+                run=run,
+                settings=settings,
+                resume=resume,
+                force=force,
+                device=main_device,
+                encoder_device=trunk_device,
+                command=command,
+                reporter=reporter,
+                told=told,
+                tensorboard=tensorboard,
+                then=then,
+            )
+            _discover(job)
         else:
-            run = Run(Path(out))
             follow_main(collection, run, settings, main_device, resume)
         barrier()
     return run
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Job:
     """What the main process is to do, and who hears of it."""
 
     collection: Collection
+    run: Run
     settings: DiscoverySettings
+    resume: bool
+    force: bool
     device: torch.device
     encoder_device: torch.device
     command: str
     reporter: Reporter
-    tensorboard: bool
     told: list[str]
+    """What was said before there was a log."""
+    tensorboard: bool
     then: Callable[[Run], None] | None
 
 
-def _discover(job: _Job, run: Run, *, resume: bool, force: bool) -> Run:
-    settings, chosen = job.settings, job.settings.of_method
+def _discover(job: _Job) -> None:
+    """Take the folder, unless it holds a finished run, and do in it what is left to do."""
+    run, settings, chosen = job.run, job.settings, job.settings.of_method
+    how = {"resume": job.resume, "force": job.force}
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
     encoder = place_encoder(encoder, job.encoder_device)
     found = collection_checksum(job.collection)
-    check_folder(run.path, settings, found, resume=resume, force=force)
-    if resume and run.is_complete:
-        return _leave(job, run)
+    check_folder(run.path, settings, found, **how)
+    if job.resume and run.is_complete:
+        _leave(job)
+        return
     with locked(run.path):
-        if force and run.has("provenance.json"):  # images that cannot be read must not cost a run that is there
+        if job.force and run.has("provenance.json"):  # images that cannot be read must not cost a run that is there
             check_readable(decode(job.collection, settings, job.reporter), settings)
-        take_folder(run.path, settings, found, resume=resume, force=force)
+        take_folder(run.path, settings, found, **how)
         if run.is_complete:  # by another process, since
-            return _leave(job, run)
-        _fill(job, run, encoder, found, resume=resume)
+            _leave(job)
+            return
+        _fill(job, encoder, found)
         if job.then is not None:
             job.then(run)
-    return run
 
 
-def _leave(job: _Job, run: Run) -> Run:
+def _leave(job: _Job) -> None:
     """Say of a finished run that there is nothing left to do, to the other processes too."""
+    run = job.run
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
     broadcast_finished(job.settings, job.device)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
@@ -128,39 +147,17 @@ def _leave(job: _Job, run: Run) -> Run:
             run.drop_checkpoints()
             if job.then is not None and unreported:
                 job.then(run)
-    return run
 
 
-def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) -> None:
-    """Do the work, or what is left of it."""
-    began, collection, settings, reporter = time.perf_counter(), job.collection, job.settings, job.reporter
-    before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
-    where = {"root": str(collection.root or ""), "folders": list(collection.folders)}
-    about = {**where, "encoder": settings.of_method.encoder, "fingerprint": found}
-    made_from = before.get("made_from")
-    if resume and not before:
-        reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    run.start(
-        settings, seed=settings.seed, device=str(encoder.device), command=job.command, **about, made_from=made_from
+def _fill(job: _Job, encoder: Encoder, found: str) -> None:
+    """Do the work, or what is left of it: read and embed, answer, train and choose, write."""
+    began, job = time.perf_counter(), _start(job, encoder, found)
+    run, settings, reporter = job.run, job.settings, job.reporter
+    images, frozen = read_and_embed(job.collection, run, encoder, settings, reporter)
+    first = answer_first(frozen, images, run, settings, reporter)
+    answer, other = (
+        (first, None) if not settings.is_trained else answer_trained(_training_job(job, images, frozen, first))
     )
-    reporter = reporter.also_to(run.log)
-    for line in job.told:
-        run.log(line)
-    images, frozen = read_and_embed(collection, run, encoder, settings, reporter)
-    answer = answer_first(frozen, images, run, settings, reporter)
-    other: Answer | None = None
-    if settings.is_trained:
-        training = TrainingJob(
-            frozen=frozen,
-            first=answer,
-            images=images,
-            run=run,
-            settings=settings,
-            resume=resume,
-            reporter=reporter,
-            tensorboard=job.tensorboard,
-        )
-        answer, other = answer_trained(training)
     _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
@@ -168,25 +165,39 @@ def _fill(job: _Job, run: Run, encoder: Encoder, found: str, *, resume: bool) ->
         run.drop_checkpoints()
 
 
-def read_and_embed(
-    collection: Collection,
-    run: Run,
-    encoder: Encoder,
-    settings: DiscoverySettings,
-    reporter: Reporter,
-    check: Check = check_collection,
-) -> tuple[Readable, Representation]:
-    """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
-    is_resumed = run.provenance.get("made_from") is not None
-    try:
-        images = read_into(run, collection, settings, reporter, check)
-        record_inputs(run, images, encoder)
-        return images, embed_frozen(images, run, encoder, reporter)
-    except ShoalError as error:
-        # A run that must not be resumed with other images may still be with its own.
-        if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
-            run.abandon()
-        raise
+def _start(job: _Job, encoder: Encoder, found: str) -> _Job:
+    """Begin the run, or go on with it; the same job, whose words go into the run's log from now on."""
+    run, settings, collection = job.run, job.settings, job.collection
+    before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
+    if job.resume and not before:
+        job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
+    run.start(
+        settings,
+        seed=settings.seed,
+        device=str(encoder.device),
+        command=job.command,
+        root=str(collection.root or ""),
+        folders=list(collection.folders),
+        encoder=settings.of_method.encoder,
+        fingerprint=found,
+        made_from=before.get("made_from"),
+    )
+    for line in job.told:
+        run.log(line)
+    return replace(job, reporter=job.reporter.also_to(run.log))
+
+
+def _training_job(job: _Job, images: Readable, frozen: Representation, first: Answer) -> TrainingJob:
+    return TrainingJob(
+        frozen=frozen,
+        first=first,
+        images=images,
+        run=job.run,
+        settings=job.settings,
+        resume=job.resume,
+        reporter=job.reporter,
+        tensorboard=job.tensorboard,
+    )
 
 
 def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter) -> None:

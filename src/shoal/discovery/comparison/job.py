@@ -23,8 +23,7 @@ from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trainings import Trainings, keep_run
 from shoal.discovery.folder import check_folder, collection_checksum, take_folder
-from shoal.discovery.frozen import doubt_labels, engine_of
-from shoal.discovery.images import read_and_embed
+from shoal.discovery.frozen import doubt_labels, engine_of, read_and_embed
 from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
