@@ -12,7 +12,7 @@ def test_without_a_table_they_are_listed():
     found = run(app, ["reproduce"])
     assert found.exit_code == 0
     assert "Components: CMS in training" in found.stdout
-    assert len(json.loads(run(app, ["reproduce", "--json"]).stdout)) == 18
+    assert len(json.loads(run(app, ["reproduce", "--json"]).stdout)) == 20
 
 
 @pytest.mark.parametrize(

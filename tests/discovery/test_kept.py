@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from shoal.data.earlier import Earlier
+from shoal.data.collection import Earlier
 from shoal.discovery.kept import name_anew, name_as_before
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]

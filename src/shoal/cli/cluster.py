@@ -12,6 +12,8 @@ from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, 
 
 if TYPE_CHECKING:
     from shoal.data.readers.embeddings import Embeddings
+    from shoal.discovery.embeddings import ClusterSettings
+    from shoal.runs import Run
 
 
 def cluster(
@@ -40,13 +42,9 @@ def cluster(
     An npz holds X (N, D) and, where known, y (labels) and paths. Unlabeled is -1, an empty or missing label, NaN,
     'unlabeled' or 'unknown'.
     """
-    from shoal.clustering.inference import InferenceSettings, check_task
-    from shoal.clustering.mean_shift import ShiftSettings
-    from shoal.clustering.n_clusters_range import read_n_clusters
+    from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
-    from shoal.discovery.answers import answer
-    from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
-    from shoal.methods.protocols import get_protocol
+    from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
 
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     if labels is None:
@@ -56,15 +54,11 @@ def cluster(
     counted, *notes = given.describe().split("\n")
     for line in notes if dry_run else [counted, *notes]:
         say(line)
-    chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
-    shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
-    number, numbers = read_n_clusters(n_clusters)
-    inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen).with_range(numbers)
-    settings = ClusterSettings(n_clusters=number, inference=inference)
-    check_task(given.labels, number, settings.inference)
+    settings = _settings(n_clusters, n_neighbors, alpha, rule, protocol)
+    check_task(given.labels, settings.n_clusters, settings.inference)
     target = out or Path("runs") / embeddings.stem
     if dry_run:
-        _show_found(given, counted, target, number, as_json=json)
+        _show_found(given, counted, target, settings.n_clusters, as_json=json)
         return
     run = cluster_embeddings(
         LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
@@ -75,10 +69,34 @@ def cluster(
         command=shlex.join(["shoal", *sys.argv[1:]]),
         reporter=reporter(),
     )
+    _show_answer(run, as_json=json)
+
+
+def _settings(
+    n_clusters: str | None, n_neighbors: int, alpha: float, rule: str | None, protocol: str | None
+) -> "ClusterSettings":
+    """What was asked for, over what the protocol says."""
+    from shoal.clustering.inference import InferenceSettings
+    from shoal.clustering.mean_shift import ShiftSettings
+    from shoal.clustering.n_clusters_range import read_n_clusters
+    from shoal.discovery.embeddings import ClusterSettings
+    from shoal.methods.protocols import get_protocol
+
+    chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
+    shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
+    number, numbers = read_n_clusters(n_clusters)
+    inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen).with_range(numbers)
+    return ClusterSettings(n_clusters=number, inference=inference)
+
+
+def _show_answer(run: "Run", *, as_json: bool) -> None:
+    """Print what was found, and what to do next."""
+    from shoal.discovery.answers import answer
+
     words = answer(run)
     estimate = {name: run.json("estimate")[name] for name in ("interval", "range")}
     facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate}
-    result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=json)
+    result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")
 
 

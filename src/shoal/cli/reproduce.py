@@ -1,12 +1,15 @@
 """`shoal reproduce`: the tables and figures of the paper, ours beside the printed numbers."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.console import Json, complain, result, say
 from shoal.errors import UsageError
+
+if TYPE_CHECKING:
+    from shoal.reproduce.reproduce import Reproduction
 
 FAILED = 1
 
@@ -60,12 +63,17 @@ def reproduce(
     only = tuple((methods or "").replace(",", " ").split())
     options = ReproduceOptions(**who, changes=changes, validation_share=validation_share, methods=only)
     found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
+    _print(found, as_json=json)
+
+
+def _print(found: list["Reproduction"], *, as_json: bool) -> None:
+    """Print tables and the names of files; what failed ends in an error."""
     files = [str(file) for each in found for file in each.files]
     numbers = [record for each in found for record in each.records]
     failures = {key: reason for each in found for key, reason in each.failures.items()}
     end = f"\nWritten: {', '.join(files)}" if files else ""
     told = {"numbers": numbers, "files": files, "failed": failures}
-    result("\n".join(each.text for each in found) + end, told, as_json=json)
+    result("\n".join(each.text for each in found) + end, told, as_json=as_json)
     if failures:
         complain(f"error: {len(failures)} cell(s) failed and are left out; the same command tries them again")
         raise typer.Exit(FAILED)

@@ -4,7 +4,9 @@ Hidden truth never lives here: an image without a label carries -1, whatever the
 the demo keep what they know in a separate `Truth`.
 """
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,13 +17,40 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
-from shoal.data.earlier import Earlier
 from shoal.errors import DataError, UsageError
 from shoal.text import shown
 from shoal.words import count
 
 MIN_KNOWN_CLASSES = 2
 """Known classes that discovery needs: with one, no labeled pair is ever apart, and no K is better than another."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Earlier:
+    """What an earlier run, as people corrected it, says of the images: the categories there were, and cannot-links.
+
+    Images go by name, categories by id. Labels that people gave are labels like any other, in the collection itself.
+    """
+
+    class_ids: tuple[int, ...]
+    """The id of each known class of the collection."""
+    names: Mapping[int, str]
+    """What the categories are called, the known classes too."""
+    categories: Mapping[str, int]
+    """The category that each image was in, where it was in one."""
+    apart: Mapping[str, frozenset[int]]
+    """Cannot-links: the categories that an image was thrown out of."""
+    next_id: int
+    """From here on ids are free."""
+    taken: frozenset[str]
+    """Names that no new category may have: those of categories that have ended, too."""
+
+    @property
+    def checksum(self) -> str:
+        """Equal where everything is."""
+        apart = {name: sorted(ids) for name, ids in self.apart.items()}
+        parts = (self.class_ids, self.names, self.categories, apart, self.next_id, sorted(self.taken))
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,7 @@ from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.calibration import Calibration, calibrate
 from shoal.clustering.categories import NONE, Membership, describe_members, number_clusters, other_neighbors
 from shoal.clustering.neighbors import Neighbors
-from shoal.data.collection import Collection
-from shoal.data.earlier import Earlier
+from shoal.data.collection import Collection, Earlier
 from shoal.discovery.kept import name_anew, name_as_before
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stability import range_in_words

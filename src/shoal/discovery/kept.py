@@ -1,19 +1,18 @@
 """Names and ids of categories: new ones or, after a review, those that the same categories had before.
 
-N images, K categories of which the first C are known.
+N images, D columns, K categories of which the first C are known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.cannot_links import keep_apart
-from shoal.clustering.categories import category_names
-from shoal.clustering.overlap import mostly_same
-from shoal.data.earlier import Earlier
+from shoal.clustering.categories import category_centers, category_names
+from shoal.data.collection import Earlier
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,3 +75,40 @@ def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list
     new = iter(category_names(taken, n_new)[len(taken) :])
     novel = [earlier.names[number] if number in earlier.names else next(new) for number in ids[len(classes) :]]
     return [*classes, *novel]
+
+
+def mostly_same(now: Ints, before: Ints) -> dict[int, int]:
+    """By group of `now` (N,) the group of `before` (N,) that shares more than half of the larger of both.
+
+    So each is matched once at most. -1 in `before` is no group; such images count for the size of what they are in now.
+    """
+    found: dict[int, int] = {}
+    sizes = np.bincount(before[before >= 0], minlength=1)
+    for group in np.unique(now).tolist():
+        rows = now == group
+        shared = np.bincount(before[rows & (before >= 0)], minlength=1)
+        best = int(shared.argmax())
+        if 2 * int(shared[best]) > max(int(rows.sum()), int(sizes[best])):
+            found[group] = best
+    return found
+
+
+def keep_apart(points: Tensor, categories: Ints, n_categories: int, apart: Mapping[int, Set[int]]) -> Ints:
+    """(N,) the categories (N,) of unit rows (N, D), 0 … K-1, with no row in a category that `apart` names for it.
+
+    Such a row goes to the category with the nearest center, as it was before any row left. One that may be in no
+    category with images gets the number K, all of these the same one.
+    """
+    wrong = [row for row, forbidden in sorted(apart.items()) if int(categories[row]) in forbidden]
+    if not wrong:
+        return categories
+    centers = category_centers(points, categories, n_categories)  # (K, D)
+    rows = points[torch.tensor(wrong, device=points.device)].to(centers.dtype)  # (M, D)
+    cosines = (rows @ centers.T).cpu().numpy()  # (M, K)
+    cosines[:, np.bincount(categories, minlength=n_categories) == 0] = -np.inf
+    moved = categories.copy()
+    for at, row in enumerate(wrong):
+        cosines[at, sorted(apart[row])] = -np.inf
+        best = int(cosines[at].argmax())
+        moved[row] = best if np.isfinite(cosines[at, best]) else n_categories
+    return moved

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.arrays import UNLABELED
-from shoal.data.collection import Collection
-from shoal.data.earlier import Earlier
+from shoal.data.collection import Collection, Earlier
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.discovery.changed import compare_answers, in_words
 from shoal.discovery.reporter import Reporter

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from shoal.clustering.overlap import mostly_same
+from shoal.discovery.kept import mostly_same
 
 
 @pytest.mark.parametrize(
