@@ -18,7 +18,7 @@ def test_without_a_table_they_are_listed():
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["16", "--root", "cub=x"], 2, "no table or figure '16'"),
+        (["18", "--root", "cub=x"], 2, "no table or figure '18'"),
         (["1"], 2, "no folder of images; give one of cifar100"),
         (["1", "--root", "cub"], 2, "--root: found 'cub', expected DATASET=FOLDER"),
         (["1", "--root", "cubs=x"], 2, "no benchmark 'cubs'"),
@@ -68,7 +68,7 @@ def test_without_a_table_they_are_listed():
         (
             ["2", "16", "--root", "cub=x", "--validation-share", "0.4"],
             2,
-            "--validation-share: no row of what is run (2, 14) takes it",
+            "--validation-share: no row of what is run (2, 16) takes it",
         ),
         (
             ["1", "--root", "cub=x", "--validation-share", "0.4", "--protocol", "reference"],
