@@ -232,8 +232,8 @@ def test_the_two_protocols_lie_side_by_side_in_one_folder(run, tmp_path, stand_i
 
 
 def test_what_cannot_be_run_is_refused(run, tmp_path):
-    with pytest.raises(UnknownName, match="no table or figure '16'"):
-        run("16")
+    with pytest.raises(UnknownName, match="no table or figure '18'"):
+        run("18")
     with pytest.raises(UnknownName, match="no benchmark 'cubs'; did you mean 'cub'"):
         run("1", roots={"cubs": "nowhere"})
     with pytest.raises(UsageError, match="no dataset or no seed"):
