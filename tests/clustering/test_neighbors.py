@@ -5,9 +5,8 @@ from torch import Tensor
 from shoal.clustering import neighbors as module
 from shoal.clustering import similarity
 from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
+from shoal.clustering.products import Points, Precision
 from shoal.clustering.similarity import rounding_bound, similarities
-from shoal.clustering.ward.bounds import Precision
-from shoal.clustering.ward.points import Points
 from shoal.errors import UsageError
 
 

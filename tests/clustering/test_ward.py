@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import is_valid_linkage, linkage
 
 import shoal
+from shoal.clustering.products import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import linkage as entry
-from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, FLOAT64, TENSOR_TFLOAT32
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
 from shoal.errors import DataError, MissingError, UsageError

@@ -6,22 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.ward.bounds import (
-    BFLOAT16,
-    FLOAT32,
-    FLOAT64,
-    TENSOR_BFLOAT16,
-    TENSOR_TFLOAT32,
-    Margins,
-    Precision,
-    lower,
-    merged_low,
-    weight,
-)
+from shoal.clustering.products import BFLOAT16, FLOAT32, FLOAT64, TENSOR_BFLOAT16, TENSOR_TFLOAT32, Points, Precision
+from shoal.clustering.torch_settings import MatmulPrecision
+from shoal.clustering.ward.bounds import Margins, lower, merged_low, weight
 from shoal.clustering.ward.exact import Geometry, halving_sum
-from shoal.clustering.ward.points import Points, top
+from shoal.clustering.ward.points import top
 from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.torch_settings import MatmulPrecision
 from shoal.clustering.ward.workers import Scratch, Workers
 
 ALL = {

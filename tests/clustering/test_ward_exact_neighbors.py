@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.ward.duplicates import matrix_hash, row_hashes
+from shoal.clustering.duplicates import matrix_hash, row_hashes
 from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW, Rounds

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from shoal.clustering.products import FLOAT64
 from shoal.clustering.ward import rounds
-from shoal.clustering.ward.bounds import FLOAT64, Margins
+from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Lists, Pairs, Partners, follow, join, settle
 from shoal.clustering.ward.scan import Scanner

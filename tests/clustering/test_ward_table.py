@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.cluster.hierarchy import linkage
 
-from shoal.clustering.ward.bounds import FLOAT32, FLOAT64
+from shoal.clustering.products import FLOAT32, FLOAT64
 from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
 from shoal.clustering.ward.table import FEW_EXACT, HeightTable

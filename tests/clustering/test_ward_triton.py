@@ -10,7 +10,7 @@ import pytest
 CODE = """
 import numpy as np, torch
 from shoal.clustering.ward import rounds, triton_scan
-from shoal.clustering.ward.bounds import TENSOR_BFLOAT16
+from shoal.clustering.products import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
 torch.set_num_threads(1)  # the interpreter serves one thread

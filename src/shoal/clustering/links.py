@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.sums import grouped_sums
 from shoal.clustering.tree import Tree
-from shoal.clustering.ward.duplicates import equal_rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

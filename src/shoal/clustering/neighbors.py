@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import as_count
+from shoal.clustering.duplicates import equal_rows
+from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
 from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
-from shoal.clustering.ward.bounds import BFLOAT16, FLOAT32, UNDERFLOW, Precision
-from shoal.clustering.ward.duplicates import equal_rows
-from shoal.clustering.ward.points import ENCODE_ROWS, Points
-from shoal.clustering.ward.torch_settings import MatmulPrecision
+from shoal.clustering.torch_settings import MatmulPrecision
 from shoal.device import multiplies_bfloat16
 from shoal.errors import UsageError
 

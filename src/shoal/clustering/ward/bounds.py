@@ -36,58 +36,13 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from shoal.clustering.products import UNDERFLOW, Precision
+
 TINY = 1e-290
 """More than underflow can take from a sum of squares (rows are scaled to a largest entry between 1/2 and 1)."""
 
-UNDERFLOW = 2.0**-120
-"""More than one float32 product can lose to underflow or flushed denormals, entries being at most 2."""
-
-
 KAPPA = 16 * 2.0**-53
 """More than a union's centroid is rounded by, in lengths of its parts' centroids."""
-
-
-@dataclass(frozen=True, slots=True)
-class Precision:
-    """A number format for matrix products that propose."""
-
-    dtype: torch.dtype
-    bits: int
-    """Significant bits kept of each number."""
-    unit: float
-    """Largest relative error of one addition in the product."""
-    matmul: str = "highest"
-    """What torch may do to the inputs of a float32 product (`set_float32_matmul_precision`): nothing, or rounding them
-    to a format that holds them exactly."""
-
-    @property
-    def value_dtype(self) -> torch.dtype:
-        """What products come out in."""
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
-
-    def round(self, exact: Tensor) -> Tensor:
-        """Round float64 numbers to `bits`, stored as `dtype`."""
-        if self.dtype == torch.float64:
-            return exact
-        single = exact.float()
-        drop = 24 - self.bits
-        if drop == 0:
-            return single
-        short = ((single.view(torch.int32) + (1 << (drop - 1))) & -(1 << drop)).view(torch.float32)
-        return short.to(self.dtype)
-
-    def gamma(self, n_columns: int) -> float:
-        """γ for sums of D products and four more terms; in float64 these are no better known than the sum."""
-        n_terms = 2 * n_columns + 8 if self.dtype == torch.float64 else n_columns + 4
-        nu = n_terms * self.unit
-        return nu / (1 - nu) if nu < 0.5 else float("inf")
-
-
-BFLOAT16 = Precision(torch.float32, 8, 2.0**-24, "medium")
-TENSOR_BFLOAT16 = Precision(torch.bfloat16, 8, 2.0**-22)
-TENSOR_TFLOAT32 = Precision(torch.float32, 11, 2.0**-22, "high")
-FLOAT32 = Precision(torch.float32, 24, 2.0**-24)
-FLOAT64 = Precision(torch.float64, 53, 2.0**-53)
 
 
 def weight(a: Tensor, b: Tensor) -> Tensor:

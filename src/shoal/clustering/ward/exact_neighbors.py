@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shoal.clustering.duplicates import Groups, matrix_hash, row_hashes
 from shoal.clustering.ward.bounds import weight
-from shoal.clustering.ward.duplicates import Groups, matrix_hash, row_hashes
 from shoal.clustering.ward.lists import Lists
 from shoal.errors import UsageError
 

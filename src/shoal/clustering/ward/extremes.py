@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import Precision, lower, product_error, weight
+from shoal.clustering.products import Precision
+from shoal.clustering.ward.bounds import lower, product_error, weight
 from shoal.clustering.ward.points import N_MIDDLE
 
 FAR = 64

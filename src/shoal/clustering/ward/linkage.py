@@ -9,20 +9,20 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Floats, as_count, as_embeddings, name_rows
-from shoal.clustering.ward import triton_scan
-from shoal.clustering.ward.bounds import (
+from shoal.clustering.duplicates import Groups, equal_rows
+from shoal.clustering.products import (
     BFLOAT16,
+    ENCODE_ROWS,
     FLOAT32,
     FLOAT64,
     TENSOR_BFLOAT16,
     TENSOR_TFLOAT32,
-    Margins,
     Precision,
 )
-from shoal.clustering.ward.duplicates import Groups, equal_rows
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.exact_neighbors import check_neighbors, ready_lists
-from shoal.clustering.ward.points import ENCODE_ROWS
 from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES

@@ -12,10 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import FLOAT64, Margins, lower, product_error, weight
+from shoal.clustering.products import FLOAT64, Points
+from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision, Lists, nearest_rival, settle
-from shoal.clustering.ward.points import Points
 from shoal.clustering.ward.workers import Workers
 
 COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 16}

@@ -1,14 +1,12 @@
-"""Centroids made ready for matrix products, and the best of each row of a block of products.
+"""Points made anew as centroids move, and the best of each row of a block of products.
 
 C clusters of a block of columns, R rows, D dimensions.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import Precision
+from shoal.clustering.products import ENCODE_ROWS, Points, Precision
 from shoal.clustering.ward.workers import Scratch, Workers
 
 GROUP = 8
@@ -17,52 +15,16 @@ GROUP = 8
 N_MIDDLE = 255
 """Centroids whose median is taken."""
 
-ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
-"""Rows rounded at once; on the CPU they stay in the cache."""
 
+def renew(
+    points: Points, rows: Tensor, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers
+) -> None:
+    """Round the centroids of some rows anew, a chunk at a time."""
 
-@dataclass(slots=True)
-class Points:
-    """(C, D) centred centroids, rounded; (C,) half their squared lengths; (C,) the most that rounding moved them."""
+    def work(part: Tensor) -> None:
+        points.put(part, Points.of(centroids[part], center, precision))
 
-    points: Tensor
-    half: Tensor
-    reach: Tensor
-
-    @classmethod
-    def of(cls, centroids: Tensor, center: Tensor, precision: Precision) -> "Points":
-        """Round centred centroids and measure, in float64, what that did to each."""
-        exact = centroids - center
-        points = precision.round(exact)
-        wide = points.double()
-        length = torch.linalg.vector_norm(wide, dim=1)
-        moved = torch.linalg.vector_norm(exact - wide, dim=1)
-        # Norms in float64 are off by far less than 1e-9; the second term is the rounding of the centring itself, which
-        # is at most 2^-53 of a length of at most `length` + `moved`.
-        reach = moved * (1 + 1e-9) + (length + moved) * 2.0**-52 + 1e-200
-        return cls(points, length.square() / 2, reach)
-
-    @classmethod
-    def blank(cls, like: Tensor, precision: Precision) -> "Points":
-        """Room for the points of centroids like these."""
-        half = torch.empty_like(like[:, 0], memory_format=torch.contiguous_format)
-        return cls(torch.empty_like(like, dtype=precision.dtype), half, half.clone())
-
-    def put(self, where: Tensor | slice, points: "Points") -> None:
-        """Overwrite some of the rows."""
-        self.points[where], self.half[where], self.reach[where] = points.points, points.half, points.reach
-
-    def renew(self, rows: Tensor, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> None:
-        """Round the centroids of some rows anew, a chunk at a time."""
-
-        def work(part: Tensor) -> None:
-            self.put(part, Points.of(centroids[part], center, precision))
-
-        workers.map(work, torch.split(rows, workers.share(len(rows), ENCODE_ROWS[rows.device.type])))
-
-    def take(self, where: Tensor | slice) -> "Points":
-        """Some of the rows."""
-        return Points(self.points[where], self.half[where], self.reach[where])
+    workers.map(work, torch.split(rows, workers.share(len(rows), ENCODE_ROWS[rows.device.type])))
 
 
 def middle(centroids: Tensor) -> Tensor:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.clustering.products import ENCODE_ROWS, TENSOR_BFLOAT16, Points, Precision
+from shoal.clustering.torch_settings import MatmulPrecision
 from shoal.clustering.ward import triton_scan
-from shoal.clustering.ward.bounds import TENSOR_BFLOAT16, Margins, Precision, lower, product_error, weight
+from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.lists import Lists, settle
 from shoal.clustering.ward.local_scan import Accept, LocalScanner
-from shoal.clustering.ward.points import ENCODE_ROWS, Points, middle, top
-from shoal.clustering.ward.torch_settings import MatmulPrecision
+from shoal.clustering.ward.points import middle, renew, top
 from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
@@ -137,7 +138,7 @@ class Scanner:
         return rows[is_open]
 
     def _encode(self, rows: Tensor) -> None:
-        self.points.renew(rows, self.geometry.centroids, self.center, self.precisions[0], self.workers)
+        renew(self.points, rows, self.geometry.centroids, self.center, self.precisions[0], self.workers)
 
     def _points(self, where: Tensor | slice, precision: Precision) -> Points:
         if precision is self.precisions[0]:

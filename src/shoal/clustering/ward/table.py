@@ -14,13 +14,14 @@ M slots, of which some are dead until they are renumbered; R rows at work; C col
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.bounds import FLOAT32, FLOAT64, Margins, Precision, lower, product_error, weight
+from shoal.clustering.products import FLOAT32, FLOAT64, Points, Precision
+from shoal.clustering.torch_settings import MatmulPrecision
+from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
 from shoal.clustering.ward.local_scan import sharpen
-from shoal.clustering.ward.points import Points, middle
-from shoal.clustering.ward.torch_settings import MatmulPrecision
+from shoal.clustering.ward.points import middle, renew
 from shoal.clustering.ward.workers import Workers
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
@@ -60,7 +61,7 @@ class HeightTable:
         """Compute the rows and columns of merged clusters anew and drop the absorbed ones."""
         self.dead[gone] = torch.inf
         for precision, points in self.points.items():
-            points.renew(kept, self.geometry.centroids, self.center, precision, self.workers)
+            renew(points, kept, self.geometry.centroids, self.center, precision, self.workers)
 
         def renew_rows(part: Tensor) -> None:
             self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
@@ -220,7 +221,7 @@ class HeightTable:
         if precision not in self.points:
             points = Points.blank(self.geometry.centroids, precision)
             everyone = torch.arange(len(self.dead), device=self.dead.device)
-            points.renew(everyone, self.geometry.centroids, self.center, precision, self.workers)
+            renew(points, everyone, self.geometry.centroids, self.center, precision, self.workers)
             self.points[precision] = points
 
     def _starts(self) -> range:

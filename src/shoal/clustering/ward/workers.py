@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from shoal.clustering.ward.torch_settings import THREADS
+from shoal.clustering.torch_settings import THREADS
 
 MIN_ROWS = 64
 """Rows that a worker is given at least, where a row is much work."""

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
+from shoal.clustering.torch_settings import SharedSetting
 from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.torch_settings import SharedSetting
 
 
 def unit_rows(n: int, seed: int) -> np.ndarray:

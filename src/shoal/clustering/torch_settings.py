@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from shoal.clustering.ward.bounds import Precision
+from shoal.clustering.products import Precision
 
 FEW_PRODUCTS = 3e8
 """Multiply-adds below which plain float32 is as fast: a reduced product is compiled for each shape on the CPU."""

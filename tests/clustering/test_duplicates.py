@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.ward import duplicates
-from shoal.clustering.ward.duplicates import equal_rows, matrix_hash, row_hashes
+from shoal.clustering import duplicates
+from shoal.clustering.duplicates import equal_rows, matrix_hash, row_hashes
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
