@@ -153,3 +153,39 @@ def test_two_processes_at_once_lose_nothing_of_each_other(run: Run) -> None:
     state = Review(run).state
     assert state.seq == 50
     assert [record.name for record in state.categories.values()][:2] == ["ann 24", "bob 24"]
+
+
+@pytest.mark.parametrize("what", ["moved away", "older copy", "other log"])
+def test_nothing_is_added_to_a_log_that_another_program_has_replaced(run: Run, tmp_path: Path, what: str) -> None:
+    """It would be answered, and make the log one that nobody can open."""
+    review = Review(run)
+    verbs.decide(review, "confirm", "gull", None, by="ann")
+    older = review.log.file.read_bytes()
+    verbs.decide(review, "confirm", "heron", None, by="ann")
+    newest = review.log.file.read_bytes()
+    other = Review(write_small(tmp_path / "other"))
+    for name in ("tern", "skua" * 40, "auk" * 40, "egret"):
+        verbs.rename(other, 0, name, by="bob")
+    assert other.log.file.stat().st_size > len(newest)
+    if what == "moved away":
+        review.log.file.rename(tmp_path / "away.jsonl")
+    else:
+        review.log.file.write_bytes(older if what == "older copy" else other.log.file.read_bytes())
+    assert review.log.has_more
+    for _ in range(2):
+        with pytest.raises(UsageError, match="was moved away or replaced while its review was open"):
+            verbs.decide(review, "flag", None, ["09.png"], by="ann")
+    review.log.file.write_bytes(newest)
+    verbs.decide(review, "flag", None, ["09.png"], by="ann")
+    assert Review(run).state.seq == 3
+
+
+@pytest.mark.parametrize("category", [10**9, 2**62, 10**30])
+def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> None:
+    """Sizes are counted by id: this one would take all memory."""
+    review = Review(run)
+    verbs.move(review, ["00.png"], "tern", by="ann")
+    log = review.log.file
+    log.write_text(log.read_text().replace('"category":4,"name":"tern"', f'"category":{category},"name":"tern"'))
+    with pytest.raises(DataError, match=f"line 2.*category {category}: expected an id near 4"):
+        Review(run)

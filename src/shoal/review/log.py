@@ -22,6 +22,9 @@ FILE = "review.jsonl"
 WAIT_S = 10.0
 """Seconds to wait for another process that adds a line."""
 
+END_BYTES = 512
+"""Bytes compared before anything is added: they hold what was done last, or the end of its list of images."""
+
 
 class Log:
     """The lines of a log, read from where the last reading ended."""
@@ -32,30 +35,43 @@ class Log:
         """The half line at the end that was dropped; empty where there was none."""
         self._offset = 0
         self._n_lines = 0
+        self._end = b""
+        """The last bytes that were read or written, by which a file that another program put here is known."""
 
     def __bool__(self) -> bool:
         return self.file.is_file()
 
     @property
     def has_more(self) -> bool:
-        """Whether the file has grown since it was read."""
+        """Whether the file has another length than when it was read, or is gone."""
         try:
-            return self.file.stat().st_size > self._offset
+            return self.file.stat().st_size != self._offset
         except FileNotFoundError:
-            return False
+            return self._offset > 0
 
     def read_on(self, *, mends: bool = False) -> Iterator[dict[str, Any]]:
-        """The lines that were added since the last call; `mends` cuts half a line off the file (hold it then)."""
-        if not self:
+        """The lines that were added since the last call; `mends` cuts half a line off the file (hold it then).
+
+        A file that no longer holds what was read is refused: what is added to it would fit nothing before it.
+        """
+        if not self and not self._offset:
             return
-        with self.file.open("rb") as file:
-            file.seek(self._offset)
-            content = file.read()
-        whole, end, rest = content.rpartition(b"\n")
+        try:
+            with self.file.open("rb") as file:
+                file.seek(self._offset - len(self._end))
+                content = file.read()
+        except FileNotFoundError:
+            content = b""
+        if not content.startswith(self._end):
+            raise UsageError(
+                f"{self.file}: was moved away or replaced while its review was open; put it back, or open the review again"
+            )
+        whole, end, rest = content[len(self._end) :].rpartition(b"\n")
         for line in whole.split(b"\n") if end else ():
             yield self._parsed(line)
             self._n_lines += 1  # only now: a line that cannot be used stays unread, and nothing is added behind it
             self._offset += len(line) + 1
+            self._end = (line + b"\n")[-END_BYTES:]
         if rest and mends:
             self.dropped = rest.decode("utf-8", "replace")
             with writing(self.file), self.file.open("r+b") as file:
@@ -78,11 +94,14 @@ class Log:
                 os.close(descriptor)
         self._offset += len(data)
         self._n_lines += 1
+        self._end = data[-END_BYTES:]
 
     def write_new(self, lines: list[Mapping[str, Any]]) -> None:
         """Write a whole new log in the place of the old one."""
-        write_text(self.file, "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines))
+        content = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
+        write_text(self.file, content)
         self._offset, self._n_lines = self.file.stat().st_size, len(lines)
+        self._end = content[-END_BYTES:].encode()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:

@@ -71,7 +71,7 @@ class Review:
         with self.lock, self.log.held():
             if _stamp(self.run) != self._table:
                 raise UsageError(f"{self.run.path}: the run was written anew meanwhile; open its review again")
-            if not self.log:
+            if not self.log and not self._is_open:
                 self.log.write_new([self._start(who)])
                 self._is_open = True
             self._read_on(mends=True)

@@ -249,6 +249,8 @@ class State:
     def _new(self, category: int, name: str, seq: int) -> Record:
         if category in self.records or category < 0:
             raise Conflict(f"category {category}: the id is taken")
+        if category > self._next_id + len(self.answer):  # in a log that was not written here; sizes are counted by id
+            raise UsageError(f"category {category}: expected an id near {self._next_id}, the next one")
         return Record(name, True, True, None, seq)
 
     def _values(self, rows: Ints, seq: int, category: Ints, status: int | None = None) -> Values:
