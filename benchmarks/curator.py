@@ -57,13 +57,18 @@ class Curve:
         return next((n for n, share in zip(self.actions, getattr(self, what), strict=True) if share >= goal), None)
 
 
-def share_right(truth: Ints, categories: Ints) -> float:
-    """The share of images in the category that is matched to their class; those without one are wrong."""
+def is_right(truth: Ints, categories: Ints) -> Any:
+    """(N,) which images are in the category that is matched to their class; those without one are wrong."""
     rows = categories >= 0
     found = match(truth[rows], categories[rows])
     class_of = np.full(int(categories.max()) + 2, -1)  # the last one for images without a category
     class_of[found.clusters.astype(np.int64)] = found.classes
-    return float((class_of[categories] == truth).mean())
+    return class_of[categories] == truth
+
+
+def share_right(truth: Ints, categories: Ints) -> float:
+    """The share of images that are right."""
+    return float(is_right(truth, categories).mean())
 
 
 class Curator:

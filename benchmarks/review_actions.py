@@ -37,7 +37,7 @@ from shoal.arrays import Floats, Ints
 from shoal.clustering.matching import match
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
-from shoal.discovery.answers import FROZEN, cluster_frozen, make_answer
+from shoal.discovery.answers import answer_frozen
 from shoal.discovery.folder import collection_checksum
 from shoal.discovery.settings import choose_settings
 from shoal.methods.clusters import Representation
@@ -52,7 +52,7 @@ COLORS = dict(zip(WAYS, ("#888888", "#0072b2", "#d55e00"), strict=True))
 def frozen_run(out: Path, collection: Collection, embeddings: Floats, settings: Any) -> Run:
     """What `shoal discover --no-train` answers, on embeddings that are there already."""
     frozen = Representation(embeddings=torch.from_numpy(embeddings), embed=lambda _: torch.empty(0))
-    answer = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings)
+    answer = answer_frozen(frozen, collection, settings)
     run = Run.create(out)
     about = {"root": str(collection.root), "folders": [], "fingerprint": collection_checksum(collection)}
     run.start(settings, seed=settings.seed, device="cpu", command="", **about)

@@ -8,6 +8,7 @@ import pytest
 
 import shoal
 from shoal.discovery.api import DiscoveredRun
+from shoal.discovery.facts import collect_facts
 from shoal.discovery.refinement import Refinement
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, RunView
@@ -181,3 +182,18 @@ def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredR
     write_small(tmp_path / "embeddings")
     with pytest.raises(UsageError, match="was made from ready embeddings"):
         shoal.refine(tmp_path / "embeddings", **HOW)
+
+
+def test_the_number_of_categories_is_what_people_left_unless_another_is_asked_for(
+    reviewed: DiscoveredRun, tmp_path: Path
+) -> None:
+    """The run was given the number 5."""
+    reviewed.merge(["red", "green"])
+    left = {row.category: row.category_id for row in reviewed.categories}
+    run = shoal.refine(reviewed, **HOW)
+    assert {row.category: row.category_id for row in run.categories} == left
+    assert run.config["n_clusters"] == run.n_clusters == 4
+    assert run.json("estimate")["rule"] == "the review"
+    assert "The number of categories, 4, is what the review left." in (run.path / "report.html").read_text()
+    assert collect_facts(run)["estimate"]["doubt"] is None
+    assert shoal.refine(reviewed, out=tmp_path / "more", n_clusters=5, **HOW).n_clusters == 5

@@ -23,6 +23,7 @@ from shoal.clustering.categories import NONE, Membership, describe_members, numb
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Collection, Earlier
 from shoal.discovery.kept import name_anew, name_as_before
+from shoal.discovery.reviewed_clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stability import range_in_words
 from shoal.files import make_folder, write_text
@@ -143,13 +144,24 @@ def cluster(
     )
 
 
-def cluster_frozen(frozen: Representation, labels: Ints, settings: DiscoverySettings) -> Discovery:
+def cluster_frozen(
+    frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
+) -> Discovery:
     """Put images into clusters by the encoder as it comes: in one way, whatever method will train it."""
     if not get_method(settings.method).trains:
-        return cluster(frozen, labels, settings)
+        return cluster(frozen, labels, settings, n_clusters)
     device, inference = frozen.embeddings.device, settings.of_method.inference
-    how: dict[str, Any] = {"n_clusters": settings.n_clusters, "seed": settings.seed, "device": device}
+    how: dict[str, Any] = {"n_clusters": settings.n_clusters or n_clusters, "seed": settings.seed, "device": device}
     return shift_and_cut(frozen, labels, inference, **how)
+
+
+def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
+    """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
+    number = reviewed_number(collection, settings)
+    found = cluster_frozen(frozen, collection.labels, settings, number)
+    if number is not None:
+        found, collection = go_on(found, frozen.embeddings, collection)
+    return make_answer(FROZEN, found, collection, settings)
 
 
 def make_answer(

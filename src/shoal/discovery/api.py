@@ -244,8 +244,10 @@ def refine(
     """Discover again with what people decided about a run, into a new run: runs/photos-2 after runs/photos.
 
     Confirmed and moved images are labels, categories that a person has named or confirmed images of are known, and
-    rejected images stay out of the categories they were thrown out of. Names and ids stay wherever a category has
-    mostly the same images; changes.json in the new run says what changed, and its review is the old one, done again.
+    rejected images stay out of the categories they were thrown out of. There are as many categories as people left,
+    unless `n_clusters` asks for another number; without training it goes on from these. Names and ids stay wherever a
+    category has mostly the same images; changes.json in the new run says what changed, and its review is the old one,
+    done again.
 
     Parameters
     ----------
@@ -301,7 +303,9 @@ def prepare(
     images = read_collection(**given) if is_given else refinement.images()
     collection = refinement.collection(images, allow_missing=given["allow_missing"])
     told = reporter if is_main() else Reporter()
-    return collection, folder, refinement.settings(chosen, collection, told), refinement
+    is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
+    is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
+    return collection, folder, refinement.settings(chosen, collection, told, is_asked=is_asked), refinement
 
 
 def discover_and_report(

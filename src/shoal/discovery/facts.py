@@ -10,6 +10,7 @@ from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
+from shoal.review.decisions import COUNTED_BY
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
 from shoal.words import is_wide, span
 
@@ -61,7 +62,7 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
         "rule": found["rule"],
         "interval": found.get("interval"),
         "range": found.get("range"),
-        "doubt": None if found["is_given"] else _doubt(found, labels, repeats),
+        "doubt": None if found["is_given"] or found["rule"] == COUNTED_BY else _doubt(found, labels, repeats),
         "near_best": [min(near), max(near)] if near else None,
         "stability": repeats,
         "file": str(run.path / "estimate.json"),

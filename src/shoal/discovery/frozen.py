@@ -10,7 +10,7 @@ import torch
 from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
 from shoal.device import computing_device
-from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, keep_answer, make_answer
+from shoal.discovery.answers import FROZEN, Answer, answer_frozen, keep_answer
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
@@ -105,7 +105,7 @@ def answer_first(
 ) -> Answer:
     """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
     collection = images.collection
-    answer = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings)
+    answer = answer_frozen(frozen, collection, settings)
     if settings.is_trained:
         first = Run(run.path / FROZEN)
         if not (first.is_finished and first.has("report.html")):
@@ -114,7 +114,7 @@ def answer_first(
         page = first.path / "report.html"
         reporter.say(f"first answer, without training: {answer.in_words()}; open {page} while training goes on")
     doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
-    if doubt and settings.n_clusters is None:
+    if doubt and answer.discovery.estimate is not None:
         reporter.say(f"note: {doubt}")
     measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
     run.note(encoder_sees=measured and measured.to_dict())

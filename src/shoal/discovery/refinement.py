@@ -14,6 +14,7 @@ from shoal.data.collection import Collection, Earlier
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.discovery.changed import compare_answers, in_words
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.reviewed_clusters import n_reviewed
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, UsageError
 from shoal.review.answer import Answer
@@ -116,13 +117,21 @@ class Refinement:
             ),
         )
 
-    def settings(self, chosen: DiscoverySettings, collection: Collection, reporter: Reporter) -> DiscoverySettings:
-        """The settings for the collection: a number of categories that was given is no longer right below the known."""
-        n_known = int((collection.class_sizes > 0).sum())
-        if chosen.n_clusters is None or chosen.n_clusters >= n_known:
+    def settings(
+        self, chosen: DiscoverySettings, collection: Collection, reporter: Reporter, *, is_asked: bool
+    ) -> DiscoverySettings:
+        """The settings for the collection, in which a number of categories may be wrong after the review.
+
+        One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed run was given, where
+        people left another.
+        """
+        n_known, n_left = int((collection.class_sizes > 0).sum()), n_reviewed(collection)
+        number = chosen.n_clusters
+        if number is None or number == n_left or (is_asked and number >= n_known):
             return chosen
-        reporter.say(f"note: {n_known} categories instead of {chosen.n_clusters}: so many are known after the review")
-        return replace(chosen, n_clusters=n_known)
+        new, why = (n_known, "known") if is_asked else (n_left, "there")
+        reporter.say(f"note: {new} categories instead of {number}: so many are {why} after the review")
+        return replace(chosen, n_clusters=new)
 
     def conclude(self, run: Run, reporter: Reporter) -> None:
         """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""

@@ -223,14 +223,15 @@ def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> 
         n_shifts=chosen.n_shifts,
     )
     found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
-    return replace(found, estimate=first.estimate)
+    return replace(found, estimate=first.estimate, counted_by=first.counted_by)
 
 
 def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> Answer:
     """The trained answer, with K of the first one unless that is given or the paper's rule estimates it."""
     collection, settings, first = job.images.collection, job.settings, job.first.discovery
     if takes_first_number(settings):
-        found = replace(cluster(learned, collection.labels, settings, first.n_clusters), estimate=first.estimate)
+        found = cluster(learned, collection.labels, settings, first.n_clusters)
+        found = replace(found, estimate=first.estimate, counted_by=first.counted_by)
         answer = make_answer(TRAINED, found, collection, settings, unseen=withheld.judged)
         return replace(answer, counted_on=first.embeddings, **networks_of(job, learned, job.run.path))
     found = cluster(learned, collection.labels, settings)

@@ -6,6 +6,7 @@ from typing import Any
 
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.review.actions import STATUSES
+from shoal.review.decisions import COUNTED_BY
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
 from shoal.words import count, duration, first_few, is_wide, percent, plural, span
@@ -82,6 +83,8 @@ def how_sure(run: Snapshot) -> str:
     k = estimate.get("n_clusters", run.n_clusters)
     if estimate.get("is_given"):
         return f"The number of categories, {k}, was given."
+    if estimate.get("rule") == COUNTED_BY:
+        return f"The number of categories, {k}, is what the review left."
     asked = estimate.get("range")
     said = (
         f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."

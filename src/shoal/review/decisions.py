@@ -9,6 +9,9 @@ from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY
 from shoal.review.review import Review
 from shoal.review.state import State
 
+COUNTED_BY = "the review"
+"""Where the number of categories of a run comes from that goes on from those that people left."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Decisions:

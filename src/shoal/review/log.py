@@ -63,9 +63,8 @@ class Log:
         except FileNotFoundError:
             content = b""
         if not content.startswith(self._end):
-            raise UsageError(
-                f"{self.file}: was moved away or replaced while its review was open; put it back, or open the review again"
-            )
+            what = "was moved away or replaced while its review was open"
+            raise UsageError(f"{self.file}: {what}; put it back, or open the review again")
         whole, end, rest = content[len(self._end) :].rpartition(b"\n")
         for line in whole.split(b"\n") if end else ():
             yield self._parsed(line)
