@@ -203,3 +203,10 @@ def test_whatever_was_done_is_replayed_and_undone(tmp_path_factory: pytest.TempP
     left = [seq for by in ("ann", "bob") if (seq := review.state.last_done(by))]
     if not left:
         assert look(review.state) == first
+
+
+def test_what_was_chosen_on_a_view_that_the_review_never_had_is_refused(review: Review) -> None:
+    """A page that was open when an older copy of the log was put back has seen more than there is."""
+    with pytest.raises(Conflict, match="chosen after action 1, but the last one is 0"):
+        review.act(lambda _: decided("confirm", 2, 6), by="ann", base=1)
+    review.act(lambda _: decided("confirm", 2, 6), by="ann", base=0)

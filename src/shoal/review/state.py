@@ -269,7 +269,9 @@ class State:
                 raise UsageError(f"{record.name}: another category has this name; merge them, or choose another")
 
     def _check_base(self, change: Change, action: Action, base: int) -> None:
-        """Refuse what was chosen before somebody else changed it."""
+        """Refuse what was chosen before somebody else changed it, or on a view that this review never had."""
+        if base > self.seq:
+            raise Conflict(f"{action.kind}: chosen after action {base}, but the last one is {self.seq}; look again")
         versions = self.images.version[change.rows]
         later = [int(versions.max())] if len(versions) else []
         touched = {*change.records, *(group.category for group in action.groups), action.category, *action.categories}
