@@ -27,6 +27,7 @@ def run(photos, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_the_table_is_printed_or_written(run: Path, photos, tmp_path: Path) -> None:
     printed = invoke("assign", run, photos.folder, "--device", "cpu")
     assert printed.exit_code == 0, printed.stderr

@@ -102,6 +102,7 @@ def test_too_few_labels_are_refused(given, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_killed_in_the_second_method_and_resumed_equals_uninterrupted(given, tmp_path: Path) -> None:
     """Only gcd has a 16th step. A finished method stays as it is; a second process was refused meanwhile."""
     longer = [*given, "--set", "gcd.training.epochs=3"]

@@ -72,6 +72,7 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, pho
     assert all(Path(file).is_file() for file in (*found["files"].values(), found["estimate"]["file"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--no-train"], []], ids=["frozen", "trained"])
 def test_a_number_of_categories_that_rests_on_few_labels_is_doubted_unless_it_is_given(photos, given, flags) -> None:
     """18 labels of 3 categories are six of each; of 14 there are fewer than five of each."""
@@ -384,6 +385,7 @@ def test_it_works_as_a_program_too(given, tmp_path: Path) -> None:
 SHOAL = "import sys; from shoal.cli.main import main; sys.argv[1:] = {words!r}; main()"
 
 
+@pytest.mark.slow
 def test_two_processes_as_torchrun_starts_them_find_what_one_does_and_one_of_them_speaks(given, tmp_path: Path) -> None:
     words = ["discover", *map(str, given[:-1]), str(tmp_path / "together"), "--n-clusters", "5", "--device", "cpu"]
     started = start_processes(SHOAL.format(words=words))

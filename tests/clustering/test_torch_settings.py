@@ -3,6 +3,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 import torch
 
 from shoal.clustering.torch_settings import SharedSetting
@@ -28,6 +29,7 @@ def test_the_strictest_value_is_in_force_and_the_last_user_restores_the_first() 
     assert held == ["high", "medium", "highest", "highest", "highest", "medium", "high"]
 
 
+@pytest.mark.slow
 def test_two_trees_at_once_are_those_grown_alone() -> None:
     """Both change the number of torch's threads and the precision of its products, which are the whole process's."""
     many = [unit_rows(3200, seed) for seed in (0, 1)]

@@ -162,6 +162,7 @@ def test_tight_clumps_have_scipys_heights(kind: str) -> None:
     np.testing.assert_allclose(ward_linkage(rows)[:, 2], linkage(rows, "ward")[:, 2], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_memory_threads_and_list_length_do_not_change_a_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = clustered(700, d=33)
     expected = ward_linkage(rows)

@@ -120,6 +120,7 @@ def test_lists_of_the_transpose_or_of_the_same_bits_in_another_type_are_not_used
     assert matrix_hash(row_hashes(rows)) != matrix_hash(row_hashes(swapped))
 
 
+@pytest.mark.slow
 def test_a_tree_from_lists_of_the_transpose_is_right() -> None:
     """The first half of the rows is short and the second long in these columns, so that the lists mislead."""
     n = 300
@@ -136,6 +137,7 @@ def test_a_tree_from_lists_of_the_transpose_is_right() -> None:
     assert np.array_equal(ward_linkage(other, memory=memory, neighbors=lists), ward_linkage(other, memory=memory))
 
 
+@pytest.mark.slow
 def test_lists_longer_than_needed_are_cut_and_give_the_same_tree() -> None:
     rng = np.random.default_rng(1)
     points = torch.as_tensor(rng.normal(size=(8, 20))[rng.integers(0, 8, 400)] + 0.5 * rng.normal(size=(400, 20)))

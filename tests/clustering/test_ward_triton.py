@@ -47,6 +47,7 @@ print("same")
 """
 
 
+@pytest.mark.slow
 def test_the_fused_kernel_proposes_what_a_product_does_and_changes_no_bit() -> None:
     pytest.importorskip("triton")
     source = str(Path(__file__).resolve().parents[2] / "src")

@@ -72,6 +72,7 @@ def test_its_settings_are_the_recipe_and_the_seed() -> None:
     assert (demo_settings().train, demo_settings(train=False).train) == (True, False)
 
 
+@pytest.mark.slow
 def test_the_frozen_encoder_is_as_right_on_400_digits_as_it_was(tmp_path: Path, one_thread) -> None:
     """Measured 56.0 / 46.2 / 61.2; the floors lie a little below. Noise for embeddings gives 16.3 / 0.0 / 25.0."""
     collection, truth = few_digits(0, 400)

@@ -117,6 +117,7 @@ def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(reviewed
     assert settings["n_clusters"] == 6  # there are more known ones now than were given
 
 
+@pytest.mark.slow
 def test_with_training_killed_and_resumed_it_is_the_same(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def assigner(photos, tmp_path: Path) -> Assigner:
     return Assigner(run, device="cpu")
 
 
+@pytest.mark.slow
 def test_each_image_is_assigned_once_when_two_looks_find_it_the_same(photos, assigner, tmp_path: Path) -> None:
     inbox = tmp_path / "inbox"
     inbox.mkdir()

@@ -40,6 +40,7 @@ def test_the_example_runs(name: str) -> None:
     run_examples(name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread", "photos")
 def test_the_examples_on_images_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -184,6 +184,7 @@ with processes(torch.device("cpu")):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_rows_and_agree_with_one(tmp_path, pixels):
     out = tmp_path / "found.npy"
     code = TWO.format(tests=str(Path(__file__).parent), out=str(out))

@@ -21,6 +21,7 @@ t.ViTModel(t.ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1
 """
 
 
+@pytest.mark.slow
 def test_transformers_is_imported_past_a_torchvision_of_another_torch(tmp_path):
     """Such a torchvision fails half-way through its import, as the real one does when its operators are missing."""
     package = tmp_path / "torchvision"

@@ -125,6 +125,7 @@ with processes(torch.device("cpu")):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_learn_as_one_does(task, tmp_path):
     """A batch of 15 does not split evenly."""
     here = Path(__file__).parent

@@ -150,6 +150,7 @@ def test_an_empty_run_and_one_whose_categories_lost_their_images(plain_run: Call
     check(render_report(plain_run([], [lost])))
 
 
+@pytest.mark.slow
 def test_twenty_thousand_images_stay_small_and_quick(synthetic: Callable[..., Run]) -> None:
     """Under 40 MB, and under 30 s on two cores: CPU seconds are counted, because other programs run here too."""
     run = synthetic(20_000, 200)

@@ -107,6 +107,7 @@ def test_with_nothing_else_to_show_the_error_is_raised(run, tmp_path, monkeypatc
         run("14", out=tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch, stand_in):
     failing(monkeypatch, "gcd", ShoalError(REASON))
     small = [f"--set={name}={value}" for name, value in stand_in.options.changes.items()]

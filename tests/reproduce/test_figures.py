@@ -22,6 +22,7 @@ def results(folder):
     return {file.stem: json.loads(file.read_text()) for file in (folder / "cells").glob("*.json")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iterations", "retrieval", "tsne"])
 def test_a_figure_names_dataset_encoder_size_epochs_and_seed(run, folder, stand_in, name):
     run(name)
@@ -60,6 +61,7 @@ def test_the_figure_of_retrieval_says_that_hidden_labels_chose_its_queries(run, 
         )
 
 
+@pytest.mark.slow
 def test_the_figure_of_iterations_has_mean_and_spread_of_all_seeds(run, tmp_path):
     found = run("iterations", out=tmp_path, seeds=(0, 1, 2))
     cells = results(tmp_path).values()
@@ -93,6 +95,7 @@ def test_a_band_is_drawn_around_the_mean_of_several_seeds_and_none_around_one(st
     assert not alone.collections
 
 
+@pytest.mark.slow
 def test_what_is_written_below_a_figure_hides_nothing_of_it(run, folder, stand_in):
     for name in ("iterations", "retrieval", "tsne"):
         run(name)

@@ -43,6 +43,7 @@ def test_pixels_that_do_not_fit_stay_in_the_cache(tmp_path, monkeypatch):
     assert isinstance(images.pixels, Pixels), "a copy in memory is what there is no room for"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "protocol"), [("1", "paper"), ("2", "reference"), ("retrieval", "paper")])
 def test_what_is_found_does_not_depend_on_where_pixels_are(run, tmp_path, stand_in, monkeypatch, name, protocol):
     options = replace(stand_in.options, protocol=protocol)

@@ -182,6 +182,7 @@ def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_p
     assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("table", "parts"), [("1", ("test",)), ("2", ("train",)), ("3", ("test",))])
 def test_the_released_codes_protocol_does_look_at_hidden_labels(run, tmp_path, monkeypatch, stand_in, table, parts):
     """The counterpart: what is chosen depends on hidden labels of the test part, inductively of the training part."""

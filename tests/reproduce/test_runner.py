@@ -63,6 +63,7 @@ def test_tables_share_cells_and_cells_share_trainings(tmp_path, monkeypatch, sta
     runner.close()
 
 
+@pytest.mark.slow
 def test_images_are_decoded_once_per_dataset_tokens_too_and_views_once_per_seed(tmp_path, stand_in, monkeypatch):
     """Three tables, two datasets, two seeds: in the order of the tables each dataset would be read three times."""
     options = replace(stand_in.options, changes={**stand_in.options.changes, "training.views.pool": 2})

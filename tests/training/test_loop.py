@@ -372,6 +372,7 @@ with processes(torch.device("cpu")):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", [{"aggregation": "attention"}, {"retrieval": "random"}], ids=str)
 def test_two_processes_train_as_one_does(toy, tmp_path, variant):
     """A batch of 7 does not split evenly, the bank is sharded, attention learns, neighbors are drawn: all as in one."""

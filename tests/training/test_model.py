@@ -170,6 +170,7 @@ with processes(torch.device("cpu")):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_does(toy, tmp_path):
     folders = {"tests": str(Path(__file__).parent.parent), "training": str(Path(__file__).parent)}
     running = start_processes(TWO.format(out=str(tmp_path), **folders))

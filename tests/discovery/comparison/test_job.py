@@ -75,6 +75,7 @@ def predicted(found: Comparison, method: str, draw: str = "") -> list[int]:
     return [row.category_id for row in Run.open(found.path / "methods" / f"{method}{draw}").assignments]
 
 
+@pytest.mark.slow
 def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judges(
     collection, settings, whole, heard
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
         assert [row["loss"] for row in own] == [row["loss"] for row in alone.metrics]
 
 
+@pytest.mark.slow
 def test_scrambled_kept_labels_change_scores_and_no_prediction(whole, compared, monkeypatch) -> None:
     real = job.keep_labels
 
@@ -143,6 +145,7 @@ def test_scrambled_kept_labels_change_scores_and_no_prediction(whole, compared, 
     assert whole.n_clusters == scrambled.n_clusters
 
 
+@pytest.mark.slow
 def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) -> None:
     """In whole views: those that either method looks at."""
     from shoal.discovery.comparison import trunk
@@ -156,6 +159,7 @@ def test_the_trunk_goes_over_the_images_and_views_once(compared, monkeypatch) ->
     assert len(made) == 1
 
 
+@pytest.mark.slow
 def test_several_draws_keep_other_labels_and_judge_together(collection, settings, compared) -> None:
     found = compared(settings=replace(settings, draws=2))
     kept = [keep_labels(collection, settings.first, draw) for draw in range(2)]
@@ -177,6 +181,7 @@ def test_a_given_number_of_categories_is_that_of_every_method(compared, options)
         assert Run.open(row.run).n_clusters == 6
 
 
+@pytest.mark.slow
 def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(compared, monkeypatch) -> None:
     real = training.get_method
 
@@ -212,6 +217,7 @@ def stop_in(bar: str, at: int):
     return Reporter(show=show)
 
 
+@pytest.mark.slow
 def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(whole, compared, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         compared(reporter=stop_in("training", 12))
@@ -230,6 +236,7 @@ def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(whole
     assert sorted(file.name for file in cut.iterdir()) == sorted(file.name for file in whole.path.iterdir())
 
 
+@pytest.mark.slow
 def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(whole, compared, monkeypatch) -> None:
     asked: list[str] = []
     real = training.ctrl_c_stops
@@ -250,6 +257,7 @@ def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(whole, compare
     assert untimed(compared(resume=True)) == untimed(whole)
 
 
+@pytest.mark.slow
 def test_a_finished_comparison_is_left_as_it_is_or_overwritten_by_force(
     whole, compared, settings, tmp_path: Path
 ) -> None:
@@ -301,6 +309,7 @@ def test_several_processes_are_refused(compared, monkeypatch) -> None:
         compared()
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settings, monkeypatch, tmp_path) -> None:
     """Each training is said to take six minutes, for six epochs; ten minutes leave five of either."""
     from shoal.discovery.comparison import trainings

@@ -28,6 +28,7 @@ def line(figure: Figure, at: int = 0) -> tuple[list[float], list[float]]:
     return list(found.get_xdata()), list(found.get_ydata())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_curve_of_k_shows_every_number_tried_the_chosen_one_and_the_interval(digits: Run) -> None:
     estimate = digits.json("estimate")
     figure = n_clusters_curve(digits)
