@@ -65,7 +65,7 @@ def die_at(module, name):
 
 
 MOMENTS = {
-    "at the start": lambda: die_at(discovery, "read_into"),
+    "at the start": lambda: die_at(discovery, "read_and_embed"),
     "decoding": lambda: die_in("decoding images", 30),
     "frozen embedding": lambda: die_in("embedding images", 1),
     "thumbnails": lambda: die_in("making thumbnails", None),
