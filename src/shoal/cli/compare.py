@@ -8,24 +8,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Seed
+from shoal.cli.options import (
+    AllowMissing,
+    Device,
+    DryRun,
+    EncoderName,
+    Force,
+    Images,
+    InputSize,
+    LabelColumn,
+    Labeled,
+    Labels,
+    NClusters,
+    PathColumn,
+    Seed,
+    Unlabeled,
+)
 
 if TYPE_CHECKING:
     from shoal.discovery.comparison.compare import Job
 
 
 def compare(
-    images: Annotated[Path | None, typer.Argument(help="Folder of images, or a table of paths and labels.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
-    labeled: Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")] = None,
-    unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
+    images: Images = None,
+    labels: Labels = None,
+    labeled: Labeled = None,
+    unlabeled: Unlabeled = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
     methods: Annotated[
         str | None, typer.Option(help="Two or more, as in cms,simgcd,gcd (the default): see docs/methods.md.")
     ] = None,
-    encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
+    encoder: EncoderName = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train each.")] = None,
     max_minutes: Annotated[
@@ -34,7 +49,7 @@ def compare(
     draws: Annotated[
         int, typer.Option(help="Keep other labels this often and train again: slower, and surer of ranks.")
     ] = 1,
-    input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    input_size: InputSize = None,
     config: Annotated[Path | None, typer.Option(help="YAML settings, such as a run's config.yaml.")] = None,
     changes: Annotated[
         list[str] | None,

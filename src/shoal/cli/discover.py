@@ -8,22 +8,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.console import Json, reporter, result, say
-from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, NClusters, PathColumn, Protocol, Seed
+from shoal.cli.options import (
+    AllowMissing,
+    Device,
+    DryRun,
+    EncoderName,
+    Force,
+    Images,
+    InputSize,
+    LabelColumn,
+    Labeled,
+    Labels,
+    NClusters,
+    PathColumn,
+    Protocol,
+    Seed,
+    Unlabeled,
+)
 
 if TYPE_CHECKING:
     from shoal.discovery.api import Job
 
 
 def discover(
-    images: Annotated[Path | None, typer.Argument(help="Folder of images, or a table of paths and labels.")] = None,
-    labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
-    labeled: Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")] = None,
-    unlabeled: Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")] = None,
+    images: Images = None,
+    labels: Labels = None,
+    labeled: Labeled = None,
+    unlabeled: Unlabeled = None,
     path_column: PathColumn = None,
     label_column: LabelColumn = None,
     allow_missing: AllowMissing = False,
     method: Annotated[str | None, typer.Option(help="cms (the default), gcd, simgcd …: see docs/methods.md.")] = None,
-    encoder: Annotated[str | None, typer.Option(help="See `shoal encoders list`.")] = None,
+    encoder: EncoderName = None,
     n_clusters: NClusters = None,
     epochs: Annotated[int | None, typer.Option(help="How long to train.")] = None,
     max_minutes: Annotated[
@@ -39,7 +55,7 @@ def discover(
             "trained: keep none from it, keep the trained answer."
         ),
     ] = None,
-    input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    input_size: InputSize = None,
     recipe: Annotated[str | None, typer.Option(help="Named settings, such as cub or default.")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML settings, such as another run's config.yaml.")] = None,
     protocol: Protocol = None,

@@ -1,9 +1,16 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+Images = Annotated[Path | None, typer.Argument(help="Folder of images, or a table of paths and labels.")]
+Labels = Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")]
+Labeled = Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")]
+Unlabeled = Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")]
+EncoderName = Annotated[str | None, typer.Option(help="See `shoal encoders list`.")]
+InputSize = Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")]
 PathColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")]
 AllowMissing = Annotated[
     bool,

@@ -76,12 +76,12 @@ def _plan(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Pla
     """What is trained within the minutes that the user gives."""
     if job.resume and job.run.has("plan.json"):
         return read_plan(job.run)
-    settings, has_trial = job.settings, judge is not None
-    depths = depths_to_try(settings, job.device) if has_trial else (settings.of_method.n_tail_blocks,)
+    settings, is_tried = job.settings, judge is not None
+    depths = depths_to_try(settings, job.device) if is_tried else (settings.of_method.n_tail_blocks,)
     n_clusters = _known_number(job)
     task = (
         trial_tasks(job.images, withheld, n_clusters)[0]
-        if has_trial
+        if is_tried
         else training_task(job.images, withheld, n_clusters)
     )
     fresh = replace(job, resume=False)
@@ -89,7 +89,7 @@ def _plan(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Pla
         depth: _measure(replace(fresh, settings=settings.at_depth(depth)), task, job.run, judge) for depth in depths
     }
     assert settings.max_minutes is not None
-    plan = plan_training(costs, 60 * settings.max_minutes, n_trainings=2 if has_trial else 1)
+    plan = plan_training(costs, 60 * settings.max_minutes, n_trainings=2 if is_tried else 1)
     job.run.write_json("plan", plan.to_dict())
     job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths)))
     return plan

@@ -95,7 +95,8 @@ def load_model(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise DataError(
-            f"{where}: the weights do not fit; was it made with another encoder or method? ({reason})"
+            f"{where}: the weights do not fit; was it made with another encoder or method, or is its "
+            f"config.yaml damaged? ({reason})"
         ) from error
 
 
