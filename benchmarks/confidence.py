@@ -20,7 +20,8 @@ from clustering import header, write
 from n_clusters_rules import draw_labels
 from shoal.arrays import UNLABELED
 from shoal.clustering.categories import other_neighbors, same_category_share
-from shoal.clustering.inference import infer, unit_points
+from shoal.clustering.inference import infer
+from shoal.clustering.iterates import unit_points
 from shoal.discovery.answers import name_categories
 from shoal.discovery.embeddings import ClusterSettings
 from shoal.methods.clusters import as_discovery

@@ -16,7 +16,8 @@ import torch
 from clustering import header, write
 from n_clusters_rules import draw_labels
 from shoal.arrays import UNLABELED
-from shoal.clustering.inference import infer, unit_points
+from shoal.clustering.inference import infer
+from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.encoder_check import nearest_label_accuracy

@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from shoal.clustering.inference import InferenceSettings, infer, unit_points
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection

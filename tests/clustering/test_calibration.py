@@ -7,9 +7,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 from shoal.clustering import calibration as module
-from shoal.clustering.calibration import Calibration, _digests, _trust, calibrate, estimate_label_rate
+from shoal.clustering.calibration import Calibration, _digests, _trust, calibrate
 from shoal.clustering.categories import describe_members, number_clusters, other_neighbors
-from shoal.clustering.inference import infer, unit_points
+from shoal.clustering.held_back import estimate_label_rate
+from shoal.clustering.inference import infer
+from shoal.clustering.iterates import unit_points
 
 
 @dataclass

@@ -6,18 +6,10 @@ import torch
 from scipy.cluster.hierarchy import fcluster, linkage
 from torch import Tensor
 
-from shoal.clustering import inference as module
+from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
-from shoal.clustering.inference import (
-    PAPER,
-    Inference,
-    InferenceSettings,
-    infer,
-    infer_inductive,
-    stops,
-    unit_points,
-    unit_tree,
-)
+from shoal.clustering.inference import PAPER, Inference, InferenceSettings, infer, infer_inductive, stops
+from shoal.clustering.iterates import unit_points, unit_tree
 from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
@@ -120,7 +112,7 @@ def test_labels_that_are_given_do_matter() -> None:
 def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels, _ = draw(1)
     expected = infer(rows, labels)
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(iterates_module, "ROWS_AT_ONCE", 7)
     monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 180 * 64)
     threads = torch.get_num_threads()
     try:
@@ -148,12 +140,12 @@ def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyP
         given.append((points, options["neighbors"]))
         return linkage(points.numpy(), "ward")
 
-    monkeypatch.setattr(module, "ward_linkage", spy)
+    monkeypatch.setattr(iterates_module, "ward_linkage", spy)
     found = infer(rows, labels, 6)
     assert len(given) == len(found.accuracies)
     for points, lists in given:
         own = torch.arange(len(points))
-        assert torch.equal(lists.indices, k_nearest(points, points, module.WARD_LIST, exclude=own).indices)
+        assert torch.equal(lists.indices, k_nearest(points, points, iterates_module.WARD_LIST, exclude=own).indices)
 
 
 @pytest.mark.parametrize("estimate_shifts", [0, 1, 2, 3])

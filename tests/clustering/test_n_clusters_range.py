@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from shoal import MeanShiftClustering, Tree, estimate_n_clusters
-from shoal.clustering.inference import InferenceSettings, check_task, unit_points, unit_tree
+from shoal.clustering.inference import InferenceSettings, check_task
+from shoal.clustering.iterates import unit_points, unit_tree
 from shoal.clustering.n_clusters_range import keep_to, read_n_clusters
 from shoal.errors import UsageError
 

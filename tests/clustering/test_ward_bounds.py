@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shoal.clustering.products import BFLOAT16, FLOAT32, FLOAT64, TENSOR_BFLOAT16, TENSOR_TFLOAT32, Points, Precision
-from shoal.clustering.torch_settings import MatmulPrecision
+from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward.bounds import Margins, lower, merged_low, weight
 from shoal.clustering.ward.exact import Geometry, halving_sum
 from shoal.clustering.ward.points import top
@@ -42,7 +42,7 @@ def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner)
     scanner.precisions = (precision, FLOAT64)
     scanner.points = Points.of(scanner.geometry.centroids, scanner.center, precision)
     rows = torch.arange(60)
-    with MatmulPrecision(precision):
+    with matmul_precision(precision):
         lists, _ = scanner._listed(rows, scanner._propose(rows, precision), precision)
     centroids, sizes = scanner.geometry.centroids, scanner.geometry.sizes
     for i in range(60):
@@ -137,7 +137,7 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
     """The claim behind BFLOAT16 on this machine: only summation errs, by less than γ."""
     generator = torch.Generator().manual_seed(0)
     a, b = (BFLOAT16.round(torch.randn(200, 300, dtype=torch.float64, generator=generator)) for _ in range(2))
-    with MatmulPrecision(BFLOAT16):
+    with matmul_precision(BFLOAT16):
         found = (a @ b.T).double()
     true = a.double() @ b.double().T
     assert ((found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)).all()

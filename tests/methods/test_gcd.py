@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.clustering.inference import InferenceSettings, unit_points
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings

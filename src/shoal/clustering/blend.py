@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Bools, Ints
-from shoal.clustering.inference import InferenceSettings, check_distinct, iterates, stops
+from shoal.clustering.inference import InferenceSettings, stops
+from shoal.clustering.iterates import check_distinct, iterates
 from shoal.clustering.matching import put_right
 from shoal.errors import TooFewDistinct
 
@@ -102,7 +103,7 @@ def _try(
     """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
     rights: list[Bools] = []
     try:
-        for one in islice(iterates(points, settings), MAX_SHIFTS + 1):
+        for one in islice(iterates(points, settings.shift), MAX_SHIFTS + 1):
             check_distinct(one.tree, n_clusters)
             rights.append(put_right(truth, one.tree.cut(n_clusters)[at]))
             if stops([float(right.mean()) for right in rights]):

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_count, as_labels
 from shoal.clustering.class_pairs import PairTerms, pair_terms
-from shoal.clustering.matching import RunningMatching
+from shoal.clustering.running_matching import RunningMatching
 from shoal.clustering.tree import Merges, Tree
 from shoal.errors import DataError, UsageError
 

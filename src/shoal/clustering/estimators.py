@@ -20,7 +20,8 @@ from shoal.clustering.categories import (
     same_category_share,
     vote,
 )
-from shoal.clustering.inference import Inference, InferenceSettings, infer, unit_points
+from shoal.clustering.inference import Inference, InferenceSettings, infer
+from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.clustering.n_clusters_range import read_n_clusters
@@ -138,10 +139,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         to number the known classes, to stop shifting and, where `n_clusters` is None, to estimate it; nothing else is
         read from `y`.
         """
-        settings = self._settings()
+        n_clusters, settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)
         known, labels = encode_labels(y, len(rows))
-        n_clusters, _ = read_n_clusters(self.n_clusters)
         found = infer(rows, labels, n_clusters, settings, device=choose_device(self.device))
         self._keep(found, known, labels)
         return self
@@ -170,25 +170,26 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         rows: Floats = validate_data(self, X, dtype=["float64", "float32"], ensure_all_finite=False, **how)
         return _with_directions(X, rows)
 
-    def _settings(self) -> InferenceSettings:
-        """The parameters, checked before any row is looked at."""
+    def _settings(self) -> tuple[int | None, InferenceSettings]:
+        """The number of clusters, where it is one, and the other parameters, checked before any row is looked at."""
         given: Any = self.n_clusters
         if isinstance(given, str):
             as_count(given, name="n_clusters")  # text is what commands take
-        _, numbers = read_n_clusters(given)
+        n_clusters, numbers = read_n_clusters(given)
         if numbers is not None and self.max_clusters is not None:
             raise UsageError(f"max_clusters: found {self.max_clusters} with a range of n_clusters; leave it out")
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
             raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
-        return InferenceSettings(
+        settings = InferenceSettings(
             shift=moves,
             max_shifts=self.max_shifts,
             rule=self.rule,
             estimate_shifts=self.estimate_shifts,
             max_clusters=self.max_clusters,
             must_link=self.must_link,
-        ).with_range(numbers)
+        )
+        return n_clusters, settings.with_range(numbers)
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints) -> None:
         self._points = found.first.points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine
@@ -204,7 +205,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.tree_ = found.tree
         self.rule_ = found.estimate.rule if found.estimate else None
         self._n_neighbors = int(self.n_neighbors)  # what `threshold_` belongs to, whatever is set later
-        lists = found.first.neighbors.first(self._n_neighbors)
+        lists = found.first.neighbors
         self.confidence_: Floats = same_category_share(lists, self.labels_)
         self.outlier_score_: Floats = outlier_scores(lists)
         self.threshold_ = max(float(np.quantile(self.outlier_score_, 1 - self.outlier_share)), ROUNDING)

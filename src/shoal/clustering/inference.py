@@ -9,6 +9,7 @@ N images, D columns, K clusters.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -16,34 +17,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Ints, as_count, as_embeddings, as_labels, name_rows
+from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.curve import known_classes
+from shoal.clustering.iterates import Iterate, check_distinct, iterates, unit_points, unit_tree
 from shoal.clustering.links import Links
 from shoal.clustering.matching import matched_accuracy
-from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, find_neighbors, shift
+from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.n_clusters_range import Range, check_estimable
-from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import halving_sum, root
 from shoal.clustering.tree import Tree
-from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors
 from shoal.errors import DataError, TooFewDistinct, UsageError
-
-ROWS_AT_ONCE = 8192
-"""Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
-
-WARD_LIST = 16
-"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost."""
-
-MAX_WARD_LIST = 64
-"""Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
-
-
-ROUNDING = 2
-"""Machine epsilons of height per row added up, until which rows of a tree count as equal: where a shift brings rows to
-one place, each adds the same rows in an order of its own, and each addition rounds. Before a shift they are rounded
-once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,15 +76,6 @@ class InferenceSettings:
 
 PAPER = InferenceSettings(rule="paper", estimate_shifts=0)
 """The paper's choices throughout: K by the highest labeled accuracy on unshifted embeddings."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Iterate:
-    """Embeddings after so many shifts."""
-
-    points: Tensor  # (N, D) unit rows
-    neighbors: Neighbors  # (N, k) the `n_neighbors` nearest of each row, fewer where there are fewer
-    tree: Tree  # Ward's
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,7 +137,7 @@ def infer_unit_rows(
         n_shifts = None
     elif (known == UNLABELED).all():
         n_shifts = settings.unlabeled_shifts if n_shifts is None else n_shifts
-    pairs = ((one, one) for one in iterates(points, settings, attention, generator))
+    pairs = ((one, one) for one in iterates(points, settings.shift, attention, generator))
     found = _run(pairs, known, n_clusters, settings, n_shifts)
     return _linked(found, known) if settings.must_link and (known != UNLABELED).any() else found
 
@@ -199,92 +173,11 @@ def infer_inductive(
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, min(len(points), len(judged)))
     both = zip(
-        iterates(points, settings, attention, generator),
-        iterates(judged, settings, attention, generator),
+        iterates(points, settings.shift, attention, generator),
+        iterates(judged, settings.shift, attention, generator),
         strict=True,
     )
     return _run(both, known, n_clusters, settings)
-
-
-def unit_points(
-    x: Tensor | ArrayLike, *, device: torch.device | str | None = None, name: str = "X", min_rows: int = 2
-) -> Tensor:
-    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor."""
-    if not isinstance(x, Tensor):
-        # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
-        x = torch.from_numpy(np.require(as_embeddings(x, name=name, min_rows=min_rows), requirements=["C", "W"]))
-    rows = x.detach().to(device) if x.dtype in (torch.float32, torch.float64) else x.detach().to(device).float()
-    if rows.ndim != 2 or len(rows) < min_rows or rows.shape[1] < 1:
-        raise DataError(f"{name}: found shape {tuple(rows.shape)}, expected (N, D) with at least {min_rows} row(s)")
-    _refuse(~rows.isfinite().all(dim=1), f"{name}: NaN or infinity in", "; remove or repair them")
-    _refuse((rows == 0).all(dim=1), f"{name}: only zeros in", ", so no direction; remove them")
-    return torch.cat([_unit(rows[start : start + ROWS_AT_ONCE]) for start in range(0, len(rows), ROWS_AT_ONCE)])
-
-
-def _unit(rows: Tensor) -> Tensor:
-    wide = rows.double()
-    wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
-    return (wide / root(halving_sum(wide.square()))[:, None]).to(rows.dtype)
-
-
-def _refuse(bad: Tensor, found: str, advice: str) -> None:
-    if bool(bad.any()):
-        raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
-
-
-def unit_tree(points: Tensor, *, neighbors: ExactNeighbors | None = None, n_added: int = 1) -> Tree:
-    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding alone sets apart."""
-    linkage = ward_linkage(points, device=points.device, neighbors=neighbors)
-    return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
-
-
-def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> None:
-    """Refuse to cut a tree into more clusters than rows differ: copies would be parted by their place in the file."""
-    if tree.n_distinct < n_clusters:
-        raise TooFewDistinct(
-            f"{name}: found {n_clusters} with {tree.n_distinct} distinct row(s) among {tree.n_leaves} embeddings, "
-            f"expected at most {tree.n_distinct}; copies are not told apart, so ask for fewer or add embeddings"
-        )
-
-
-def iterates(
-    points: Tensor,
-    settings: InferenceSettings,
-    attention: NeighborAttention | None = None,
-    generator: torch.Generator | None = None,
-) -> Iterator[Iterate]:
-    """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it is asked for."""
-    moves = settings.shift
-    own = torch.arange(len(points), device=points.device)
-    n_added = 1  # rows whose sum each row is
-    while True:
-        lists = _lists(points, own, moves)
-        listed = lists.first(MAX_WARD_LIST)
-        ready = as_exact_neighbors(points, listed.indices, listed.similarities)
-        near = lists.first(moves.n_neighbors)
-        near = Neighbors(near.indices.contiguous(), near.similarities.contiguous())  # of the radius kernels' long lists
-        yield Iterate(points, near, unit_tree(points, neighbors=ready, n_added=n_added))
-        n_added = 1 + moves.list_length(len(points) - 1)
-        if moves.retrieval == "random":
-            lists = find_neighbors(points, points, moves, exclude=own, generator=generator)
-        points = _shifted(points, lists, moves, attention)
-
-
-def _lists(points: Tensor, own: Tensor, moves: ShiftSettings) -> Neighbors:
-    """Neighbors for the tree and, in their first columns, for the shift and for whoever describes the rows."""
-    others = len(points) - 1
-    k = max(moves.list_length(others), WARD_LIST, moves.n_neighbors)
-    return k_nearest(points, points, min(k, others), exclude=own)
-
-
-@torch.no_grad()
-def _shifted(points: Tensor, lists: Neighbors, moves: ShiftSettings, attention: NeighborAttention | None) -> Tensor:
-    parts = []
-    for start in range(0, len(points), ROWS_AT_ONCE):
-        rows = slice(start, start + ROWS_AT_ONCE)
-        part = Neighbors(lists.indices[rows], lists.similarities[rows])
-        parts.append(shift(points[rows], points, part, moves, attention=attention))
-    return torch.cat(parts)
 
 
 Pair = tuple[Iterate, Iterate]
@@ -309,8 +202,7 @@ def _run(
         made = [next(pairs)]
     first = best = made[0][0]
     best_t, accuracies = 0, list[float]()
-    for t in range(last + 1):
-        answer, judge = made[t] if t < len(made) else next(pairs)
+    for t, (answer, judge) in enumerate(islice(chain(made, pairs), last + 1)):
         if not _is_distinct(t, (answer, judge), n_clusters, "n_clusters"):
             break
         right = float("nan")

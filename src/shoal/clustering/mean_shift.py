@@ -158,7 +158,7 @@ def shift(
     if settings.kernel != "knn":
         weights = _kernel_weights(neighbors.similarities.detach(), settings).to(points.dtype)
         return weighted_shift(points, bank, neighbors.indices, 1.0, weights, detach_norm=detach_norm)
-    indices = neighbors.first(settings.n_neighbors).indices
+    indices = neighbors.indices[:, : settings.n_neighbors]
     if settings.aggregation == "mean":
         return mean_shift(points, bank, indices, alpha=settings.alpha, detach_norm=detach_norm)
     if attention is None:

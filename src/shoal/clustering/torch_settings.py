@@ -6,9 +6,9 @@ bfloat16 by another tree's setting. So the strictest of the values that are aske
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from threading import Lock
-from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -72,19 +72,15 @@ THREADS = SharedSetting(torch.get_num_threads, torch.set_num_threads, (1,))
 PRECISION = SharedSetting(_read_precision, _write_precision, ("highest", "high", "medium"))
 
 
-class MatmulPrecision:
+@contextmanager
+def matmul_precision(precision: Precision, n_products: float = torch.inf) -> Iterator[None]:
     """While inside, float32 products may round their inputs to fewer bits, or may not, whatever the caller allows.
 
     Points of a reduced precision fit it exactly, so nothing is lost; products of full float32 must stay that.
     """
-
-    def __init__(self, precision: Precision, n_products: float = torch.inf) -> None:
-        self.wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
-
-    def __enter__(self) -> None:
-        PRECISION.acquire(self.wanted)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        PRECISION.release(self.wanted)
+    wanted = precision.matmul if n_products > FEW_PRODUCTS else "highest"
+    PRECISION.acquire(wanted)
+    try:
+        yield
+    finally:
+        PRECISION.release(wanted)

@@ -50,6 +50,17 @@ class Tree:
     rounding
         Leaves joined up to this height differ by rounding alone, and count as copies of one another.
 
+    Attributes
+    ----------
+    linkage
+        (N-1, 4) as given.
+    n_leaves
+        N.
+    heights
+        (N-1,) the height of each merge, never falling.
+    n_distinct
+        Leaves that differ, N without copies: a cut at more clusters would tell copies apart by their row.
+
     Examples
     --------
     >>> tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
@@ -63,17 +74,9 @@ class Tree:
             raise UsageError(f"rounding: found {rounding}, expected a height of 0 or more")
         self.rounding = float(rounding)
         self.n_leaves = len(self.linkage) + 1
+        self.heights: Floats = self.linkage[:, 2]
+        self.n_distinct = self.n_leaves - int(np.searchsorted(self.heights, self.rounding, side="right"))
         self._left, self._right = self.linkage[:, :2].T.astype(np.int64)  # (N-1,) each
-
-    @property
-    def heights(self) -> Floats:
-        """(N-1,) the height of each merge, never falling."""
-        return self.linkage[:, 2]
-
-    @property
-    def n_distinct(self) -> int:
-        """Leaves that differ, N without copies: a cut at more clusters would tell copies apart by their row."""
-        return self.n_leaves - int(np.searchsorted(self.heights, self.rounding, side="right"))
 
     def cut(self, n_clusters: int) -> Ints:
         """Label every leaf 0 … n_clusters-1, clusters numbered by their smallest leaf.

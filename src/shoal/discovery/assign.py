@@ -19,7 +19,7 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.blend import blend
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, place_newcomers
-from shoal.clustering.inference import unit_points
+from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels

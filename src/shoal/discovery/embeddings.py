@@ -8,7 +8,8 @@ import torch
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Ints, as_labels
-from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows, unit_points
+from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows
+from shoal.clustering.iterates import unit_points
 from shoal.device import choose_device
 from shoal.discovery.answers import name_categories, write_found
 from shoal.discovery.reporter import Reporter

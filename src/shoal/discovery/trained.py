@@ -13,7 +13,7 @@ import torch
 
 from shoal.arrays import Ints
 from shoal.clustering.blend import Trial, blend
-from shoal.clustering.inference import unit_tree
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training

@@ -8,13 +8,8 @@ from dataclasses import dataclass, field
 import torch
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.inference import (
-    InferenceSettings,
-    check_distinct,
-    check_n_clusters,
-    unit_points,
-    unit_tree,
-)
+from shoal.clustering.inference import InferenceSettings, check_n_clusters
+from shoal.clustering.iterates import check_distinct, unit_points, unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.methods.clusters import Discovery, Representation, to_numpy
 from shoal.methods.method import Method, MethodSettings

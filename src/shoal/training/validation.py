@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.inference import unit_tree
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.encoders.embed import ImageRows

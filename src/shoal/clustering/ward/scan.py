@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import ENCODE_ROWS, TENSOR_BFLOAT16, Points, Precision
-from shoal.clustering.torch_settings import MatmulPrecision
+from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
@@ -104,7 +104,7 @@ class Scanner:
         rows = rows[self.geometry.sizes[rows].argsort(stable=True)]
         blocks = torch.split(rows, self._block_rows(len(rows), precision))
         n_products = len(blocks[0]) * self.geometry.centroids.numel()
-        with MatmulPrecision(precision, n_products):
+        with matmul_precision(precision, n_products):
 
             def work(block: Tensor) -> Tensor:
                 return self._scan_block(block, precision, accept)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import FLOAT32, FLOAT64, Points, Precision
-from shoal.clustering.torch_settings import MatmulPrecision
+from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.extremes import ClusterExtremes
@@ -66,7 +66,7 @@ class HeightTable:
         def renew_rows(part: Tensor) -> None:
             self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
 
-        with MatmulPrecision(self.precision or FLOAT64):
+        with matmul_precision(self.precision or FLOAT64):
             self.workers.map(renew_rows, torch.split(kept, self.workers.share(len(kept), FILL_ROWS[kept.device.type])))
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_crowd()
@@ -162,7 +162,7 @@ class HeightTable:
             self._add_points(precision)
         self.heights = torch.empty(0, 0)  # the old one's memory is needed
         self.heights = torch.empty(n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device)
-        with MatmulPrecision(precision or FLOAT64):
+        with matmul_precision(precision or FLOAT64):
             self.workers.map(self._fill_rows, self._starts())
         self._measure_crowd()
 
