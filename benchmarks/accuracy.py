@@ -48,8 +48,9 @@ from shoal.device import choose_device
 from shoal.errors import ShoalError
 from shoal.files import make_folder, write_text
 from shoal.methods.changes import read_changes
-from shoal.reproduce.experiment import Cell, ReproduceOptions, check_used, make_plan
+from shoal.reproduce.experiment import ReproduceOptions, check_used
 from shoal.reproduce.experiments import get_experiment
+from shoal.reproduce.plan import Cell, make_plan
 from shoal.reproduce.reproduce import reproduce_with
 from shoal.reproduce.runner import Runner, groups_of
 

@@ -3,9 +3,10 @@ from dataclasses import replace
 import pytest
 
 from shoal.reproduce.choices import choices_of, grouped
-from shoal.reproduce.experiment import ReproduceOptions, make_cell, make_plan
+from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.experiments import get_experiment
-from shoal.reproduce.formats import to_csv, to_latex, to_markdown
+from shoal.reproduce.plan import make_cell, make_plan
+from shoal.reproduce.result_table import to_csv, to_latex, to_markdown
 from shoal.reproduce.tables import build_table
 
 OFFLINE = ReproduceOptions(encoder="efficientnet-lite2")

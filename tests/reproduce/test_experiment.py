@@ -4,8 +4,9 @@ import pytest
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UsageError
-from shoal.reproduce.experiment import ReproduceOptions, check_used, make_cell
+from shoal.reproduce.experiment import ReproduceOptions, check_used
 from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
+from shoal.reproduce.plan import make_cell
 
 ALL_ROWS = [
     (experiment, row) for experiment in EXPERIMENTS.values() for row in experiment.rows if row.method is not None

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.reproduce.experiment import ReproduceOptions, make_plan
+from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.experiments import get_experiment
-from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
-from shoal.reproduce.tables import TableEntry, build_table
+from shoal.reproduce.plan import make_plan
+from shoal.reproduce.result_table import TableEntry, to_csv, to_latex, to_markdown, to_records
+from shoal.reproduce.tables import build_table
 
 OPTIONS = ReproduceOptions(encoder="efficientnet-lite2", changes={"training.epochs": 40})
 

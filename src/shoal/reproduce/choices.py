@@ -6,8 +6,9 @@ from typing import Any
 
 from shoal.clustering.n_clusters import NEEDS
 from shoal.methods.registry import get_method
-from shoal.reproduce.experiment import ONE_STEP, Cell
+from shoal.reproduce.experiment import ONE_STEP
 from shoal.reproduce.paper import CLIP
+from shoal.reproduce.plan import Cell
 from shoal.words import plural
 
 

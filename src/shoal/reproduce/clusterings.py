@@ -12,7 +12,8 @@ from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut, to_numpy
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
-from shoal.reproduce.experiment import ONE_STEP, Cell
+from shoal.reproduce.experiment import ONE_STEP
+from shoal.reproduce.plan import Cell
 from shoal.training.validation import validate
 
 

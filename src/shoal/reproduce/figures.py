@@ -16,7 +16,8 @@ from PIL import Image
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import Choices, choices_of, describe_making
-from shoal.reproduce.experiment import Experiment, Plan, ReproduceOptions
+from shoal.reproduce.experiment import Experiment, ReproduceOptions
+from shoal.reproduce.plan import Plan
 from shoal.reproduce.tables import remarks_of
 
 RIGHT, WRONG = "#2a9d4a", "#c8323c"

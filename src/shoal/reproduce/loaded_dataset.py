@@ -26,7 +26,7 @@ from shoal.encoders.embed import CROP_RATIO, ImageRows
 from shoal.files import atomic_file
 from shoal.methods.task import Task
 from shoal.progress import Progress
-from shoal.reproduce.experiment import Cell
+from shoal.reproduce.plan import Cell
 from shoal.reproduce.selection import draw_by_hidden_classes, judge_by_hidden_labels
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws

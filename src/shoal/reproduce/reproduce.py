@@ -10,10 +10,11 @@ import torch
 from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
-from shoal.reproduce.experiment import Experiment, Plan, ReproduceOptions, check_used, make_plan, protocol_suffix
+from shoal.reproduce.experiment import Experiment, ReproduceOptions, check_used
 from shoal.reproduce.experiments import get_experiment
-from shoal.reproduce.formats import to_csv, to_latex, to_markdown, to_records
 from shoal.reproduce.loaded_dataset import count_dataset
+from shoal.reproduce.plan import Plan, make_plan, protocol_suffix
+from shoal.reproduce.result_table import to_records, to_texts
 from shoal.reproduce.results import Result
 from shoal.reproduce.runner import Runner
 from shoal.reproduce.tables import build_table
@@ -96,7 +97,7 @@ def _write_table(
     out: Path, plan: Plan, results: Mapping[str, Mapping[str, Any]], failures: dict[str, str]
 ) -> Reproduction:
     table, experiment = build_table(plan, results, failures), plan.experiment
-    contents = {".md": to_markdown(table), ".tex": to_latex(table), ".csv": to_csv(table)}
+    contents = to_texts(table)
     stem = f"table{experiment.name}{protocol_suffix(plan.options.protocol)}"
     expected = len(plan.datasets) if experiment.is_count else len(plan.grid)
     has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}

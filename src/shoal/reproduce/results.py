@@ -12,8 +12,8 @@ import shoal
 from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.methods.clusters import Representation
-from shoal.reproduce.experiment import Cell
 from shoal.reproduce.loaded_dataset import BenchmarkImages
+from shoal.reproduce.plan import Cell
 from shoal.training.bank import collapse_statistics, describe_collapse
 
 Result = dict[str, Any]

@@ -18,8 +18,8 @@ from shoal.methods.method import LearnOptions
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.reproduce.clusterings import cluster_cell, cluster_unseen, estimate_again
-from shoal.reproduce.experiment import Cell
 from shoal.reproduce.loaded_dataset import LoadedDataset, read_names_sha256
+from shoal.reproduce.plan import Cell
 from shoal.reproduce.results import Result, describe, read_result, write_result
 from shoal.reproduce.scoring import figure_material, recall, score
 from shoal.training.bank import collapse_statistics, describe_collapse
@@ -126,13 +126,13 @@ class Runner:
         began = time.monotonic()
         self.dataset_of(first).read(first.parts)  # images that cannot be read are the folder's fault, and end the call
         try:
-            learned, seconds = self._learn(first)
+            learned, task, seconds = self._learn(first)
         except Exception as error:
             self._give_up(cells, error)
             return
         for cell in cells:
             try:
-                self._finish(cell, learned, self.dataset_of(cell), seconds)
+                self._finish(cell, learned, task, seconds)
             except TooFewDistinct as error:
                 collapse = describe_collapse(collapse_statistics(learned.embeddings))
                 self._give_up([cell], TooFewDistinct(f"{collapse}; {error}") if collapse else error)
@@ -156,8 +156,8 @@ class Runner:
         expected = self.longest.get(cell.dataset, FIRST_GUESS_S)
         return self.until is None or time.monotonic() + expected <= self.until
 
-    def _learn(self, cell: Cell) -> tuple[Representation, float]:
-        """The first half of the cell's method, and the seconds it took, whenever that was."""
+    def _learn(self, cell: Cell) -> tuple[Representation, Task, float]:
+        """The first half of the cell's method, what it was given, and the seconds it took, whenever that was."""
         method, kept = get_method(cell.method), self._kept(cell)
         folder = kept.get("folder")
         is_done = folder is not None and is_finished(folder)
@@ -171,7 +171,7 @@ class Runner:
             torch.cuda.synchronize(self.device)
         seconds = max(time.monotonic() - began, sum(row["seconds"] for row in learned.metrics))
         self._note(cell, learned, seconds)
-        return learned, seconds
+        return learned, task, seconds
 
     def _check_directions(self, cell: Cell, learned: Representation) -> None:
         """Refuse features that are only zeros, as images too small for an encoder have them."""
@@ -192,8 +192,9 @@ class Runner:
         if learned.epoch > 0:
             self.longest[cell.dataset] = max(self.longest.get(cell.dataset, 0.0), seconds)
 
-    def _finish(self, cell: Cell, learned: Representation, loaded: LoadedDataset, seconds: float) -> None:
-        began = time.monotonic()
+    def _finish(self, cell: Cell, learned: Representation, task: Task, seconds: float) -> None:
+        """Cluster, score and write down; `task` is the same for all cells that share a training."""
+        began, loaded = time.monotonic(), self.dataset_of(cell)
         self.marks[cell.dataset, "train"] = loaded.train.names_sha256
         if cell.figure is not None:
             images = loaded.train
@@ -201,15 +202,15 @@ class Runner:
                 "material": figure_material(cell, learned, images, images.labels == UNLABELED, self.device)
             }
         else:
-            found = self._cluster_and_score(cell, learned, loaded)
+            found = self._cluster_and_score(cell, learned, task, loaded)
         about = describe(cell, learned, loaded.train, self.device)
         times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
         write_result(self.file(cell), found | about | times)
         shown = "" if cell.figure else f" {_shown(found)}"
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 
-    def _cluster_and_score(self, cell: Cell, learned: Representation, loaded: LoadedDataset) -> Result:
-        images, task = loaded.test if cell.setup == "inductive" else loaded.train, loaded.task(cell, with_pool=False)
+    def _cluster_and_score(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Result:
+        images = loaded.test if cell.setup == "inductive" else loaded.train
         if cell.n_clusters == "estimated" and cell.selection == "given":
             learned = estimate_again(learned, task, cell.settings.inference.rule)
         clusters = self._cluster(cell, learned, task, loaded)

@@ -16,8 +16,8 @@ from shoal.clustering.neighbors import k_nearest
 from shoal.encoders.embed import ImageRows
 from shoal.methods.clusters import Representation
 from shoal.reproduce.clusterings import shifted_by
-from shoal.reproduce.experiment import Cell
 from shoal.reproduce.loaded_dataset import BenchmarkImages
+from shoal.reproduce.plan import Cell
 
 RECALL_AT = 8
 N_ITERATIONS = 8

@@ -1,138 +1,15 @@
-"""Tables: ours beside the paper's, mean and spread over seeds, and what a reader must know about them."""
+"""Tables: our numbers put beside the paper's, mean and spread over seeds, and what is strange about their cells."""
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
-from shoal.methods.registry import get_method
-from shoal.reproduce.choices import TITLES, Choices, choices_of, describe_making, grouped
-from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, Plan, ReproduceOptions, Row, rows_to_run
-from shoal.reproduce.paper import MISPRINTS, PAPER
-
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "accuracy": ("All", "Known", "Novel"),
-    "recall": ("All", "Labeled", "Unlabeled"),
-    "all": ("All",),
-    "n_clusters": ("K", "Err %"),
-    "classes": ("Known", "Novel"),
-    "images": ("Images",),
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TableEntry:
-    """One number: ours over seeds, and the paper's."""
-
-    mean: float | None
-    """None where no cell has been run."""
-    spread: float | None
-    """The standard deviation over seeds; None for a single one."""
-    n_seeds: int
-    paper: float | None
-
-    def text(self, *, plus_minus: str = "±", paper_format: str = ".1f") -> str:
-        """'52.6 ± 0.4 (68.2)'; a dash for ours where it was not run."""
-        is_plain = paper_format == "g"
-        ours = "–" if self.mean is None else f"{round(self.mean, 1):g}" if is_plain else f"{self.mean:.1f}"
-        if self.spread is not None:
-            ours += f" {plus_minus} {self.spread:.1f}"
-        return ours if self.paper is None else f"{ours} ({self.paper:{paper_format}})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResultTable:
-    """A table of the paper with our numbers in it."""
-
-    experiment: Experiment
-    datasets: tuple[str, ...]
-    options: ReproduceOptions
-    seeds: tuple[int, ...]
-    entries: dict[tuple[str, str], tuple[TableEntry, ...]]
-    """(row, dataset) -> an entry per column."""
-    choices: dict[tuple[str, str], Choices]
-    """(row, dataset) -> what was chosen, of the rows that are not quoted."""
-    remarks: dict[tuple[str, str], tuple[str, ...]]
-    """(row, dataset) -> what is strange about its cells, such as missing images, trainings that failed or collapsed."""
-    images: dict[tuple[str, str], int]
-    """(row, dataset) -> images of the training part, of the rows that were run."""
-
-    @property
-    def encoder(self) -> str:
-        """The encoder of our numbers."""
-        return self.options.encoder or self.experiment.encoder
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """What is shown of each dataset."""
-        return COLUMNS[self.experiment.measure]
-
-    @property
-    def header(self) -> str:
-        """The title, and under which protocol the numbers were made, where hidden labels took part."""
-        chose = "" if self._is_unsupervised else ": hidden labels chose snapshot and K"
-        protocol = "" if self.options.protocol == "paper" else f" (protocol '{self.options.protocol}'{chose})"
-        return f"Table {self.experiment.name}: {self.experiment.title}{'' if self.experiment.is_count else protocol}"
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know, in every form of the table."""
-        if self.experiment.is_count:
-            return ["Ours: counted in the folders. In parentheses the paper's.", *self._remarks]
-        titles = {name: BENCHMARKS[name].title for name in self.datasets}
-        made_with = describe_making(self.encoder, self.options.changes, self.choices, titles, self.seeds)
-        spread = ", mean ± standard deviation" if len(self.seeds) > 1 else ""
-        return [
-            f"Ours: {made_with}{spread}; protocol '{self.options.protocol}', which says who chooses and not which "
-            f"losses are taken ({self._selection}).",
-            f"{self._papers} – not run.",
-            *self.choice_notes,
-            *MISPRINTS.get(self.experiment.name, ()),
-            *self._remarks,
-        ]
-
-    @property
-    def _remarks(self) -> list[str]:
-        return list(dict.fromkeys(text for texts in self.remarks.values() for text in texts))
-
-    @property
-    def _papers(self) -> str:
-        other = "" if self.encoder == self.experiment.encoder else ", another encoder"
-        return f"In parentheses the paper's, with {self.experiment.encoder}{other}."
-
-    @property
-    def choice_notes(self) -> list[str]:
-        """Losses, head, K, snapshot and starts of k-means of our rows; of each dataset where these differ."""
-        notes: dict[str, list[str]] = {}
-        for dataset in self.datasets:
-            own = {row: found for (row, name), found in self.choices.items() if name == dataset}
-            for text in filter(None, (grouped(own, name) for name in TITLES)):
-                notes.setdefault(f"{text}.", []).append(BENCHMARKS[dataset].title)
-        return [text if len(on) == len(self.datasets) else f"{', '.join(on)}: {text}" for text, on in notes.items()]
-
-    @property
-    def _setups(self) -> set[str]:
-        return {row.setup for row in rows_to_run(self.experiment, self.options)}
-
-    @property
-    def _is_unsupervised(self) -> bool:
-        """Whether there is nothing to choose by."""
-        return self._setups == {"unsupervised"}
-
-    @property
-    def _selection(self) -> str:
-        """How snapshot and K were chosen."""
-        if self._is_unsupervised:
-            return "no labels, so nothing to choose by: K given, the last snapshot, a fixed number of shifts"
-        if self.options.protocol != "paper":
-            methods = dict.fromkeys(row.methods[0] for row in rows_to_run(self.experiment, self.options))
-            return "; ".join([*(get_method(method).released for method in methods), SELECTIONS[self.options.protocol]])
-        if "inductive" in self._setups:  # as published
-            return SELECTIONS["paper"] + ", 10 % of the images set aside for it"
-        return (
-            SELECTIONS["paper"] + f", {100 * self.options.validation_share:g} % of the labels kept from the loss for it"
-        )
+from shoal.reproduce.choices import choices_of
+from shoal.reproduce.experiment import COUNTS, Row
+from shoal.reproduce.paper import PAPER
+from shoal.reproduce.plan import Plan
+from shoal.reproduce.result_table import COLUMNS, ResultTable, TableEntry
 
 
 def build_table(
