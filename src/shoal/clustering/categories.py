@@ -8,7 +8,6 @@ N images, M of them described, D columns, k neighbors, K categories of which the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.matching import match
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.similarity import similarities
-from shoal.clustering.sums import grouped_sums, halving_sum, root
+from shoal.clustering.sums import grouped_sums, row_lengths
 
 NONE = -1
 """Where there is no such category."""
@@ -143,14 +142,14 @@ def _smallest(rows: NDArray[Any], members: Ints) -> int:
 def category_names(known: Sequence[Any], n_novel: int) -> list[Any]:
     """The known names, then 'novel-001' … for the novel ones; a number whose name is known already is left out."""
     taken = set(map(str, known))
-    free = (name for i in count(1) if (name := f"novel-{i:03d}") not in taken)
-    return [*known, *islice(free, n_novel)]
+    free = [name for i in range(n_novel + len(taken)) if (name := f"novel-{i + 1:03d}") not in taken]
+    return [*known, *free[:n_novel]]
 
 
 def category_centers(points: Tensor, categories: Ints, n_categories: int) -> Tensor:
     """(K, D) the mean direction of each category of unit rows (N, D) in float64, zeros for one without images."""
     sums = grouped_sums(points, torch.from_numpy(categories).to(points.device), n_categories)
-    lengths = root(halving_sum(sums.square()))[:, None]  # (K, 1)
+    lengths = row_lengths(sums)[:, None]  # (K, 1)
     return sums / lengths.where(lengths > 0, 1.0)
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.curve import known_classes
-from shoal.clustering.iterates import Iterate, check_distinct, iterates, unit_points, unit_tree
-from shoal.clustering.links import Links
+from shoal.clustering.iterates import Iterate, check_distinct, iterates, unit_points
+from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
@@ -139,7 +139,11 @@ def infer_unit_rows(
         n_shifts = settings.unlabeled_shifts if n_shifts is None else n_shifts
     pairs = ((one, one) for one in iterates(points, settings.shift, attention, generator))
     found = _run(pairs, known, n_clusters, settings, n_shifts)
-    return _linked(found, known) if settings.must_link and (known != UNLABELED).any() else found
+    if settings.must_link and (known != UNLABELED).any():
+        linked = linked_clusters(found.embeddings, known, found.n_clusters)
+        if linked is not None:
+            found = replace(found, tree=linked[0], labels=linked[1], unlinked=found.labels)
+    return found
 
 
 def infer_inductive(
@@ -247,15 +251,6 @@ def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:
 def stops(accuracies: list[float]) -> bool:
     """Whether iterate t-2 is at least as good as both after it: then Algorithm 1 returns it."""
     return len(accuracies) > 2 and accuracies[-3] >= max(accuracies[-2:])
-
-
-def _linked(found: Inference, known: Ints) -> Inference:
-    """The same with a tree in which the labeled rows of each class begin as one cluster, where K allows that."""
-    links = Links.of(found.embeddings, known)
-    tree = unit_tree(links.rows)
-    if not links.n_classes or tree.n_distinct < found.n_clusters:
-        return found
-    return replace(found, labels=links.cut(tree, found.n_clusters), tree=tree, unlinked=found.labels)
 
 
 def check_task(known: Ints, n_clusters: int | None, settings: InferenceSettings) -> None:

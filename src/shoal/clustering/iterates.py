@@ -14,7 +14,7 @@ from torch import Tensor
 from shoal.arrays import as_embeddings, name_rows
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, random_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.sums import halving_sum, root
+from shoal.clustering.sums import row_lengths
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors
@@ -62,7 +62,7 @@ def unit_points(
 def _unit(rows: Tensor) -> Tensor:
     wide = rows.double()
     wide = wide / wide.abs().amax(dim=1, keepdim=True)  # so that no square overflows or vanishes
-    return (wide / root(halving_sum(wide.square()))[:, None]).to(rows.dtype)
+    return (wide / row_lengths(wide)[:, None]).to(rows.dtype)
 
 
 def _refuse(bad: Tensor, found: str, advice: str) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.duplicates import equal_rows
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.sums import grouped_sums
 from shoal.clustering.tree import Tree
 
@@ -77,6 +78,15 @@ class Links:
             own = self.classes[rows]
             parted[rows] = len(clusters) + np.where(own == UNLABELED, nearest, own)
         return parted
+
+
+def linked_clusters(points: Tensor, labels: Ints, n_clusters: int) -> tuple[Tree, Ints] | None:
+    """The tree that begins with the classes, and its K clusters (N,); None where K does not allow it."""
+    links = Links.of(points, labels)
+    tree = unit_tree(links.rows)
+    if not links.n_classes or tree.n_distinct < n_clusters:
+        return None
+    return tree, links.cut(tree, n_clusters)
 
 
 def _label_copies(points: Tensor, labels: Ints) -> Ints:

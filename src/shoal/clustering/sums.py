@@ -26,6 +26,11 @@ def halving_sum(terms: Tensor) -> Tensor:
     return terms[..., 0]
 
 
+def row_lengths(rows: Tensor) -> Tensor:
+    """(N,) the lengths of float64 rows (N, D)."""
+    return root(halving_sum(rows.square()))
+
+
 @torch.no_grad()
 def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """(G, D) float64 sums of the rows (N, D) of each group, to the same bits in any order of rows.
