@@ -4,11 +4,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from shoal.clustering.categories import other_neighbors
 from shoal.clustering.estimators import MeanShiftClustering
+from shoal.clustering.inference import InferenceSettings, infer_unit_rows
+from shoal.clustering.iterates import unit_points
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError
+from shoal.methods.clusters import as_discovery
 from shoal.runs import Run
 
 
@@ -31,6 +36,19 @@ def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path
     assert [row.confidence for row in run.assignments] == pytest.approx(model.confidence_, abs=1e-6)
     assert run.json("shifts")["chosen"] == model.n_shifts_
     np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
+
+
+def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_written(
+    given: LabeledEmbeddings,
+) -> None:
+    for dtype in torch.float32, torch.float64:  # of float64 rows what is written is rounded, and may have others
+        points = unit_points(torch.tensor(given.x, dtype=dtype))
+        found = as_discovery(infer_unit_rows(points, given.labels, 5, InferenceSettings()), points)
+        assert (found.neighbors is None) == (dtype == torch.float64)
+        if found.neighbors is not None:
+            lists = other_neighbors(torch.from_numpy(found.embeddings), 8)
+            assert torch.equal(found.neighbors.indices, lists.indices)
+            assert torch.equal(found.neighbors.similarities, lists.similarities)
 
 
 def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_rows(tmp_path: Path) -> None:

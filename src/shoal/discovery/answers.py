@@ -247,8 +247,10 @@ def _calibrate(
 
 
 def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
-    points = torch.from_numpy(np.ascontiguousarray(discovery.embeddings))
-    return points, other_neighbors(points, n_neighbors)
+    points, lists = torch.from_numpy(np.ascontiguousarray(discovery.embeddings)), discovery.neighbors
+    if lists is None:
+        return points, other_neighbors(points, n_neighbors)
+    return points, Neighbors(lists.indices.cpu(), lists.similarities.cpu())
 
 
 def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Path | None = None, **more: Any) -> Run:

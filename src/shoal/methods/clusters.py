@@ -17,7 +17,7 @@ from shoal.clustering.inference import Inference, InferenceSettings, infer
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.clustering.n_clusters_range import keep_to
-from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.encoders.embed import ImageRows
 from shoal.training.model import Model
 from shoal.training.tokens import TokenCache
@@ -74,6 +74,8 @@ class Discovery:
     n_clusters: int
     embeddings: Floats
     """(N, D) from the encoder, unit rows."""
+    neighbors: Neighbors | None = None
+    """The neighbors of each of these rows, where clustering has looked them up."""
     predicted: Ints | None = None
     """(N,) the output of the model's classifier, where the clusters come from it."""
     unlinked: Ints | None = None
@@ -124,11 +126,13 @@ def shift_and_cut(
 
 def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:
     """What Algorithm 1 found in embeddings (N, D), as methods answer."""
+    is_first = embeddings is found.first.points and embeddings.dtype == torch.float32  # others are rounded, or scaled
     return Discovery(
         clusters=found.labels,
         unlinked=found.unlinked,
         n_clusters=found.n_clusters,
         embeddings=to_numpy(embeddings),
+        neighbors=found.first.neighbors if is_first else None,
         shifted=to_numpy(found.embeddings),
         linkage=found.tree.linkage,
         accuracies=found.accuracies,
