@@ -20,7 +20,8 @@ from shoal.encoders.catalog import load_encoder
 from shoal.methods.registry import METHODS, load_recipe
 from shoal.methods.task import Task
 from shoal.reproduce.loaded_dataset import LoadedDataset
-from shoal.training.trainer import Trainer, shape_of
+from shoal.training.model import shape_of
+from shoal.training.trainer import Trainer
 from straightforward import simgcd_epoch, write_jpegs
 
 

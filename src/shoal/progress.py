@@ -23,6 +23,13 @@ PRIOR_S = 20.0
 """Seconds of work that an expectation counts for beside what is measured."""
 
 
+def count_after(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Count what comes after `before` others, of `total` in all."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(before + done, total)
+
+
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """What is known of something long before it begins."""

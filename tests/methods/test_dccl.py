@@ -13,9 +13,8 @@ from shoal.methods.clusters import Representation
 from shoal.methods.dccl import Dccl, DcclSettings, choose_resolution, cluster, count_concepts, find_concepts
 from shoal.methods.registry import get_method
 from shoal.training.loop import train
-from shoal.training.model import Epoch, TaskShape
+from shoal.training.model import Epoch, TaskShape, shape_of
 from shoal.training.settings import TrainSettings
-from shoal.training.trainer import shape_of
 from slow_steps import contrast, gradients, make_batch, supervise, tiny_vit
 
 CPU = torch.device("cpu")

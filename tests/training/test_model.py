@@ -15,8 +15,8 @@ from shoal.training.classifier import CosineClassifier, entropy_of_mean, labeled
 from shoal.training.cost import measure_cost
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import train
-from shoal.training.model import Batch, Model, TaskShape, numbered_labels
-from shoal.training.trainer import Trainer, shape_of
+from shoal.training.model import Batch, Model, TaskShape, numbered_labels, shape_of
+from shoal.training.trainer import Trainer
 from shoal.training.views import ViewSettings
 
 SHAPE = TaskShape(n_images=48, n_known=2, n_clusters=4)

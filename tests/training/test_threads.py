@@ -7,7 +7,7 @@ import torch
 from shoal.methods.registry import get_method, load_recipe
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
-from shoal.training.trainer import shape_of
+from shoal.training.model import shape_of
 
 
 def train_small(n_threads):

@@ -49,7 +49,7 @@ def test_another_seed_makes_another_pool_of_views_and_the_same_seed_the_same(toy
     for seed in (0, 0, 1):
         trainer = Trainer(toy.data(), *toy.networks(), toy.settings(seed=seed, views=ViewSettings(pool=2)))
         trainer.prepare()
-        pools.append(trainer.pool.tokens)
+        pools.append(trainer.forward.pool.tokens)
     assert torch.equal(pools[0], pools[1])
     assert not torch.equal(pools[0], pools[2])
 

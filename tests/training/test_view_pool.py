@@ -57,11 +57,11 @@ def test_a_pool_of_the_views_that_are_looked_at_trains_like_a_whole_one(toy, ban
     whole = pool_views(pixels, encoder, settings.views, generator=draws.for_pool())
     trainer = Trainer(toy.data(), *toy.networks(), settings)
     trainer.prepare()
-    assert len(trainer.pool.tokens) < len(whole.tokens) / 2
+    assert len(trainer.forward.pool.tokens) < len(whole.tokens) / 2
     found = trainer.run_epoch(0)
     again = Trainer(toy.data(), *toy.networks(), settings)
     again.prepare()
-    again.pool = whole
+    again.forward.pool = whole
     assert again.run_epoch(0) == pytest.approx(found, rel=1e-5)
     assert torch.allclose(again.embed_all(), trainer.embed_all(), atol=1e-5)
 

@@ -29,7 +29,7 @@ from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import GoesOn, OnProgress, StopTraining
-from shoal.training.trainer import shape_of
+from shoal.training.model import shape_of
 
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial on a GPU."""

@@ -22,9 +22,8 @@ from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.training.loop import GoesOn, OnProgress, train
-from shoal.training.model import Model, TaskShape
+from shoal.training.model import Model, TaskShape, shape_of
 from shoal.training.settings import TrainSettings
-from shoal.training.trainer import shape_of
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""

@@ -156,7 +156,7 @@ def _best_snapshot(trainer: Trainer, journal: Journal, *, is_done: bool, keeps_t
         metrics=journal.metrics,
         is_done=is_done,
         tokens=trainer.tokens if keeps_trunk and isinstance(trainer.tokens, TokenCache) else None,
-        pool=trainer.pool if keeps_trunk else None,
+        pool=trainer.forward.pool if keeps_trunk else None,
     )
 
 

@@ -22,6 +22,7 @@ from shoal.distributed import gather_rows, shard
 from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
+from shoal.training.data import TrainingData
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 
@@ -201,6 +202,12 @@ class Model(nn.Module):
         if self.reads_images:
             return ImageInputs(pixels, self.encoder, BATCH_OF_IMAGES)
         return cache_tokens(pixels, self.encoder, **how)
+
+
+def shape_of(data: TrainingData, n_clusters: int | None) -> TaskShape:
+    """The numbers of a task that a model is made with."""
+    n_known = int(numbered_labels(data.training_labels).max(initial=-1)) + 1
+    return TaskShape(n_images=len(data.training), n_known=n_known, n_clusters=n_clusters)
 
 
 def numbered_labels(labels: Ints) -> Ints:

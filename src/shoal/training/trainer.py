@@ -23,12 +23,12 @@ from shoal.checksums import digest_rows
 from shoal.distributed import mean_over_processes, shard, world_size
 from shoal.encoders.embed import autocast, explain_out_of_memory
 from shoal.errors import ShoalError
-from shoal.progress import Progress
+from shoal.progress import Progress, count_after
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
-from shoal.training.model import Batch, Epoch, Model, TaskShape, numbered_labels
+from shoal.training.model import Batch, Epoch, Model, numbered_labels
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, resident
 from shoal.training.validation import Validation, score_clusters, validate
@@ -60,20 +60,20 @@ class Trainer:
         views those are made that the run looks at in any epoch, the same whether it is resumed or not; none where no
         epoch is left.
         """
-        self.pixels = resident(self.data.pixels, self.device)
+        pixels = resident(self.data.pixels, self.device)
         size, judge = 2 * self.settings.batch_size, self.data.judge
         after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
         how: dict[str, Any] = {"batch_size": size, "file": token_file, "progress": count_after(progress, 0, total)}
         self.tokens: TokenCache | ImageInputs = (
-            self.model.inputs_of(self.pixels, **how) if self._makes_tokens else self.data.tokens  # type: ignore[assignment]
+            self.model.inputs_of(pixels, **how) if self._makes_tokens else self.data.tokens  # type: ignore[assignment]
         )
         if judge is not None:
             count = count_after(progress, after_tokens, total)
             self.judge_tokens = self.model.inputs_of(judge.pixels, batch_size=size, progress=count)
-        self.pool = None if self.model.reads_images else self.data.pool
+        pool = None if self.model.reads_images else self.data.pool
         if self._makes_pool:
-            self.pool = pool_views(
-                self.pixels,
+            pool = pool_views(
+                pixels,
                 self.model.encoder,
                 self.settings.views,
                 generator=self.epoch_draws.for_pool(),
@@ -82,7 +82,7 @@ class Trainer:
                 file=view_file,
                 progress=count_after(progress, after_judge, total),
             )
-        self.forward.pixels, self.forward.pool = self.pixels, self.pool
+        self.forward.pixels, self.forward.pool = pixels, pool
 
     @property
     def _makes_tokens(self) -> bool:
@@ -106,19 +106,16 @@ class Trainer:
         data = self.data
         if self.model.reads_images:
             return 0, 0, 0
+        images = _n_own(len(data.pixels)) if data.tokens is None else 0
         judged = 0 if data.judge is None else _n_own(len(data.judge.pixels))
-        return (
-            _n_own(len(data.pixels)) if data.tokens is None else 0,
-            judged,
-            len(self._pooled_views) if self._makes_pool else 0,
-        )
+        return images, judged, len(self._pooled_views) if self._makes_pool else 0
 
     def clean(self) -> None:
         """Delete the files of tokens that this trainer has made."""
         if self._makes_tokens:
             self.tokens.remove()
-        if self.data.pool is None and self.pool is not None:
-            self.pool.remove()
+        if self.data.pool is None and self.forward.pool is not None:
+            self.forward.pool.remove()
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
@@ -233,15 +230,12 @@ class Trainer:
             n_views=n_views,
         )
         losses = self.model.loss(batch)
-        self._backward(losses["loss"])
+        losses["loss"].backward()  # type: ignore[no-untyped-call]
         losses["gradient"] = self._update()
         self.forget_embeddings()
         with torch.no_grad():
             self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
-
-    def _backward(self, loss: Tensor) -> None:
-        loss.backward()  # type: ignore[no-untyped-call]
 
     def _update(self) -> Tensor:
         """Take a step along the gradients, which are freed; their length."""
@@ -316,19 +310,6 @@ def cut_to_length(gradients: list[Tensor], limit: float | None) -> Tensor:
     return length
 
 
-def shape_of(data: TrainingData, n_clusters: int | None) -> TaskShape:
-    """The numbers of a task that a model is made with."""
-    n_known = int(numbered_labels(data.training_labels).max(initial=-1)) + 1
-    return TaskShape(n_images=len(data.training), n_known=n_known, n_clusters=n_clusters)
-
-
 def _n_own(n_rows: int) -> int:
     mine = shard(n_rows)
     return int(mine.stop - mine.start)
-
-
-def count_after(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """Count rows after others."""
-    if progress is None:
-        return None
-    return lambda done, _: progress(before + done, total)

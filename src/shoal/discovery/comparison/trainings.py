@@ -27,7 +27,7 @@ from shoal.methods.task import Task
 from shoal.progress import Outlook
 from shoal.runs import Run
 from shoal.training.cost import Cost, measure_cost
-from shoal.training.trainer import shape_of
+from shoal.training.model import shape_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

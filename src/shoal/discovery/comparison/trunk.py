@@ -18,12 +18,11 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows
 from shoal.methods.task import Task
-from shoal.progress import Progress
+from shoal.progress import Progress, count_after
 from shoal.training.cost import Cost
 from shoal.training.epoch_draws import EpochDraws
 from shoal.training.loop import TOKENS, VIEWS
 from shoal.training.tokens import TokenCache, cache_tokens, resident
-from shoal.training.trainer import count_after
 from shoal.training.view_pool import ViewPool, pool_views
 
 Key = tuple[Any, ...]
