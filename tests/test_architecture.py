@@ -41,7 +41,7 @@ BELOW_REPORT = {
 MAY_IMPORT = {
     "errors": set(),
     "allocator": set(),
-    "arrays": {"errors"},
+    "arrays": {"errors", "words"},
     "device": {"errors"},
     "distributed": {"errors"},
     "files": {"errors"},

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.errors import DataError, UsageError
+from shoal.words import first_few, plural
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -171,6 +172,5 @@ def as_number(value: Any, *, name: str) -> float:
 def name_rows(mask: Bools) -> str:
     """Name the first few True rows and how many there are: 'rows 3, 8, 9 (3 of 100)'."""
     rows = np.flatnonzero(mask)
-    listed = ", ".join(map(str, rows[:MAX_ROWS_NAMED]))
-    dots = ", …" if len(rows) > MAX_ROWS_NAMED else ""
-    return f"row{'s' if len(rows) > 1 else ''} {listed}{dots} ({len(rows):,} of {len(mask):,})"
+    named = first_few([str(row) for row in rows[: MAX_ROWS_NAMED + 1]], MAX_ROWS_NAMED)
+    return f"{plural(len(rows), 'row')} {named} ({len(rows):,} of {len(mask):,})"

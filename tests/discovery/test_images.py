@@ -78,7 +78,7 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
         trials = [Trial(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
         return Choice(hidden=("red",), trials=trials)
 
-    monkeypatch.setattr("shoal.discovery.judging.compare", judge)
+    monkeypatch.setattr("shoal.discovery.trial_judge.compare", judge)
     heard: list[str] = []
     run = run_on(known_colours, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(seen[0][0]) == 1

@@ -14,9 +14,9 @@ from photo_runs import run_on
 from shoal.data.readers import read_collection
 from shoal.discovery import broadcast, training
 from shoal.discovery.choice import Choice
-from shoal.discovery.judging import TrialJudge
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.trial_judge import TrialJudge
 from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
 

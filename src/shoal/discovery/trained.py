@@ -19,10 +19,10 @@ from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
 from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
 from shoal.discovery.choice import Choice
-from shoal.discovery.judging import TrialJudge
 from shoal.discovery.reporter import NOTE
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, depths_to_try, fit_batch, measure, train_on
+from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.validation import (
     Withheld,
     describe_withheld,

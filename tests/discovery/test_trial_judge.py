@@ -8,7 +8,7 @@ import torch
 
 from shoal.clustering.blend import Trial
 from shoal.discovery.choice import Choice
-from shoal.discovery.judging import Judged, TrialJudge, best_moment, moments, read_judged, write_judged
+from shoal.discovery.trial_judge import Judged, TrialJudge, best_moment, moments, read_judged, write_judged
 from shoal.errors import DataError
 from shoal.runs import Run
 
