@@ -24,7 +24,7 @@ from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
-from shoal.clustering.n_clusters_range import Range, check_estimable
+from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, TooFewDistinct, UsageError
 
@@ -269,17 +269,3 @@ def _check_neighbors(n_rows: int, settings: InferenceSettings) -> None:
         raise UsageError(
             f"n_neighbors: found {moves.n_neighbors} with {n_rows} images, expected fewer than images; lower it"
         )
-
-
-def check_n_clusters(n_clusters: int, known: Ints, n_rows: int) -> int:
-    """Refuse a K above the images or, in a partly labeled collection, below its known classes."""
-    as_count(n_clusters, name="n_clusters")
-    n_known = len(np.unique(known[known != UNLABELED]))
-    # Where every image is labeled there is nothing to discover, and fewer clusters than classes is a plain coarser cut.
-    least = max(n_known, 1) if (known == UNLABELED).any() else 1
-    if not least <= n_clusters <= n_rows:
-        raise UsageError(
-            f"n_clusters: found {n_clusters} with {n_known} known classes and {n_rows} images, "
-            f"expected {least} to {n_rows}"
-        )
-    return int(n_clusters)

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.clustering.inference import check_n_clusters
-from shoal.clustering.n_clusters_range import check_estimable
+from shoal.clustering.n_clusters_range import check_estimable, check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, check_headers, load_pixels
 from shoal.discovery.cache import bound_cache

@@ -37,17 +37,13 @@ class State:
         """By action, the values that undoing it puts back."""
         self._done: dict[str, list[int]] = {}
         self._redoable: dict[str, list[int]] = {}
-        self._next_id = max([NO_CATEGORY, *self.records]) + 1
+        self.next_id = max([NO_CATEGORY, *self.records]) + 1
+        """An id that no category ever had."""
 
     @property
     def seq(self) -> int:
         """The number of the last action; 0 for none."""
         return len(self.entries)
-
-    @property
-    def next_id(self) -> int:
-        """An id that no category ever had."""
-        return self._next_id
 
     @property
     def categories(self) -> dict[int, Record]:
@@ -60,7 +56,7 @@ class State:
 
     def sizes(self) -> dict[int, int]:
         """How many images each category has, and how many have none."""
-        found = np.bincount(self.images.category + 1, minlength=self._next_id + 1)
+        found = np.bincount(self.images.category + 1, minlength=self.next_id + 1)
         return {category: int(found[category + 1]) for category in (NO_CATEGORY, *self.categories)}
 
     def find(self, name: str) -> int | None:
@@ -136,7 +132,7 @@ class State:
                 del self.records[category]
             else:
                 self.records[category] = record
-                self._next_id = max(self._next_id, category + 1)
+                self.next_id = max(self.next_id, category + 1)
 
     def _counts(self, entry: Entry) -> bool:
         return entry.action.kind not in ("undo", "redo") and entry.seq not in self.undone
@@ -249,8 +245,8 @@ class State:
     def _new(self, category: int, name: str, seq: int) -> Record:
         if category in self.records or category < 0:
             raise Conflict(f"category {category}: the id is taken")
-        if category > self._next_id + len(self.answer):  # in a log that was not written here; sizes are counted by id
-            raise UsageError(f"category {category}: expected an id near {self._next_id}, the next one")
+        if category > self.next_id + len(self.answer):  # in a log that was not written here; sizes are counted by id
+            raise UsageError(f"category {category}: expected an id near {self.next_id}, the next one")
         return Record(name, True, True, None, seq)
 
     def _values(self, rows: Ints, seq: int, category: Ints, status: int | None = None) -> Values:

@@ -4,10 +4,12 @@ N images, n of them for training.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_labels
+from shoal.checksums import digest_rows
 from shoal.encoders.embed import ImageRows
 from shoal.errors import DataError
 from shoal.training.tokens import TokenCache
@@ -55,6 +57,16 @@ class TrainingData:
         if self.validation is not None:
             labels[self.validation] = UNLABELED
         return labels[self.training]
+
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a run on it to be resumed."""
+        return {
+            "images": digest_rows(self.pixels),
+            "labels": digest_rows(self.labels),
+            "validation": None if self.validation is None else digest_rows(self.validation),
+            "trains_on_validation": self.trains_on_validation,
+            "judge": None if self.judge is None else digest_rows(self.judge.pixels),
+        }
 
     @property
     def pooled_labels(self) -> tuple[Ints, ...]:

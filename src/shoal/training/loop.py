@@ -107,7 +107,7 @@ def train(
         try:
             for epoch in range(start, settings.epochs):
                 # Asked before the next epoch and not after the last one, so that a resumed run is asked too.
-                is_over = goes_on is not None and epoch > 0 and not trainer.ask(goes_on, epoch)
+                is_over = goes_on is not None and epoch > 0 and not goes_on(epoch, *trainer.answer())
                 if flag_from_main(is_over, trainer.device):
                     break
                 _run_epoch(trainer, journal, epoch, n_clusters, rule, progress)
@@ -144,8 +144,7 @@ def _best_snapshot(trainer: Trainer, journal: Journal, *, is_done: bool, keeps_t
     """Go back to the best snapshot, and embed and predict every image with it."""
     validation = journal.restore_best()
     trainer.forget_embeddings()
-    embeddings = trainer.model.compact(trainer.embed_all())
-    predicted = trainer.predict(embeddings)
+    embeddings, predicted = trainer.answer()
     if not keeps_trunk:
         trainer.clean()
     return Trained(

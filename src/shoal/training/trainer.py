@@ -10,7 +10,7 @@ entries of an embedding.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.checksums import digest_rows
 from shoal.distributed import mean_over_processes, shard, world_size
 from shoal.encoders.embed import autocast, explain_out_of_memory
 from shoal.errors import ShoalError
@@ -119,18 +118,11 @@ class Trainer:
 
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed."""
-        data = self.data
         return {
             "training": to_dict(self.settings),
             "method": self.model.identity(),
             "encoder": self.model.encoder.identity(),
-            "data": {
-                "images": digest_rows(data.pixels),
-                "labels": digest_rows(data.labels),
-                "validation": None if data.validation is None else digest_rows(data.validation),
-                "trains_on_validation": data.trains_on_validation,
-                "judge": None if data.judge is None else digest_rows(data.judge.pixels),
-            },
+            "data": self.data.identity(),
         }
 
     def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
@@ -199,10 +191,10 @@ class Trainer:
             return score_clusters(predicted, labels, n_clusters)
         return validate(embeddings, labels, n_clusters=n_clusters, rule=rule)
 
-    def ask(self, goes_on: Callable[[int, Tensor, Ints | None], bool], epoch: int) -> bool:
-        """Whether to go on after an epoch, as who looks at the images' embeddings and clusters says."""
+    def answer(self) -> tuple[Tensor, Ints | None]:
+        """Embeddings (N, D) of all images, compact, and their clusters (N,) where the model has a classifier."""
         embeddings = self.model.compact(self.embed_all())
-        return goes_on(epoch, embeddings, self.predict(embeddings))
+        return embeddings, self.predict(embeddings)
 
     def predict(self, embeddings: Tensor) -> Ints | None:
         """(N,) clusters of unit embeddings (N, D) by the model's classifier; None where it has none."""
