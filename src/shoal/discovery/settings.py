@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size",
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class DiscoverySettings:
     """What `shoal discover` can be told; a run's config.yaml holds all of it."""
 
@@ -78,7 +79,7 @@ class DiscoverySettings:
         if self.method_settings is None:
             object.__setattr__(self, "method_settings", load_recipe(method=self.method))
 
-    @property
+    @cached_property
     def of_method(self) -> Any:
         """The settings of the method, a `MethodSettings`, with this seed and must-links as asked for here."""
         chosen = self.method_settings.with_seed(self.seed)
