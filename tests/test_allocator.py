@@ -27,6 +27,7 @@ FEW = 1000
 """Of pages: ten blocks of 48 MB are 120,000, or 2,000 where numpy has asked for large ones."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux's allocators are told")
 def test_blocks_that_were_freed_are_not_faulted_in_again() -> None:
     others = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "MIMALLOC_"))}

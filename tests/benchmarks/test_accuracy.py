@@ -139,6 +139,7 @@ def test_a_rehearsal_leaves_a_record_and_the_next_call_goes_on_from_it(tmp_path)
     told = []
     for tables in (["1"], ["1", "4"], ["1", "4"]):
         command = [sys.executable, str(SCRIPT), "--rehearse", "--datasets", "cub", "--seeds", "0", "--workers", "2"]
+        command += ["--methods", "agglomerative", "gcd", "cms"]
         command += [
             "--tables",
             *tables,

@@ -45,6 +45,7 @@ def test_json_is_one_object_with_a_row_per_image(run: Path, photos) -> None:
     assert (found["n_images"], found["n_possibly_new"], len(found["assignments"])) == (60, 0, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "code", "word"),
     [
@@ -70,6 +71,7 @@ def test_an_unfinished_run_is_not_used(run: Path, photos) -> None:
     assert invoke("assign", run, photos.folder).exit_code == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--out"]], ids=["rows", "json", "file"])
 def test_a_watched_folder_is_read_until_it_is_interrupted(
     run: Path, photos, tmp_path: Path, monkeypatch, flags

@@ -44,6 +44,7 @@ def given(make_photos, tmp_path: Path) -> list[object]:
     return [photos.folder, "--labels", labels, *where, *small]
 
 
+@pytest.mark.slow
 def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_again(given, tmp_path: Path) -> None:
     run = run_compare(*given)
     assert run.exit_code == 0, run.stderr

@@ -26,6 +26,7 @@ def quick(photos, monkeypatch: pytest.MonkeyPatch, one_thread) -> None:
     monkeypatch.setattr(module, "demo_settings", lambda seed, train: replace(settings, seed=seed, train=train))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_it_ends_with_accuracies_the_run_and_the_report_and_may_be_repeated(tmp_path: Path) -> None:
     for _ in range(2):
@@ -40,6 +41,7 @@ def test_it_ends_with_accuracies_the_run_and_the_report_and_may_be_repeated(tmp_
         assert run.stderr.splitlines()[-1] == "next: shoal discover photos/ --labels labels.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_json_is_one_object_with_the_three_accuracies(tmp_path: Path) -> None:
     run = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo"), "--device", "cpu", "--json"])
@@ -55,6 +57,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> Non
     assert "holds files but no run" in run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("is_finished", [True, False])
 def test_a_run_that_is_not_a_demo_is_refused_and_a_demo_of_another_seed_is_overwritten(

@@ -52,6 +52,7 @@ def test_it_says_what_it_found_and_ends_with_the_answer_the_run_and_the_next_com
     assert Run.open(path).n_clusters == 5
 
 
+@pytest.mark.slow
 def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, photos, tmp_path: Path) -> None:
     (photos.folder / "zzz.jpg").write_bytes(b"")
     run = discover(*given, "--stability", 2, "--json")
@@ -147,6 +148,7 @@ def test_a_dry_run_downloads_nothing_and_says_that_the_run_would(given, monkeypa
     assert "note: the encoder someone/some-model is not here, and would be downloaded" in run.stderr
 
 
+@pytest.mark.slow
 def test_flags_win_over_the_config(given, tmp_path: Path) -> None:
     run = discover(*given, "--epochs", 1, "--seed", 3, "--n-clusters", 6, "--input-size", 24)
     assert run.exit_code == 0, run.stderr
@@ -292,6 +294,7 @@ def test_an_interrupted_run_asks_for_resume_and_other_settings_are_listed(given,
     assert discover(*given, "--resume").exit_code == 0
 
 
+@pytest.mark.slow
 def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Path) -> None:
     """1 x 1 pixels, grey, 16 bit and long ones are read; a 20,000 x 20,000 one, an empty and a cut one are listed."""
     names = sorted(photos.truth)
@@ -312,6 +315,7 @@ def test_images_of_every_odd_kind_are_read_or_listed(photos, given, tmp_path: Pa
     assert run.stderr.splitlines()[0].endswith(" unlabeled, 1 unreadable")  # by its first bytes; others when decoded
 
 
+@pytest.mark.slow
 def test_grey_images_alone_are_enough(photos, given, tmp_path: Path) -> None:
     for name in photos.truth:
         Image.open(photos.folder / name).convert("L").save(photos.folder / name)
@@ -330,6 +334,7 @@ def test_images_none_or_too_few_of_which_can_be_read_are_refused_and_leave_no_ru
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_in_words_and_the_run_can_be_resumed(
     given, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from shoal.cli.main import app
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.slow
 def test_the_command_goes_on_from_a_review_and_says_what_changed(photos, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     how = ["--config", str(photos.config), "--no-train", "--n-clusters", "5", "--device", "cpu"]

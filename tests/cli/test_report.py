@@ -50,6 +50,7 @@ def test_another_file_figures_and_json(run: Run, tmp_path: Path) -> None:
     assert "The dendrogram is left out: the run holds no tree." in done.stderr
 
 
+@pytest.mark.slow
 def test_open_shows_it_in_a_browser_whose_own_words_nobody_hears(run: Run, tmp_path: Path) -> None:
     """The browser of this test writes down what it was given, and prints on both streams as real ones do."""
     browser = tmp_path / "browser"

@@ -82,6 +82,7 @@ def test_k_follows_from_any_cut_where_clusters_are_parts_of_classes() -> None:
     assert above[0] / below[0] == pytest.approx(96 * same / (3 + same))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_each", "n_held"), [(None, 33), (5, 37)], ids=["half", "five each"])
 def test_the_interval_holds_the_truth_in_about_four_of_five_draws(n_each: int | None, n_held: int) -> None:
     """40 draws of overlapping clouds, long-tailed ones every other time, of which half or two thirds are known."""

@@ -40,6 +40,7 @@ def n_apart(found: Inference) -> int:
     return len(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("n_clusters", [3, 12, 60])

@@ -161,6 +161,7 @@ def with_tiles(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return tried
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1.0, 1e-3, 300.0])
 def test_bfloat16_proposes_and_changes_no_bit(

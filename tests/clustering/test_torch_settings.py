@@ -42,6 +42,7 @@ def test_two_trees_at_once_are_those_grown_alone() -> None:
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == before
 
 
+@pytest.mark.slow
 def test_precisions_set_for_one_backend_are_left_as_they_were() -> None:
     program = """
 import numpy as np, torch, shoal

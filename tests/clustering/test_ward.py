@@ -120,6 +120,7 @@ def test_the_tree_is_scipys(n: int) -> None:
     assert_same_tree(ward_linkage(rows), linkage(rows.astype(np.float64), "ward"))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     n=st.integers(2, 60),
@@ -138,6 +139,7 @@ def test_every_merge_is_a_cheapest_one(n: int, d: int, decimals: int, copies: in
     assert_every_merge_is_a_cheapest(Z, rows - rows[0] if offset else rows)  # exact: all within a factor of two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ladder", LADDERS)
 @pytest.mark.parametrize("kind", ["raw", "clumps", "far away", "duplicates"])
 def test_no_precision_of_the_products_changes_a_bit(ladder: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

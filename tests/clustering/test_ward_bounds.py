@@ -36,6 +36,7 @@ def scanner() -> Scanner:
     return Scanner(Geometry(rows, sizes), (FLOAT64,), Margins.of(37, 3.0), 12, 1 << 20, Workers(rows.device))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner) -> None:
     precision = ALL[name]

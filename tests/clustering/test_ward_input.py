@@ -44,6 +44,7 @@ def test_ready_lists_of_rows_far_from_zero_do_no_harm() -> None:
     np.testing.assert_array_equal(found, ward_linkage(rows))
 
 
+@pytest.mark.slow
 def test_a_range_that_squares_cannot_hold_is_refused() -> None:
     with pytest.raises(DataError, match="less than 1e-146 of the largest entry apart"):
         ward_linkage(2.0 ** np.arange(-300, 300)[:, None])

@@ -43,6 +43,7 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     assert len(rows) == 60
 
 
+@pytest.mark.slow
 def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     photos, tmp_path: Path, monkeypatch, caplog, capsys
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
     assert default_folder("/") == Path("runs/images")
 
 
+@pytest.mark.slow
 def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(photos, tmp_path: Path) -> None:
     """The report and the trainer agree on what the rows of metrics.jsonl are called."""
     run = shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")

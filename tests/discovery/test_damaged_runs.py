@@ -94,7 +94,8 @@ OWN: dict[str, dict[str, Damage]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("n_each", [1, pytest.param(7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_each", [1, 7])
 def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_path: Path, n_each: int) -> None:
     """All of the damages; in the quick one each meets one of the seven commands, in turn."""
     (photos.folder / "zzz.png").write_bytes(b"")

@@ -55,6 +55,7 @@ def test_it_ends_with_a_score_and_a_report(quick, tmp_path: Path) -> None:
     assert found.run.n_clusters == 10
 
 
+@pytest.mark.slow
 def test_a_scrambled_truth_changes_the_score_and_nothing_else(quick, tmp_path: Path, monkeypatch) -> None:
     first = run_demo(tmp_path / "a", quick, device="cpu")
     collection, truth = few_digits()

@@ -67,6 +67,7 @@ def test_novel_categories_of_one_size_have_the_same_names_whatever_the_order_of_
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_the_order_of_rows_changes_no_bit_of_what_is_written(tmp_path: Path) -> None:
     """1,500 float32 rows, a few of them twice, shuffled with their names and labels."""
     rng = np.random.default_rng(0)

@@ -56,6 +56,7 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
     assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", said)
 
 
+@pytest.mark.slow
 def test_an_image_replaced_by_another_of_the_same_size_in_bytes_is_not_resumed_with(
     photos, settings, interrupted: Run
 ) -> None:
@@ -68,6 +69,7 @@ def test_an_image_replaced_by_another_of_the_same_size_in_bytes_is_not_resumed_w
     assert run_on(photos, interrupted.path, settings, force=True).is_finished
 
 
+@pytest.mark.slow
 def test_other_weights_in_the_folder_of_the_encoder_are_not_resumed_with(
     photos, settings, interrupted: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,7 @@ def test_other_weights_in_the_folder_of_the_encoder_are_not_resumed_with(
     assert run_on(photos, interrupted.path, settings, resume=True).is_finished
 
 
+@pytest.mark.slow
 def test_embeddings_of_which_nobody_knows_what_they_were_made_from_are_made_again(
     photos, settings, interrupted: Run
 ) -> None:
@@ -95,6 +98,7 @@ def test_embeddings_of_which_nobody_knows_what_they_were_made_from_are_made_agai
     assert np.array_equal(run.array("frozen"), good)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("openvino") is None, reason="OpenVINO is not installed")
 def test_a_resumed_run_keeps_to_the_engine_that_it_was_begun_with(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def known_colours(photos):
     return photos
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.0, 0.65, 1.0])
 def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_and_the_other_is_kept(
     known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weight: float
@@ -99,6 +100,7 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
         assert len(found.thumbnails(range(60))) == 60
 
 
+@pytest.mark.slow
 def test_a_run_that_starts_over_without_training_leaves_no_other_answer(photos, settings, tmp_path: Path) -> None:
     run = run_on(photos, tmp_path / "run", settings)
     alone = run_on(photos, tmp_path / "alone", replace(settings, train=False))
@@ -119,6 +121,7 @@ def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(ph
     assert tables(Run.open(run.path)) == before
 
 
+@pytest.mark.slow
 def test_the_comparison_is_made_by_labels_and_written_down(known_colours, settings, tmp_path: Path) -> None:
     run = run_on(known_colours, tmp_path / "run", settings)
     found = run.json("choice")
@@ -155,6 +158,7 @@ def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings
     assert told[-1] == answer(run)
 
 
+@pytest.mark.slow
 def test_metrics_reach_tensorboard_when_asked(photos, settings, tmp_path: Path, monkeypatch) -> None:
     opened, written = [], []
     writer = SimpleNamespace(add_scalar=lambda *scalar: written.append(scalar), flush=lambda: None)
@@ -208,6 +212,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     assert decoded_by == [1]
 
 
+@pytest.mark.slow
 def test_another_seed_trains_another_network(photos, settings, tmp_path: Path) -> None:
     first = run_on(photos, tmp_path / "first", settings)
     second = run_on(photos, tmp_path / "second", replace(settings, seed=1))
@@ -215,6 +220,7 @@ def test_another_seed_trains_another_network(photos, settings, tmp_path: Path) -
     assert np.array_equal(first.array("frozen"), second.array("frozen"))
 
 
+@pytest.mark.slow
 def test_pixels_of_a_collection_train_as_an_array_of_them_does(photos, settings) -> None:
     """`Pixels` reads scattered rows of a memory map; every use of images in training must take it as it is."""
     collection = read_collection(photos.folder, photos.labels)
@@ -257,6 +263,7 @@ def test_images_without_features_are_named_and_leave_no_run_behind(photos, setti
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["shoal", "paper"])
 def test_k_is_that_of_the_first_answer_unless_the_papers_rule_estimates_it(
     photos, settings, tmp_path: Path, protocol: str

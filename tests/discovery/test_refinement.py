@@ -75,6 +75,7 @@ def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_
     assert len(changes["moved"]) == changes["n_moved"]
 
 
+@pytest.mark.slow
 def test_a_rejection_holds_in_the_run_after_the_next_too(reviewed: DiscoveredRun, tmp_path: Path) -> None:
     (rejected,) = (row.path for row in reviewed.assignments if row.status == "rejected")
     second = shoal.refine(reviewed, **HOW)
@@ -105,6 +106,7 @@ def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) ->
     assert rows.category_id in ids.values()
 
 
+@pytest.mark.slow
 def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(reviewed: DiscoveredRun, photos) -> None:
     new = shutil.copy(photos.folder / sorted(photos.truth)[0], photos.folder / "zzz.png")
     labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {"zzz.png": "violet"}
@@ -185,6 +187,7 @@ def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredR
         shoal.refine(tmp_path / "embeddings", **HOW)
 
 
+@pytest.mark.slow
 def test_the_number_of_categories_is_what_people_left_unless_another_is_asked_for(
     reviewed: DiscoveredRun, tmp_path: Path
 ) -> None:

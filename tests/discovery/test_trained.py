@@ -111,6 +111,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
     assert not run.has("model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gcd", "dccl"])
 def test_with_the_papers_rule_a_method_that_counts_itself_does_so(photos, settings, tmp_path: Path, method) -> None:
     """With any other the number is that of the first answer, and so is its interval."""
@@ -140,6 +141,7 @@ def test_a_trial_that_cannot_help_is_ended_and_nothing_is_left_to_resume(
     assert not run.is_stopped, "there is nothing to resume"
 
 
+@pytest.mark.slow
 def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_as_were_best(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:

@@ -57,6 +57,7 @@ def test_there_is_a_bar_of_views_and_then_one_of_steps_with_the_time_of_all_that
     ]
 
 
+@pytest.mark.slow
 def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:

@@ -55,6 +55,7 @@ def own_feature(model, kind, images):
     return out.last_hidden_state[:, 0] if kind in (*CLASS_TOKEN, "vit-mae") else out.pooler_output.flatten(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SPLIT)
 def test_trunk_and_tail_are_the_models_own_forward(make_transformer, kind):
     model, images = make_transformer(kind), make_images(kind)

@@ -66,6 +66,7 @@ def test_without_labels_the_method_runs_with_a_given_number(task):
     assert all(row["loss_supervised"] == 0 for row in found.metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

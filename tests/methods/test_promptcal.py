@@ -118,6 +118,7 @@ def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     check_prompts(model, prompts)
 
 
+@pytest.mark.slow
 def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     """The memory holds four rows: of the classes 0, 1, and two without a label."""
     torch.manual_seed(0)

@@ -19,6 +19,7 @@ def birds(small: Run, tmp_path: Path) -> Run:
     return Run(tmp_path / "birds")
 
 
+@pytest.mark.slow
 def test_an_answer_inside_a_run_goes_by_the_name_of_the_run(birds: Run) -> None:
     pages = {name: render_report(Run(birds.path / name)) for name in (".", "frozen", "trained", "../frozen")}
     assert " · birds</title>" in pages["."]

@@ -118,6 +118,7 @@ def test_a_run_with_nothing_but_images_makes_a_page(plain_run: Callable[..., Run
     assert "2 categories in 5 images" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "missing",
     [

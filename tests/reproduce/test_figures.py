@@ -40,6 +40,7 @@ def test_a_figure_names_dataset_encoder_size_epochs_and_seed(run, folder, stand_
     assert (CHOSEN_BY_HIDDEN_LABELS in found) == (name == "retrieval")
 
 
+@pytest.mark.slow
 def test_the_figure_of_retrieval_says_that_hidden_labels_chose_its_queries(run, folder, stand_in):
     found = run("retrieval")
     assert CHOSEN_BY_HIDDEN_LABELS in written(

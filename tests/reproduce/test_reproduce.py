@@ -21,8 +21,16 @@ FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_fig
 PROTOCOLS = {"paper": "", "reference": "_reference"}
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("name", TABLES)
+def plain_first(names):
+    """Every name with both protocols; with the reference protocol all but the first are slow."""
+    return [
+        pytest.param(name, protocol, marks=[pytest.mark.slow] if protocol == "reference" and name != names[0] else [])
+        for name in names
+        for protocol in PROTOCOLS
+    ]
+
+
+@pytest.mark.parametrize(("name", "protocol"), plain_first(TABLES))
 def test_the_table_runs_and_every_row_of_ours_has_a_number(run, folder, stand_in, name, protocol):
     found = run(name, options=replace(stand_in.options, protocol=protocol))
     assert found.n_missing == 0
@@ -77,8 +85,7 @@ def check_latex(text, n_columns, n_rows):
         assert not re.search(r"(?<!\\)[%_#^~]", line)
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(("name", "protocol"), plain_first(FIGURES))
 def test_the_figure_is_drawn(run, stand_in, name, protocol):
     found = run(name, options=replace(stand_in.options, protocol=protocol))
     assert found.n_missing == 0
@@ -137,6 +144,7 @@ def test_a_cell_that_does_not_keep_its_rule_is_read_and_the_table_says_so(run, t
     assert "rule 'pairs' (which one decided was not kept) on labeled validation images" in found.text
 
 
+@pytest.mark.slow
 def test_seeds_give_a_mean_and_a_spread_and_frozen_features_need_one_seed_only(run, tmp_path):
     found = run("1", out=tmp_path, seeds=(0, 1))
     ours = {r["row"]: r for r in found.records if r["column"] == "All" and r["ours"] is not None}
@@ -174,6 +182,7 @@ def choices(folder):
     return chosen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["2", "3"])
 def test_scrambled_hidden_labels_change_no_choice_in_the_other_tables(run, tmp_path, monkeypatch, stand_in, table):
     run(table, out=tmp_path / "true")
@@ -223,6 +232,7 @@ def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
     assert all(result["accuracy"]["all"] > 50 for result in inductive)
 
 
+@pytest.mark.slow
 def test_the_two_protocols_lie_side_by_side_in_one_folder(run, tmp_path, stand_in):
     papers = run("14", out=tmp_path)
     released = run("14", out=tmp_path, options=replace(stand_in.options, protocol="reference"))

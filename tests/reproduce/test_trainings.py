@@ -30,6 +30,7 @@ def scores(found):
     return {(r["row"], r["column"]): r["ours"] for r in found.records}
 
 
+@pytest.mark.slow
 def test_a_training_serves_tables_of_later_calls_and_of_the_same_one(run, tmp_path, monkeypatch, stand_in):
     seen = counting_epochs(monkeypatch)
     how = {"device": torch.device("cpu"), "options": stand_in.options}

@@ -207,6 +207,7 @@ def test_two_writers_at_once_both_get_the_right_pixels(
     assert len(json.loads(index.read_text())["names"]) == N_IMAGES
 
 
+@pytest.mark.slow
 def test_it_works_with_torch_loaded_and_its_threads_running(
     collection: Collection, expected: np.ndarray, tmp_path: Path
 ) -> None:

@@ -147,6 +147,7 @@ def test_an_array_that_is_asked_for_by_name_must_be_there(tmp_path: Path) -> Non
         read_embeddings(tmp_path / "x.npz", label_column="kind")
 
 
+@pytest.mark.slow
 def test_rows_named_by_number_keep_their_order_past_a_million(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((1_000_001, 1), dtype=np.float32))
     found = read_embeddings(tmp_path / "x.npy")

@@ -115,6 +115,7 @@ def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole
             assert is_novel or is_right == (row[at - 1] == row[2])
 
 
+@pytest.mark.slow
 def test_a_method_answers_as_it_does_alone(collection, settings, whole) -> None:
     found, kept = whole, keep_labels(collection, settings.first)
     for each in settings.methods[1:]:
@@ -171,6 +172,7 @@ def test_several_draws_keep_other_labels_and_judge_together(collection, settings
     assert len(found.best.n_clusters) == 2
 
 
+@pytest.mark.slow
 def test_a_given_number_of_categories_is_that_of_every_method(compared, options) -> None:
     heard: list[str] = []
     wanted = choose_comparison("cms,agglomerative", **options, n_clusters=6)

@@ -40,6 +40,7 @@ def test_the_curve_of_k_shows_every_number_tried_the_chosen_one_and_the_interval
     assert [band.get_x(), band.get_x() + band.get_width()] == estimate["interval"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_k_over_epochs_and_the_training_curves_mark_the_snapshot(digits: Run) -> None:
     x, y = line(n_clusters_over_epochs(digits))
     assert x == [row["epoch"] for row in digits.metrics]
@@ -144,6 +145,7 @@ def test_confusion_counts_every_labeled_image_and_puts_novel_ones_together(plain
     assert counts == {(0, 0): "2", (1, 0): "1", (1, 1): "1", (2, 1): "2"}
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_named(small: Run, tmp_path: Path) -> None:
     files, left_out = write_figures(small, tmp_path / "figures")
     drawn = sorted(set(FIGURES) - {"map_tsne"})
@@ -158,6 +160,7 @@ def test_every_figure_of_a_whole_run_is_written_twice_and_the_missing_one_is_nam
                 assert min(image.size) > 400
 
 
+@pytest.mark.slow
 def test_the_same_run_gives_the_same_bytes(digits: Run) -> None:
     for name in ("n_clusters_curve", "dendrogram", "confusion"):
         for kind in ("svg", "png"):
@@ -173,6 +176,7 @@ def test_a_run_with_nothing_but_images_leaves_every_figure_out_with_a_sentence(
         FIGURES[name](run)
 
 
+@pytest.mark.slow
 def test_hostile_names_are_drawn_as_they_are(hostile: Run, tmp_path: Path) -> None:
     files, _ = write_figures(hostile, tmp_path)
     for file in files:
