@@ -217,7 +217,7 @@ def step_times(trainer: Trainer, device: torch.device) -> Times:
     """The seconds of one more epoch by the parts of its steps, the device waited for after each."""
     clock, passes = Clock(device), trainer.forward
     places = [(passes, "cut"), (passes, "tokens"), (passes, "outputs"), (trainer.model, "loss")]
-    places = [(trainer.pool, "take"), *places, (trainer, "_backward"), (trainer, "_update")]
+    places = [(passes.pool, "take"), *places, (trainer, "_backward"), (trainer, "_update")]
     for part, (owner, name) in zip(STEP_PARTS, places, strict=True):
         if owner is not None:
             setattr(owner, name, timed(clock, part, getattr(owner, name)))

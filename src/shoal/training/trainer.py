@@ -222,12 +222,16 @@ class Trainer:
             n_views=n_views,
         )
         losses = self.model.loss(batch)
-        losses["loss"].backward()  # type: ignore[no-untyped-call]
+        self._backward(losses["loss"])
         losses["gradient"] = self._update()
         self.forget_embeddings()
         with torch.no_grad():
             self.model.after_step(batch)
         return {name: value.detach() for name, value in losses.items()}
+
+    def _backward(self, loss: Tensor) -> None:
+        """A part of a step that `benchmarks/training.py` times, as it does `_update`."""
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def _update(self) -> Tensor:
         """Take a step along the gradients, which are freed; their length."""
