@@ -24,13 +24,11 @@ def discover(*arguments: object) -> Result:
 
 def refused(run: Result, code: int, *words: str) -> None:
     """One line on stderr that starts with 'error:' and says `words`; nothing on stdout, no traceback."""
-    assert run.exit_code == code, run.stderr
-    assert run.stdout == ""
+    assert (run.exit_code, run.stdout) == (code, ""), run.stderr
     last = run.stderr.splitlines()[-1]
     assert last.startswith("error: "), run.stderr
     assert "Traceback" not in run.stderr
-    for word in words:
-        assert word in last
+    assert all(word in last for word in words), last
 
 
 @pytest.fixture
