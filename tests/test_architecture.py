@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "review": {"errors", "arrays", "files", "text", "words", "runs"},
     "report": BELOW_REPORT | {"review"},
     "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
-    "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding"},
+    "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding", "data.readers.originals"},
     "cli": BASE | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},
     "__main__": {"cli"},
 }

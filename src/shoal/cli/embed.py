@@ -11,7 +11,9 @@ from shoal.cli.options import AllowMissing, Device, LabelColumn, PathColumn
 
 
 def embed(
-    images: Annotated[Path, typer.Argument(help="Folder of images, or a table of paths and labels.")],
+    images: Annotated[
+        Path, typer.Argument(help="Folder of images, its address, shards of images, or a table of paths and labels.")
+    ],
     out: Annotated[Path, typer.Option(help="npz, parquet or npy file to write.")],
     labels: Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")] = None,
     path_column: PathColumn = None,

@@ -5,8 +5,12 @@ from typing import Annotated
 
 import typer
 
-Images = Annotated[Path | None, typer.Argument(help="Folder of images, or a table of paths and labels.")]
-Labels = Annotated[Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet).")]
+Images = Annotated[
+    Path | None, typer.Argument(help="Folder of images, its address, shards of images, or a table of paths and labels.")
+]
+Labels = Annotated[
+    Path | None, typer.Option(help="Table of paths and labels (csv, tsv, jsonl, parquet), or its address.")
+]
 Labeled = Annotated[Path | None, typer.Option(help="Folder with a folder per category; needs --unlabeled.")]
 Unlabeled = Annotated[Path | None, typer.Option(help="Folder of unlabeled images; needs --labeled.")]
 EncoderName = Annotated[str | None, typer.Option(help="See `shoal encoders list`.")]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.arrays import UNLABELED, Bools, Ints, as_labels
+from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError, UsageError
 from shoal.text import shown
 from shoal.words import count
@@ -57,7 +58,8 @@ class Earlier:
 class Collection:
     """N images under unique names, sorted, so that the order in which files were found never matters.
 
-    An image is either a file (`root / name`) or an in-memory array or PIL image (`images[i]`).
+    An image is a file of a local folder (`root / name`), lies in a bucket or a shard (`stored`), or is an array or PIL
+    image in memory (`images[i]`).
     """
 
     names: tuple[str, ...]
@@ -67,9 +69,11 @@ class Collection:
     classes: tuple[str, ...]
     """Names of the known classes, untouched; by name unless the caller gave an order."""
     root: Path | None = None
-    """The folder that holds the files; None when the images are in memory."""
+    """The local folder that holds the files; None when there is none."""
     images: Sequence[Any] | NDArray[np.uint8] | None = None
     """In-memory images in the order of `names`; None when they are files."""
+    stored: StoredFiles | None = None
+    """Where the images lie, in the order of `names`, when that is on a network or in shards."""
     layout: str = "images"
     """How the images and labels were found, in words."""
     notes: tuple[str, ...] = ()
@@ -85,10 +89,14 @@ class Collection:
         n_images, labels = len(self.names), as_labels(self.labels, len(self.names), name="labels").copy()
         if not n_images:
             raise DataError("the collection holds no images; give at least one")
-        if (self.root is None) == (self.images is None):
-            raise UsageError("a collection holds either files under `root` or in-memory `images`; give one of them")
-        if self.images is not None and len(self.images) != n_images:
-            raise DataError(f"images: found {len(self.images):,}, expected {n_images:,}, one per name")
+        if sum(one is not None for one in (self.root, self.images, self.stored)) != 1:
+            raise UsageError(
+                "a collection holds files under `root`, `stored` ones or in-memory `images`; give one of them"
+            )
+        n_given = n_images if self.images is None else len(self.images)
+        n_given = n_given if self.stored is None else len(self.stored.states)
+        if n_given != n_images:
+            raise DataError(f"images: found {n_given:,}, expected {n_images:,}, one per name")
         _check_names(self.names)
         if len(set(self.classes)) < len(self.classes):
             raise DataError(f"classes: a name appears twice in {self.classes}; class names must be unique")
@@ -121,8 +129,15 @@ class Collection:
         """(C,) labeled images of each known class."""
         return np.bincount(self.labels[self.is_labeled], minlength=self.n_classes)
 
+    @property
+    def where(self) -> str:
+        """Where the images lie: the local folder, an address, or the shards; empty when they are in memory."""
+        return str(self.root or "") if self.stored is None else self.stored.where
+
     def source(self, i: int) -> Any:
-        """Where image `i` comes from: a `Path`, or the in-memory array or PIL image itself."""
+        """Where image `i` comes from: a `Path`, what `read_stored` takes, or the array or PIL image itself."""
+        if self.stored is not None:
+            return self.stored.address(i, self.names[i])
         return self.images[i] if self.root is None else self.root / self.names[i]  # type: ignore[index]
 
     def subset(self, index: ArrayLike) -> "Collection":
@@ -137,6 +152,7 @@ class Collection:
             names=tuple(self.names[i] for i in chosen),
             labels=self.labels[chosen],
             images=None if self.images is None else _take(self.images, chosen),
+            stored=None if self.stored is None else self.stored.take(chosen),
         )
 
     def count(self, *, n_unreadable: int = 0) -> str:

@@ -1,6 +1,7 @@
 """The Python interface: `shoal.discover`, `shoal.load`, `shoal.refine` and the run that they return."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
@@ -11,6 +12,9 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection, read_names
+from shoal.data.readers.folders import TABLE_SUFFIXES
+from shoal.data.readers.shards import SHARD_SUFFIXES
+from shoal.data.storage.addresses import as_address
 from shoal.discovery.answers import answer, write_report
 from shoal.discovery.assign import Assigner, assign_any
 from shoal.discovery.export.formats import Exported, export_run
@@ -339,5 +343,8 @@ def default_folder(images: Any) -> Path:
     """Where a run goes when nobody says: runs/<name of the folder or file>, runs/images for images in memory."""
     if not isinstance(images, str | os.PathLike):
         return Path("runs") / "images"
-    path = Path(images).resolve()
-    return Path("runs") / ((path.name if path.is_dir() else path.stem) or "images")
+    address = as_address(images)
+    path = Path(images).resolve() if address is None else address
+    is_folder = path.is_dir() if isinstance(path, Path) else path.suffix not in (*SHARD_SUFFIXES, *TABLE_SUFFIXES)
+    name = re.sub(r"[-_.]?(\{[^}]*\}|\*)", "", path.name if is_folder else path.stem)  # of several shards
+    return Path("runs") / (name or "images")

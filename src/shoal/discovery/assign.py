@@ -25,7 +25,9 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
-from shoal.data.readers.folders import IMAGE_SUFFIXES
+from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
+from shoal.data.readers.shards import is_shards
+from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device, computing_device, encoder_device
 from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
@@ -156,10 +158,11 @@ class Assigner:
             given = read_embeddings(path)
             return self.assign_embeddings(given.names, given.x), ()
         _ = self.settings  # a run that has no encoder says so before any image is looked for
-        if suffix in IMAGE_SUFFIXES and path.is_file():
-            return self.assign_images(read_collection([path]))
-        labels = False if path.is_dir() else None
-        return self.assign_images(read_collection(path, labels, allow_missing=allow_missing))
+        address = as_address(source)
+        if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
+            return self.assign_images(read_collection([address or path]))
+        is_table = suffix in TABLE_SUFFIXES and not is_shards(source)
+        return self.assign_images(read_collection(source, None if is_table else False, allow_missing=allow_missing))
 
     def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""

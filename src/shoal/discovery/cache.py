@@ -1,7 +1,7 @@
 """The cache: what is in it, what is given up when it grows too large, and how it is emptied.
 
-It holds a folder per folder of decoded images and size, and one per encoder converted for OpenVINO. Each may be deleted
-at any time; its images are decoded, its encoder is converted again then.
+It holds a folder per folder of decoded images and size, one per shard with the places of its images, and one per
+encoder converted for OpenVINO. Each may be deleted at any time, and is made again when it is needed.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Store:
 
 def list_stores() -> list[Store]:
     """What is in the cache, the most recently used first."""
-    folders = [folder for kind in ("pixels", "engines") for folder in (cache_folder() / kind).glob("[!.]*")]
+    folders = [folder for kind in ("pixels", "shards", "engines") for folder in (cache_folder() / kind).glob("[!.]*")]
     return sorted(
         map(_read_store, filter(Path.is_dir, folders)), key=lambda store: (-store.last_used, store.folder.name)
     )
@@ -47,7 +47,7 @@ def remove_stores(stores: Iterable[Store]) -> None:
         shutil.rmtree(store.folder, ignore_errors=True)
 
 
-def bound_cache(root: Path, size: int, *, now: float | None = None) -> list[Store]:
+def bound_cache(root: Path | str, size: int, *, now: float | None = None) -> list[Store]:
     """Note that the images under `root` were used, and remove what was not used for longest until the rest fits.
 
     Returns what was removed.

@@ -74,8 +74,8 @@ def embed_collection(
     network = place_encoder(load_encoder(encoder, input_size=input_size), encoder_device(device))
     with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
-    if collection.root is not None:
-        bound_cache(collection.root, pixel_size)
+    if collection.images is None:
+        bound_cache(collection.where, pixel_size)
     x = embed_aloud(pixels, network, reporter)
     check_directions(x, pixels.names, network.input_format.size)
     return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=pixels.skipped)

@@ -46,7 +46,9 @@ def check_folder(out: Path | str, settings: Any, images: str, *, resume: bool, f
 
 
 def collection_checksum(collection: Collection) -> str:
-    """A checksum of the images' names and sizes (their content, where they are in memory), labels and classes.
+    """A checksum of the images' names and sizes, labels and classes.
+
+    Images in memory count with their content, those on a network or in shards with what the store says of them.
 
     It costs one look at each file and tells most mistakes before anything is decoded. A file replaced by another of the
     same size is told apart by its pixels, which `frozen.record_inputs` compares before any embedding is used again.
@@ -55,6 +57,9 @@ def collection_checksum(collection: Collection) -> str:
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))
     if collection.earlier is not None:
         digest.update(collection.earlier.checksum.encode())
+    if collection.stored is not None:
+        digest.update("\0".join(collection.stored.states).encode())
+        return digest.hexdigest()
     for i in range(len(collection)):
         source = collection.source(i)
         digest.update(str(_n_bytes(source)).encode() if isinstance(source, Path) else np.asarray(source).tobytes())

@@ -176,7 +176,7 @@ def _start(job: _Job, encoder: Encoder, found: str) -> _Job:
         seed=settings.seed,
         device=str(encoder.device),
         command=job.command,
-        root=str(collection.root or ""),
+        root=collection.where,
         folders=list(collection.folders),
         encoder=settings.of_method.encoder,
         fingerprint=found,

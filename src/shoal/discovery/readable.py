@@ -80,8 +80,8 @@ def read_into(
 ) -> Readable:
     """Decode a collection for a run, and list in it what cannot be; too few that can are an error."""
     images = decode(collection, settings, reporter)
-    if collection.root is not None:
-        for gone in bound_cache(collection.root, settings.pixel_size):
+    if collection.images is None:
+        for gone in bound_cache(collection.where, settings.pixel_size):
             reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
     check_readable(images, settings, check)
     skipped = images.pixels.skipped

@@ -11,7 +11,9 @@ import numpy as np
 
 from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection, Earlier
+from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
+from shoal.data.readers.originals import is_stored_place
 from shoal.discovery.changed import compare_answers, in_words
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed_clusters import n_reviewed
@@ -68,7 +70,11 @@ class Refinement:
 
     def images(self) -> Collection:
         """The images of the reviewed run, where they were then."""
-        root, paths = Path(self.run.provenance.get("root") or ""), Answer.read(self.run).paths
+        where, paths = str(self.run.provenance.get("root") or ""), Answer.read(self.run).paths
+        if is_stored_place(where):
+            there, wanted = read_collection(where, False), set(paths)
+            return there.subset(np.array([name in wanted for name in there.names]))
+        root = Path(where)
         if not root.name or not root.is_dir():
             what = f"there is no folder {root}" if root.name else "its images were in memory"
             raise DataError(f"{self.run.path}: {what}; give the images again")

@@ -1,7 +1,7 @@
 """The pictures of a run: thumbnails out of its archive, by the hundred, and originals out of its collection.
 
-An original is named by its row alone, lies inside the folder of the collection, and leaves as pixels that were decoded
-and written anew: no other file, and nothing that hides in one, is ever sent.
+An original is named by its row alone, lies inside the folder (or address, or shards) of the collection, and leaves as
+pixels that were decoded and written anew: no other file, and nothing that hides in one, is ever sent.
 """
 
 import io
@@ -18,6 +18,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.data.pixels.decoding import Unreadable, decode_whole
+from shoal.data.readers.originals import finder_of, is_stored_place
 from shoal.errors import DataError
 from shoal.runs import RunView, reading
 
@@ -116,14 +117,16 @@ class Originals:
 
     def __init__(self, run: RunView, paths: Sequence[str]) -> None:
         root = str(run.provenance.get("root") or "")
-        self.root = Path(os.path.abspath(root)) if root else None  # noqa: PTH100  (links may lead to the images)
+        self.find = finder_of(root) if is_stored_place(root) else None
+        is_local = bool(root) and self.find is None
+        self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
         self.paths = paths
         self.get = lru_cache(maxsize=256)(self._get)
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a folder to look in."""
-        return self.root is not None and self.root.is_dir()
+        """Whether there is somewhere to look: a folder that is there, or an address, which is not asked now."""
+        return self.find is not None or (self.root is not None and self.root.is_dir())
 
     def file(self, row: int) -> Path:
         """The file of a row, inside the folder of the collection."""
@@ -137,7 +140,8 @@ class Originals:
     def _get(self, row: int, side: int) -> bytes:
         """The image as a JPEG, upright, its longer side at most `side`."""
         try:
-            image = decode_whole(str(self.file(row)), side)
+            where = str(self.file(row)) if self.find is None else self.find(self.paths[row])
+            image = decode_whole(where, side)
         except Unreadable as error:
             raise DataError(f"the image {error}") from error
         file = io.BytesIO()

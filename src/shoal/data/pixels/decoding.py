@@ -4,14 +4,18 @@ Greyscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid
 frame is taken; EXIF orientation is applied.
 """
 
+import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+
+from shoal.data.storage.opening import is_stored, read_stored
+from shoal.data.storage.retries import LOST
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIC_SUFFIXES = (".heic", ".heif")
@@ -38,19 +42,28 @@ WHITE = (255, 255, 255, 255)
 BITS_12 = 4095
 
 
+EMPTY = "the file is empty"
+
+Read = Callable[[str], bytes]
+"""Reads an image that is no file on this machine."""
+
+
 class Unreadable(Exception):
     """An image that cannot be decoded; the message is the reason, for skipped.csv."""
 
 
-def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS) -> bytes:
-    """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason."""
-    with _opened(path, size, max_pixels) as image:
+def decode_file(path: str, size: int, *, max_pixels: int = MAX_PIXELS, read: Read = read_stored) -> bytes:
+    """Decode one image file to size * size * 3 bytes, or raise `Unreadable` with the reason.
+
+    `path` is that of a file, or what `read_stored` takes; then `read` gives its bytes.
+    """
+    with _opened(path, size, max_pixels, read) as image:
         return square(image, size).tobytes()
 
 
 def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Decode one image file as upright RGB, the longer side at most `longest`, or raise `Unreadable`."""
-    with _opened(path, longest, max_pixels) as image:
+    """Decode one image, wherever it lies, as upright RGB, the longer side at most `longest`, or raise `Unreadable`."""
+    with _opened(path, longest, max_pixels, read_stored) as image:
         image.load()
         turn = _turn(image)
         small = _eight_bit(image)
@@ -59,12 +72,14 @@ def decode_whole(path: str, longest: int, *, max_pixels: int = MAX_PIXELS) -> Im
 
 
 @contextmanager
-def _opened(path: str, size: int, max_pixels: int) -> Iterator[Image.Image]:
+def _opened(path: str, size: int, max_pixels: int, read: Read) -> Iterator[Image.Image]:
     """An image file at about twice the wanted size; whatever goes wrong becomes `Unreadable`."""
     try:
-        if os.stat(path).st_size == 0:  # noqa: PTH116
-            raise Unreadable("the file is empty")
-        with Image.open(path, formats=_formats(path)) as image:
+        data = _fetch(path, read) if is_stored(path) else None
+        if (os.stat(path).st_size if data is None else len(data)) == 0:  # noqa: PTH116
+            raise Unreadable(EMPTY)
+        file, formats = (path, _formats(path)) if data is None else (io.BytesIO(data), _formats_of(data))
+        with Image.open(file, formats=formats) as image:
             whole = image.size
             # Twice the wanted size is left, so that the antialiased resize still does the work that shows.
             image.draft(None, (2 * size, 2 * size))  # a no-op for all but JPEG
@@ -81,7 +96,7 @@ def check_header(path: str) -> None:
     """Raise `Unreadable` where a file is missing, empty or in no known format; decoding may find more."""
     try:
         if os.stat(path).st_size == 0:  # noqa: PTH116
-            raise Unreadable("the file is empty")
+            raise Unreadable(EMPTY)
         Image.open(path, formats=_formats(path)).close()
     except Unreadable:
         raise
@@ -89,6 +104,22 @@ def check_header(path: str) -> None:
         return
     except Exception as error:
         raise Unreadable(_reason(error)) from error
+
+
+def _fetch(path: str, read: Read) -> bytes:
+    """The bytes of an image that is no file on this machine; a failure is one of reading, not of decoding."""
+    try:
+        return read(path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise Unreadable(text if text.startswith(LOST) else f"cannot be read: {text}") from error
+
+
+def _formats_of(data: bytes) -> tuple[str, ...]:
+    """The formats that bytes without a name may have."""
+    return _formats(".heic" if data[4:8] == b"ftyp" else "")
 
 
 def _formats(path: str) -> tuple[str, ...]:

@@ -4,8 +4,10 @@ import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from shoal.data.collection import Collection
-from shoal.data.pixels.decoding import Unreadable, check_header
+from shoal.data.pixels.decoding import EMPTY, Unreadable, check_header
 from shoal.data.pixels.loading import Skipped
 from shoal.data.pixels.store import file_state, read_index, store_folder
 from shoal.files import cache_folder
@@ -20,8 +22,12 @@ def check_headers(
     """Find the files that are missing, empty or in no known format, by their first bytes.
 
     Files that were decoded before, at this size and as they are now, are not opened. A file that breaks off later, or
-    is too large, shows only when it is decoded: there may be more. In-memory images are not looked at.
+    is too large, shows only when it is decoded: there may be more. In-memory images are not looked at, and of images on
+    a network or in shards only those without a byte are found: more would be a request each.
     """
+    if collection.stored is not None:
+        empty = np.flatnonzero(collection.stored.n_bytes == 0)
+        return tuple(Skipped(collection.names[i], EMPTY) for i in empty)
     if collection.root is None:
         return ()
     root, known = collection.root, read_index(store_folder(cache_folder(cache), collection.root, size), size).rows

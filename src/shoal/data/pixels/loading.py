@@ -32,7 +32,8 @@ from shoal.data.pixels.store import (
     tidied,
     write_index,
 )
-from shoal.data.pixels.worker_pool import available_cpus, decode_files
+from shoal.data.pixels.worker_pool import CHUNK, available_cpus, decode_files
+from shoal.data.storage.retries import LOST
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder
 from shoal.progress import Progress
@@ -45,6 +46,9 @@ MAX_MEMORY_BYTES = 1 << 30
 
 REPORT_EVERY = 100
 """In-memory images between two calls of progress."""
+
+MAX_LOST = 64
+"""Images in a row whose connection was lost before it is called the end of the connection, not theirs."""
 
 MAX_WORKERS = 16
 """Workers started by default at most; a disk seldom feeds more."""
@@ -108,9 +112,10 @@ def load_pixels(
 ) -> Pixels:
     """Decode the images of a collection, or find them decoded: the shorter side scaled to `size`, the central square.
 
-    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there by the next call
-    as long as their size and modification time stay the same; only new and changed ones are decoded. An interrupted
-    call keeps what it has done. Files that cannot be decoded are listed in `skipped` and tried again next time.
+    Files are decoded by worker processes into a cache, (size, size, 3) bytes each, and found there by the next call as
+    long as their size and modification time, or what a store says of them, stay the same; only new and changed ones are
+    decoded. An interrupted call keeps what it has done. Files that cannot be decoded are listed in `skipped` and tried
+    again next time.
     In-memory images are scaled by threads and not kept.
 
     Args:
@@ -126,10 +131,10 @@ def load_pixels(
         raise UsageError(f"size and n_workers: found {size} and {n_workers}, expected at least 1")
     n_workers = n_workers or min(available_cpus(), MAX_WORKERS)
     report = progress or (lambda done, total: None)
-    if collection.root is None:
+    if collection.images is not None:
         return _load_memory(collection, size, cache_folder(cache), n_workers, report)
-    folder = store_folder(cache_folder(cache), collection.root, size)
-    decoding = _Decoding(collection, collection.root, folder, size, max_pixels, n_workers, report)
+    folder = store_folder(cache_folder(cache), collection.where, size)
+    decoding = _Decoding(collection, folder, size, max_pixels, n_workers, report)
     return decoding.load(refresh)
 
 
@@ -138,7 +143,6 @@ class _Decoding:
     """One call of `load_pixels` on files."""
 
     collection: Collection
-    root: Path
     folder: Path
     size: int
     max_pixels: int
@@ -147,24 +151,35 @@ class _Decoding:
 
     def load(self, refresh: bool) -> Pixels:
         names = self.collection.names
-        marks = [file_state(f"{self.root}/{name}") for name in names]
+        marks = self._marks()
         failed = {i: "the file is not there" for i, mark in enumerate(marks) if mark is None}
         index = new_index() if refresh else read_index(self.folder, self.size)
         if _pending(names, marks, index):
             with locked(self.folder):
                 # Another process may have decoded the same files while this one waited for the lock.
-                index = tidied(index if refresh else read_index(self.folder, self.size), self.root)
+                index = tidied(index if refresh else read_index(self.folder, self.size), self.collection.root)
                 index = self._decode_pending(index, marks, failed)
         self.report(len(names), len(names))
         readable = [i for i in range(len(names)) if i not in failed]
         rows = np.array([index.rows[names[i]][1] for i in readable], dtype=np.int64)
         return _assemble(self.collection, open_rows(self.folder, index, self.size), rows, readable, failed)
 
+    def _marks(self) -> Sequence[str | None]:
+        """(N,) the state of each file, None where it is not there."""
+        root, stored = self.collection.root, self.collection.stored
+        return stored.states if stored is not None else [file_state(f"{root}/{name}") for name in self.collection.names]
+
+    def _paths(self, positions: Sequence[int]) -> list[str]:
+        """Where images lie, as workers take it; a Path each would double the time."""
+        names, root = self.collection.names, self.collection.root
+        return [f"{root}/{names[i]}" if root is not None else self.collection.source(i) for i in positions]
+
     def _decode_pending(self, index: Index, marks: Sequence[str | None], failed: dict[int, str]) -> Index:
         """Decode what is not in the index into new rows; returns the new index, saved, and adds to `failed`."""
-        pending = _pending(self.collection.names, marks, index)
+        pending, stored = _pending(self.collection.names, marks, index), self.collection.stored
         if not pending:
             return index
+        pending = pending if stored is None else stored.reading_order(pending)
         make_room(self.folder, index, len(pending), self.size)
         index = Index(index.data, dict(index.rows))
         try:
@@ -182,12 +197,13 @@ class _Decoding:
     ) -> None:
         """Add each decoded image to the index, and save it now and then."""
         names, total = self.collection.names, len(self.collection)
-        n_done, saved_at = total - len(pending), time.monotonic()
+        n_done, n_lost, saved_at = total - len(pending), 0, time.monotonic()
         self.report(n_done, total)
         batches = decode_files(
-            [f"{self.root}/{names[i]}" for i in pending],
+            self._paths(pending),
             self.folder / index.data,
             index.n_rows,
+            chunk=CHUNK if self.collection.stored is None else self.collection.stored.n_together,
             size=self.size,
             max_pixels=self.max_pixels,
             n_workers=self.n_workers,
@@ -201,6 +217,12 @@ class _Decoding:
                         failed[i] = batch.failed[position]
                     else:
                         index.rows[names[i]] = (str(marks[i]), row)
+                    n_lost = n_lost + 1 if batch.failed.get(position, "").startswith(LOST) else 0
+                    if n_lost >= MAX_LOST:
+                        raise ShoalError(
+                            f"{self.collection.where}: {batch.failed[position]}; so it was with {n_lost} images in a "
+                            "row; what was decoded is kept; check the network, then give the command again"
+                        )
                 n_done += len(batch.positions)
                 if time.monotonic() - saved_at > SAVE_EVERY_S:
                     write_index(self.folder, index)

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from shoal.data.storage.addresses import as_address
 from shoal.errors import ShoalError
 from shoal.files import write_text
 
@@ -49,9 +50,13 @@ class Index:
         return 1 + max((row for _, row in self.rows.values()), default=-1)
 
 
-def store_folder(cache: Path, root: Path, size: int) -> Path:
-    """The folder for the images under `root` at `size`; it may be deleted at any time, to be decoded again."""
-    real = root.resolve()
+def store_folder(cache: Path, root: Path | str, size: int) -> Path:
+    """The folder for the images under `root` (a folder, an address, shards) at `size`.
+
+    It may be deleted at any time, to be decoded again.
+    """
+    address = as_address(root)
+    real = address if address is not None else Path(root).resolve()
     digest = hashlib.blake2b(f"{VERSION}\n{real}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
     return cache / "pixels" / f"{real.name or 'root'}-{digest}-{size}px"
 
@@ -122,9 +127,14 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def tidied(index: Index, root: Path) -> Index:
-    """The index without files that vanished; if most of its rows then belong to no image, an empty one."""
-    kept = {name: entry for name, entry in index.rows.items() if os.path.exists(f"{root}/{name}")}  # noqa: PTH110
+def tidied(index: Index, root: Path | None) -> Index:
+    """The index without files that vanished from `root`; if most of its rows then belong to no image, an empty one.
+
+    Without a local folder nobody is asked which have: that would be a request each.
+    """
+    kept = index.rows
+    if root is not None:
+        kept = {name: entry for name, entry in kept.items() if os.path.exists(f"{root}/{name}")}  # noqa: PTH110
     return Index(index.data, kept) if 2 * len(kept) >= index.n_rows else new_index()
 
 

@@ -1,5 +1,7 @@
 """A decoding worker: a process of its own that reads paths from stdin and writes pixels into the cache file.
 
+A path is that of a file, or what `read_stored` takes.
+
 One JSON object per line, both ways: {"row": first row, "paths": […]} in, {"failed": {"position": reason}} out, or
 {"error": [errno, text]} when the cache cannot be written. It imports no torch, and ends when stdin does.
 """
@@ -8,11 +10,13 @@ import json
 import os
 import sys
 import warnings
+from contextlib import closing
 from typing import BinaryIO
 
 from PIL import Image
 
 from shoal.data.pixels.decoding import Unreadable, decode_file
+from shoal.data.storage.opening import ReadAhead
 
 MAX_BYTES = 4 << 30
 """Address space of a worker: what a decompression bomb may take at most before it counts as unreadable."""
@@ -42,16 +46,17 @@ def main() -> None:
 def decode_into(rows: BinaryIO, first_row: int, paths: list[str], size: int, max_pixels: int) -> dict[str, str]:
     """Write the pixels of each path into consecutive rows; returns position -> reason for those that failed."""
     failed = {}
-    for position, path in enumerate(paths):
-        try:
-            pixels = decode_file(path, size, max_pixels=max_pixels)
-        except Unreadable as error:
-            failed[str(position)] = str(error)
-            continue
-        rows.seek((first_row + position) * len(pixels))
-        written = 0
-        while written < len(pixels):  # a disk that fills up takes a part before it raises
-            written += rows.write(pixels[written:])
+    with closing(ReadAhead(paths)) as ahead:
+        for position, path in enumerate(paths):
+            try:
+                pixels = decode_file(path, size, max_pixels=max_pixels, read=ahead.read)
+            except Unreadable as error:
+                failed[str(position)] = str(error)
+                continue
+            rows.seek((first_row + position) * len(pixels))
+            written = 0
+            while written < len(pixels):  # a disk that fills up takes a part before it raises
+                written += rows.write(pixels[written:])
     return failed
 
 

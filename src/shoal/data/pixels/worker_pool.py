@@ -49,14 +49,21 @@ def available_cpus() -> int:
 
 
 def decode_files(
-    paths: Sequence[str], data: Path, first_row: int, *, size: int, max_pixels: int, n_workers: int
+    paths: Sequence[str],
+    data: Path,
+    first_row: int,
+    *,
+    size: int,
+    max_pixels: int,
+    n_workers: int,
+    chunk: int = CHUNK,
 ) -> Generator[DecodedBatch, None, None]:
     """Decode files into the rows of `data` from `first_row` on, in any order; close the iterator to stop early.
 
-    Path i goes to row `first_row + i`.
+    Path i goes to row `first_row + i`. A worker is given `chunk` of them at a time.
     """
     n_workers = min(n_workers, -(-len(paths) // MIN_SHARE))
-    chunk = min(CHUNK, -(-len(paths) // (4 * n_workers)))
+    chunk = min(chunk, -(-len(paths) // (4 * n_workers)))
     tasks: queue.SimpleQueue[_Task] = queue.SimpleQueue()
     for first in range(0, len(paths), chunk):
         tasks.put(_Task(first, min(chunk, len(paths) - first)))

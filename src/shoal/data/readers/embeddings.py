@@ -21,6 +21,7 @@ from shoal.arrays import (
     fold_unlabeled,
     name_rows,
 )
+from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_name, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
@@ -75,6 +76,7 @@ def read_embeddings(
     names, rows are named by their number and keep their order. Unlabeled are empty cells, None, NaN, NA, -1 and
     `unlabeled_names`. Rows of zeros, which have no direction, are refused.
     """
+    refuse_address(file)
     path = Path(file)
     readers = {".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet, ".csv": _read_csv}
     if not path.is_file():

@@ -1,12 +1,12 @@
 """What lies under a folder: image files and label tables, in an order that does not depend on the file system."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from shoal.data.storage.addresses import as_address
 from shoal.errors import DataError
 from shoal.words import count, first_few
 
@@ -14,11 +14,12 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".t
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 LABEL_TABLE_NAMES = ("labels.csv", "labels.tsv", "labels.jsonl", "labels.parquet")
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
 
 
 @dataclass
-class _Found:
+class Found:
+    """What was met on the way through a folder."""
+
     names: list[str] = field(default_factory=list)
     tables: list[str] = field(default_factory=list)
     other: Counter[str] = field(default_factory=Counter)
@@ -58,11 +59,11 @@ def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
 
 
 def refuse_address(location: str | os.PathLike[str]) -> None:
-    """Refuse the address of something on a network; a `Path` made of one has lost a slash."""
-    if ADDRESS.match(os.fspath(location)) and not Path(location).exists():
-        scheme, _, rest = os.fspath(location).partition(":")
+    """Refuse the address of something on a network, where only what lies on this machine is read."""
+    address = as_address(location)
+    if address is not None:
         raise DataError(
-            f"{scheme}://{rest.lstrip('/')}: is an address, expected a folder or file on this machine; "
+            f"{address}: is an address, expected a folder or file on this machine; "
             "download what is there, and give the place of that"
         )
 
@@ -73,7 +74,7 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
     Each real folder is read once, so links that loop or meet end; a link to a folder that was read already, or that
     holds `root`, is counted and not followed. Folders outside `root` that a link leads to are read and counted.
     """
-    found = _Found()
+    found = Found()
     home = root.resolve()
     read: set[tuple[int, int]] = set()
     folders: list[str] = [""]
@@ -104,10 +105,10 @@ def list_folder(root: Path, *, follow_symlinks: bool = True) -> Listing:
         links.sort()
     misnamed = [(name, "the name is not UTF-8") for name in found.badly_named]
     left_out = tuple(sorted([*found.dead_links.items(), *misnamed]))
-    return Listing(tuple(sorted(found.names)), tuple(sorted(found.tables)), _notes(found), left_out)
+    return Listing(tuple(sorted(found.names)), tuple(sorted(found.tables)), notes_of(found), left_out)
 
 
-def _entries(path: Path, folder: str, found: _Found) -> Iterator[tuple["os.DirEntry[str]", str]]:
+def _entries(path: Path, folder: str, found: Found) -> Iterator[tuple["os.DirEntry[str]", str]]:
     try:
         with os.scandir(path) as entries:
             for entry in entries:
@@ -133,14 +134,20 @@ def _is_plain_file(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def _sort_file(entry: "os.DirEntry[str]", name: str, found: _Found) -> None:
-    suffix = Path(entry.name).suffix.lower()
-    if entry.name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
+def is_image(name: str, found: Found) -> bool:
+    """Whether a file is one by its name; if not, what it is instead is noted: a table, or something else."""
+    suffix = PurePosixPath(name).suffix.lower()
+    if PurePosixPath(name).name in METADATA_NAMES or name in LABEL_TABLE_NAMES:
         found.tables.append(name)
-    elif suffix not in IMAGE_SUFFIXES:
-        if suffix not in TABLE_SUFFIXES:
-            found.other[suffix or "no suffix"] += 1
-    elif not _is_utf8(name):
+    elif suffix not in IMAGE_SUFFIXES and suffix not in TABLE_SUFFIXES:
+        found.other[suffix or "no suffix"] += 1
+    return suffix in IMAGE_SUFFIXES
+
+
+def _sort_file(entry: "os.DirEntry[str]", name: str, found: Found) -> None:
+    if not is_image(name, found):
+        return
+    if not _is_utf8(name):
         found.badly_named.append(ascii(name)[1:-1])
     elif not _is_plain_file(entry):
         is_dead = entry.is_symlink() and not _exists(entry)
@@ -165,7 +172,8 @@ def _is_utf8(name: str) -> bool:
     return True
 
 
-def _notes(found: _Found) -> tuple[str, ...]:
+def notes_of(found: Found) -> tuple[str, ...]:
+    """What was left out on the way, a sentence each, with counts."""
     notes = []
     if found.other.total():
         kinds = ", ".join(f"{suffix} {n:,}" for suffix, n in found.other.most_common(4))

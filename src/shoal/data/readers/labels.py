@@ -5,13 +5,14 @@ import posixpath
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
 from shoal.data.readers.tables import Table
+from shoal.data.storage.addresses import ADDRESS
 from shoal.errors import DataError
 from shoal.words import first_few
 
@@ -66,7 +67,7 @@ def similar_classes(classes: Sequence[str]) -> tuple[str, ...]:
 def labels_of_rows(
     table: Table,
     names: Sequence[str],
-    root: Path,
+    root: PurePath,
     path_column: str,
     label_column: str,
     unlabeled: frozenset[str],
@@ -98,7 +99,7 @@ def labels_of_rows(
     return RowLabels(labels, locations, row_notes(absent, doubled))
 
 
-def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: Path, path_column: str) -> None:
+def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: PurePath, path_column: str) -> None:
     """Refuse a table that names no image of the collection: its paths start somewhere else."""
     if not rows.labels:
         raise DataError(
@@ -150,9 +151,10 @@ class Spellings:
 class _Finder:
     """Looks up the image that a path in a table means."""
 
-    def __init__(self, names: Sequence[str], root: Path, folder: Path | None) -> None:
-        self.roots = [f"{path.as_posix().rstrip('/')}/" for path in dict.fromkeys((root, root.resolve()))]
-        self.folders = [f"{folder.as_posix()}/", self.roots[0]] if folder is not None else self.roots[:1]
+    def __init__(self, names: Sequence[str], root: PurePath, folder: PurePath | None) -> None:
+        real = root.resolve() if isinstance(root, Path) else root
+        self.roots = [f"{_plain(path).rstrip('/')}/" for path in dict.fromkeys((root, real))]
+        self.folders = [f"{_plain(folder)}/", self.roots[0]] if folder is not None else self.roots[:1]
         self.names = Spellings(names)
 
     def find(self, raw: str, location: str) -> str | None:
@@ -165,9 +167,15 @@ class _Finder:
 
     def _inside(self, path: str) -> list[str]:
         """The names under the root that a path may mean."""
-        is_absolute = os.path.isabs(path)  # noqa: PTH117  (a Path per row would cost more than all the rest)
+        # A Path per row would cost more than all the rest.
+        is_absolute = os.path.isabs(path) or ADDRESS.match(path) is not None  # noqa: PTH117
         paths = [posixpath.normpath(path if is_absolute else folder + path) for folder in self.folders]
         return [path.removeprefix(root) for path in paths for root in self.roots if path.startswith(root)]
+
+
+def _plain(path: PurePath) -> str:
+    """A path or an address as `normpath` writes it, which takes one of two slashes away."""
+    return posixpath.normpath(path.as_posix())
 
 
 def _as_path(raw: Any, location: str) -> str:

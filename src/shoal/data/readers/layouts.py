@@ -1,9 +1,9 @@
 """Layouts: recognise how a user keeps images and labels, and read them as one collection."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from shoal.data.readers.labels import (
     similar_classes,
 )
 from shoal.data.readers.memory import read_images, read_paths
+from shoal.data.readers.remote_folders import are_addresses, list_remote_folder, read_addresses
+from shoal.data.readers.shards import is_shards, read_shards, shards_below
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -31,7 +33,9 @@ from shoal.data.readers.tables import (
     read_table,
     require_column,
 )
+from shoal.data.storage.addresses import Address, as_address
 from shoal.errors import DataError, UsageError
+from shoal.words import count
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images have no label, whatever their case."""
@@ -66,8 +70,10 @@ def read_collection(
     """Read images and labels in any supported layout; `Collection.describe` says what was recognised.
 
     Args:
-        source: A folder; a table (csv, tsv, jsonl, parquet) or data frame of paths and labels; a list of paths, of
-            PIL images or of arrays; a uint8 array (N, H, W) or (N, H, W, C).
+        source: A folder, or its address (s3://, gs://, hf://); tar or parquet shards that hold images
+            (`shards-{000..012}.tar`), or their address; a table (csv, tsv, jsonl, parquet) or data frame of paths or
+            addresses and labels, or its address; a list of paths or addresses, of PIL images or of arrays; a uint8
+            array (N, H, W) or (N, H, W, C).
         labels: With a folder: a table, data frame or mapping of paths to labels; "folders" to read folder names even
             where a metadata file has labels; False for no labels. Otherwise one label per image, or None.
             A label that is None, NaN, NA, -1 or one of `unlabeled_names` means unlabeled.
@@ -93,26 +99,65 @@ def read_collection(
             raise UsageError("give `labeled` and `unlabeled` together, and neither images nor `labels` beside them")
         return _read_two_roots(check_folder(labeled), check_folder(unlabeled), options)
     if isinstance(source, str | os.PathLike):
-        return _read_location(Path(source), labels, options)
+        return _read_location(source, labels, options)
     if is_frame(source):
         return _read_rows(as_table(source), labels, options)
     return _read_memory(source, labels, options)
 
 
-def _read_location(path: Path, labels: Any, options: _Options) -> Collection:
+def _read_location(source: str | os.PathLike[str], labels: Any, options: _Options) -> Collection:
+    path, address = Path(source), as_address(source)
+    if is_shards(source, None if _is_table(labels) else options.path_column):
+        return _read_shards(source, labels, options)
+    if address is not None:
+        return _read_remote(address, labels, options)
     if path.is_file() and path.suffix.lower() in TABLE_SUFFIXES:
         return _read_rows(read_table(path), labels, options)
     if path.is_file() and path.suffix.lower() in (".npy", ".npz"):
         raise UsageError(f"{path}: found an array file; read embeddings with read_embeddings, images from a folder")
     root = check_folder(path)
     listing = list_folder(root, follow_symlinks=options.follow_symlinks)
+    if not listing.names and (shards := shards_below(root)) is not None:
+        return _read_shards(shards, labels, options)
     return replace(_read_listed(root, listing, labels, options), left_out=listing.left_out)
 
 
-def _read_listed(root: Path, listing: Listing, labels: Any, options: _Options) -> Collection:
+def _read_remote(address: Address, labels: Any, options: _Options) -> Collection:
+    """Read what lies at an address: a table of images, or a folder of images or shards."""
+    if address.suffix in TABLE_SUFFIXES:
+        return _read_rows(read_table(address), labels, options)
+    found = list_remote_folder(address)
+    if found.files is None and found.shards:
+        return _read_shards(address / f"*{found.shards[-1]}", labels, options)
+    collection = _read_listed(address, found.listing, labels, options)
+    return replace(collection, root=None, stored=found.files, left_out=found.listing.left_out)
+
+
+def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: _Options) -> Collection:
+    """Read tar or parquet shards: their own labels, or others that are given."""
+    columns = {} if _is_table(labels) else {"image_column": options.path_column, "label_column": options.label_column}
+    found = read_shards(pattern, **columns)
+    root, listing = PurePath(found.files.where), found.listing
+    if labels is None and found.labels is not None:
+        given = dict(zip(found.labels, _names_of([*found.labels.values()], options), strict=True))
+        shards = f"{count(len(found.files.shards), 'shard')} and the labels in them"
+        collection = _build(root, listing.names, given, shards, listing.notes, options)
+    else:
+        # A shard's name that was put before the names of its images is no category.
+        labels = False if labels is None and found.is_prefixed else labels
+        collection = _read_listed(root, listing, labels, options)
+    return replace(collection, root=None, stored=found.files, left_out=listing.left_out)
+
+
+def _is_table(labels: Any) -> bool:
+    """Whether labels come as a table, whose columns are named."""
+    return labels is not None and labels is not False and not (isinstance(labels, str) and labels == "folders")
+
+
+def _read_listed(root: PurePath, listing: Listing, labels: Any, options: _Options) -> Collection:
     if not listing.names:
         ignored = "; ".join(listing.notes) or (
-            "no files at all" if not any(root.iterdir()) else "only tables or empty folders"
+            "no files at all" if isinstance(root, Path) and not any(root.iterdir()) else "only tables or empty folders"
         )
         raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in this folder or below: {ignored}")
     metadata = [name for name in listing.tables if PurePosixPath(name).name in METADATA_NAMES]
@@ -136,7 +181,7 @@ def _refuse_columns(options: _Options) -> None:
         )
 
 
-def _read_folder_and_table(root: Path, listing: Listing, table: Table, options: _Options) -> Collection:
+def _read_folder_and_table(root: PurePath, listing: Listing, table: Table, options: _Options) -> Collection:
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
     labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
     rows = _label_rows(table, listing, root, paths, labels, options)
@@ -145,12 +190,14 @@ def _read_folder_and_table(root: Path, listing: Listing, table: Table, options: 
     return _build(root, listing.names, rows.labels, layout, listing.notes + rows.notes, options)
 
 
-def _label_rows(table: Table, listing: Listing, root: Path, paths: str, labels: str, options: _Options) -> RowLabels:
+def _label_rows(
+    table: Table, listing: Listing, root: PurePath, paths: str, labels: str, options: _Options
+) -> RowLabels:
     unlabeled, allow_missing = options.unlabeled, options.allow_missing
     return labels_of_rows(table, listing.names, root, paths, labels, unlabeled, allow_missing=allow_missing)
 
 
-def _read_image_folder(root: Path, listing: Listing, options: _Options) -> Collection:
+def _read_image_folder(root: PurePath, listing: Listing, options: _Options) -> Collection:
     found = {name: _folder_label(name) for name in listing.names}
     n_folders = len({label for label in found.values() if label is not None})
     notes = list(listing.notes)
@@ -163,11 +210,11 @@ def _read_image_folder(root: Path, listing: Listing, options: _Options) -> Colle
     return _build(root, listing.names, found, layout, tuple(notes), options)
 
 
-def _read_hugging_face(root: Path, listing: Listing, metadata: list[str], options: _Options) -> Collection:
+def _read_hugging_face(root: PurePath, listing: Listing, metadata: list[str], options: _Options) -> Collection:
     _refuse_siblings(root, metadata)
     notes, parts = list(listing.notes), []
     for name in metadata:
-        table = read_table(root / name)
+        table = read_table(f"{root}/{name}")
         paths = find_column(table, PATH_COLUMNS, options.path_column, "path")
         labels = find_column(table, LABEL_COLUMNS, options.label_column, "label")
         rows = None
@@ -183,7 +230,7 @@ def _read_hugging_face(root: Path, listing: Listing, metadata: list[str], option
 
 
 def _build_hugging_face(
-    root: Path, listing: Listing, rows: RowLabels, notes: list[str], options: _Options
+    root: PurePath, listing: Listing, rows: RowLabels, notes: list[str], options: _Options
 ) -> Collection:
     folders = {_folder_label(name) for name in listing.names} - {None}
     if len(folders) > 1 and not {str(folder).casefold() for folder in folders} <= SPLIT_FOLDERS:
@@ -203,7 +250,7 @@ def _why_ignored(paths: str | None, labels: str | None) -> str:
     return "none of its paths is an image beside or below it; it may be in the wrong folder"
 
 
-def _refuse_siblings(root: Path, metadata: list[str]) -> None:
+def _refuse_siblings(root: PurePath, metadata: list[str]) -> None:
     folders = [PurePosixPath(name).parent for name in metadata]
     twice = next((folder for folder in folders if folders.count(folder) > 1), None)
     if twice is not None:
@@ -242,10 +289,26 @@ def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
     if labels is None:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
     how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
-    found = read_paths(table.columns[paths], _names_of(cells, options), table.folder, table.location, **how)
-    return _build(
-        found.root, sorted(found.labels), found.labels, f"the images listed in {table.where}", found.notes, options, ()
-    )
+    given, layout = _names_of(cells, options), f"the images listed in {table.where}"
+    return _read_places(table.columns[paths], given, table.folder, table.location, layout, options, **how)
+
+
+def _read_places(
+    paths: Sequence[Any],
+    given: Sequence[str | None],
+    folder: Path | Address | None,
+    location: Callable[[int], str],
+    layout: str,
+    options: _Options,
+    **how: Any,
+) -> Collection:
+    """Read images that are listed one by one, on this machine or on a network."""
+    if isinstance(folder, Address) or are_addresses(paths):
+        found, stored = read_addresses(paths, given, folder, location, **how)
+        collection = _build(found.root, sorted(found.labels), found.labels, layout, found.notes, options, ())
+        return replace(collection, root=None, stored=stored)
+    found = read_paths(paths, given, folder, location, **how)
+    return _build(found.root, sorted(found.labels), found.labels, layout, found.notes, options, ())
 
 
 def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
@@ -261,8 +324,7 @@ def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
     given = _names_of(cells, options)
     if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
         how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
-        found = read_paths(source, given, None, lambda i: f"path {i}", **how)
-        return _build(found.root, sorted(found.labels), found.labels, "a list of paths", found.notes, options, ())
+        return _read_places(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)
     names = tuple(f"image-{i:06d}" for i in range(len(given)))
@@ -270,7 +332,7 @@ def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
 
 
 def _build(
-    root: Path,
+    root: PurePath,
     names: Sequence[str],
     labels: Mapping[str, str | None],
     layout: str,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from shoal.words import first_few
 class ListedFiles:
     """Files given one by one, under the folder that holds them all."""
 
-    root: Path
+    root: PurePath
     labels: dict[str, str | None]
     """Path relative to `root` -> class name, None for unlabeled."""
     notes: tuple[str, ...]
@@ -34,38 +34,54 @@ def read_paths(
     where: str,
     allow_missing: bool = False,
 ) -> ListedFiles:
-    """Find listed files; relative paths start at `folder` and stay inside it, or at the working folder if None.
+    """Find listed files; relative paths start at `folder` and stay inside it, or at the working folder if None."""
+    found = [_absolute(raw, folder, location(i)) for i, raw in enumerate(paths)]
+    # A Path per row would cost more than the question whether it is there.
+    how: dict[str, Any] = {"is_there": os.path.isfile, "where": where, "allow_missing": allow_missing}
+    chosen, notes = settle_listed(found, labels, paths, location, **how)
+    root = Path(os.path.commonpath([os.path.dirname(path) for path in chosen]))  # noqa: PTH120
+    return ListedFiles(root, {Path(path).relative_to(root).as_posix(): label for path, label in chosen.items()}, notes)
+
+
+def settle_listed(
+    places: Sequence[str],
+    labels: Sequence[str | None],
+    paths: Sequence[Any],
+    location: Callable[[int], str],
+    *,
+    is_there: Callable[[str], bool],
+    where: str,
+    allow_missing: bool,
+) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """The label of each listed place that `is_there`, and notes; `paths` are the places as they are written.
 
     Files that are not there and files listed twice are counted; a file listed with two labels is an error, and so are
     many that are not there, unless `allow_missing`. `where` names the list in messages.
     """
-    found: dict[str, int] = {}  # absolute path -> the first row that names it
+    first: dict[str, int] = {}  # place -> the first row that names it
     chosen: dict[str, str | None] = {}
     absent, doubled = [], 0
-    for i, (raw, label) in enumerate(zip(paths, labels, strict=True)):
-        path = _absolute(raw, folder, location(i))
-        if not os.path.isfile(path):  # noqa: PTH113  (a Path per row would cost more than the question)
-            absent.append(f"{location(i)}: {raw}")
+    for i, (place, label) in enumerate(zip(places, labels, strict=True)):
+        if not is_there(place):
+            absent.append(f"{location(i)}: {paths[i]}")
             continue
-        if path in found:
+        if place in first:
             doubled += 1
-            refuse_second_label(path, chosen[path], location(found[path]), label, location(i))
-        found.setdefault(path, i)
-        chosen[path] = chosen.get(path) or label
-    if not found:
+            refuse_second_label(place, chosen[place], location(first[place]), label, location(i))
+        first.setdefault(place, i)
+        chosen[place] = chosen.get(place) or label
+    if not first:
         raise DataError(
-            f"none of the {len(paths):,} listed images is there; the first is {absent[0] if absent else '(none)'}"
+            f"none of the {len(places):,} listed images is there; the first is {absent[0] if absent else '(none)'}"
         )
     if not allow_missing:
-        refuse_many_absent(where, absent, len(paths))
-    root = Path(os.path.commonpath([os.path.dirname(path) for path in found]))  # noqa: PTH120
-    names = {path: Path(path).relative_to(root).as_posix() for path in found}
+        refuse_many_absent(where, absent, len(places))
     notes = []
     if absent:
         notes.append(f"{len(absent):,} listed image(s) are not there ({first_few(absent, separator='; ')})")
     if doubled:
         notes.append(f"{doubled:,} row(s) repeat an image with the same label or none")
-    return ListedFiles(root, {names[path]: label for path, label in chosen.items()}, tuple(notes))
+    return chosen, tuple(notes)
 
 
 def read_images(source: Any) -> tuple[Sequence[Any] | NDArray[np.uint8], str]:

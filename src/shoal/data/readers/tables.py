@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.data.readers.folders import TABLE_SUFFIXES, refuse_address
+from shoal.data.readers.folders import TABLE_SUFFIXES
+from shoal.data.storage.addresses import Address, absolute
+from shoal.data.storage.remote import asking, open_remote, read_bytes
 from shoal.errors import DataError, missing_package
 
 PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
@@ -22,7 +24,7 @@ class Table:
 
     where: str
     """The file, for messages."""
-    folder: Path | None
+    folder: Path | Address | None
     """The file's folder, to which its paths are relative; None for a data frame."""
     columns: dict[str, list[Any]]
     lines: Sequence[int]
@@ -39,9 +41,8 @@ class Table:
 
 def read_table(file: str | os.PathLike[str]) -> Table:
     """Read a csv, tsv, jsonl or parquet file; text must be UTF-8 (a byte order mark is fine)."""
-    refuse_address(file)
-    path = Path(os.path.abspath(file))  # noqa: PTH100
-    if not path.is_file():
+    path = absolute(file)
+    if isinstance(path, Path) and not path.is_file():
         what = "found a folder" if path.is_dir() else "no such file"
         raise DataError(f"{path}: {what}; give a table ({', '.join(TABLE_SUFFIXES)}) of paths and labels")
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}
@@ -85,7 +86,7 @@ def require_column(table: Table, accepted: Sequence[str], chosen: str | None, wh
     return column
 
 
-def _read_csv(path: Path) -> Table:
+def _read_csv(path: Path | Address) -> Table:
     text = _read_text(path)
     # Excel writes semicolons where the comma is the decimal sign.
     header_line = io.StringIO(text, newline="").readline()
@@ -106,7 +107,7 @@ def _read_csv(path: Path) -> Table:
     return Table(path.name, path.parent, {name: [row[i] for row in rows] for i, name in enumerate(header)}, lines)
 
 
-def _split_csv(text: str, delimiter: str, path: Path) -> tuple[list[list[str]], list[int]]:
+def _split_csv(text: str, delimiter: str, path: Path | Address) -> tuple[list[list[str]], list[int]]:
     """The rows that are not blank, and the line on which each begins.
 
     A quote that is not closed would make one cell of all the rows behind it, so `strict` refuses it.
@@ -135,7 +136,7 @@ def _why_no_csv(error: str, text: str, begins: int, ends: int) -> str:
     return f"not valid CSV ({error}); export the table again"
 
 
-def _read_jsonl(path: Path) -> Table:
+def _read_jsonl(path: Path | Address) -> Table:
     rows, lines = [], []
     for line, text in enumerate(_read_text(path).split("\n"), start=1):
         if not text.strip():
@@ -152,13 +153,13 @@ def _read_jsonl(path: Path) -> Table:
     return Table(path.name, path.parent, {name: [row.get(name) for row in rows] for name in names}, lines)
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_parquet(path: Path | Address) -> Table:
     columns = {name: values.to_pylist() for name, values in read_parquet_columns(path).items()}
     n_rows = len(next(iter(columns.values()), []))
     return Table(path.name, path.parent, columns, range(n_rows), unit="row")
 
 
-def read_parquet_columns(path: Path) -> dict[str, Any]:
+def read_parquet_columns(path: Path | Address) -> dict[str, Any]:
     """The columns of a parquet file as pyarrow arrays."""
     try:
         import pyarrow
@@ -166,15 +167,23 @@ def read_parquet_columns(path: Path) -> dict[str, Any]:
     except ImportError as error:
         raise missing_package("pyarrow", "parquet", f"reading {path.name}") from error
     try:
-        table = pyarrow.parquet.read_table(path)
+        if isinstance(path, Address):
+            with asking(path):
+                table = pyarrow.parquet.read_table(open_remote(path))
+        else:
+            table = pyarrow.parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a parquet file that can be read ({error}); export it again") from error
     return {name: table[name] for name in table.column_names}
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path | Address) -> str:
     try:
-        data = path.read_bytes()
+        if isinstance(path, Address):
+            with asking(path):
+                data = read_bytes(str(path))
+        else:
+            data = path.read_bytes()
         return data.decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the permissions") from error

@@ -136,7 +136,7 @@ class _Work:
         """All of it, or what is left."""
         began, run, collection, settings = time.perf_counter(), self.run, self.collection, self.settings
         before = run.provenance if run.has("provenance.json") else {}
-        where = {"root": str(collection.root or ""), "folders": list(collection.folders)}
+        where = {"root": collection.where, "folders": list(collection.folders)}
         about = {**where, "encoder": settings.first.of_method.encoder, "fingerprint": found}
         about |= {"made_from": before.get("made_from")}
         run.start(settings, seed=settings.seed, device=str(encoder.device), command=command, **about)

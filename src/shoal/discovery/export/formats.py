@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from shoal.data.readers.folders import refuse_address
+from shoal.data.readers.originals import is_stored_place
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
 from shoal.discovery.export.job import GivenLabels, Job, disagreeing, settle
 from shoal.discovery.export.names import Linking
@@ -145,7 +147,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 def _origin(run: Run) -> Path | None:
     root = str(run.provenance.get("root") or "")
-    return Path(os.path.abspath(root)) if root else None  # noqa: PTH100
+    return Path(os.path.abspath(root)) if root and not is_stored_place(root) else None  # noqa: PTH100
 
 
 def _root(run: Run, images: Path | str | None) -> Path:
@@ -155,6 +157,12 @@ def _root(run: Run, images: Path | str | None) -> Path:
             f"{run.path}: was not made from image files, so there is nothing to link; "
             "export it to csv, labelstudio or projector, or say with --images which folder holds them"
         )
+    if images is None and is_stored_place(given):
+        raise UsageError(
+            f"{run.path}: its images lie in {given}, not in a folder of this machine, so there is nothing to link; "
+            "copy them to a folder and say with --images which, or export to csv, labelstudio or projector"
+        )
+    refuse_address(given)
     root = Path(os.path.abspath(given))  # noqa: PTH100  (resolve() would rename what lies behind a link)
     if not root.is_dir():
         raise DataError(f"{root}: the folder of the run's images is not there; say with --images where it is now")

@@ -1,0 +1,36 @@
+"""Where the images of a finished run lie, when that is on a network or in shards."""
+
+from collections.abc import Callable
+
+from shoal.data.readers.shards import is_shards, read_shards
+from shoal.data.storage.addresses import as_address, under
+from shoal.errors import DataError
+
+
+def is_stored_place(where: str) -> bool:
+    """Whether a run's images came from a network or from shards, by what the run says of it."""
+    return bool(where) and (as_address(where) is not None or is_shards(where))
+
+
+def finder_of(where: str) -> Callable[[str], str]:
+    """What gives an image by its name, as `read_stored` takes it; shards are listed once, at the first question."""
+    if not is_shards(where):
+        return lambda name: _below(where, name)
+    found: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        if not found:
+            shards = read_shards(where)
+            found.update({one: shards.files.address(i, one) for i, one in enumerate(shards.listing.names)})
+        if name not in found:
+            raise DataError(f"the image is not in {where} any more")
+        return found[name]
+
+    return find
+
+
+def _below(where: str, name: str) -> str:
+    address = under(where, name)
+    if address is None:
+        raise DataError("the path leads out of the collection")
+    return address

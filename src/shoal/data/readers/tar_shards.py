@@ -1,0 +1,138 @@
+"""Tar shards as WebDataset names them: KEY.jpg is an image, KEY.cls, KEY.json or KEY.txt its label.
+
+Only headers and labels are read; where an image begins and how long it is, is kept, and its bytes are read when it is
+decoded.
+"""
+
+import json
+import tarfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+from shoal.data.readers.folders import IMAGE_SUFFIXES
+from shoal.data.storage.addresses import why_unfit
+from shoal.errors import DataError
+
+LABEL_SUFFIXES = (".cls", ".json", ".txt")
+"""Members that may hold the label of the image of the same key, the surest first."""
+
+MAX_LABEL_BYTES = 1 << 16
+"""A larger member is no label."""
+
+BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError)
+"""What reading a damaged tar file may raise."""
+
+
+@dataclass
+class ShardIndex:
+    """The images of one shard; lists of equal length, in the order of the shard."""
+
+    names: list[str] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    n_bytes: list[int] = field(default_factory=list)
+    labels: list[Any] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """Images that cannot be taken, and why."""
+    n_doubled: int = 0
+    """Members that come a second time under the same name."""
+    has_labels: bool = False
+    """Whether the shard says anything of labels."""
+    column: str | None = None
+    """The column of images, in a parquet shard."""
+    has_names: bool = True
+    """Whether images have names of their own, not the number of their row."""
+
+
+def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardIndex:
+    """Find the images of a tar shard and their labels, which JSON has under one of the `accepted` keys.
+
+    A shard that breaks off gives what it holds until there; one in which nothing can be read is an error.
+    """
+    found, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()
+    try:
+        with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as shard:
+            for member in shard:
+                _sort_member(shard, member, found, texts, seen, accepted)
+    except DataError:
+        raise
+    except BROKEN as error:
+        if not found.names:
+            raise DataError(f"{where}: not a tar shard that can be read ({error}); copy or make it again") from error
+        found.left_out.append((PurePosixPath(where).name, f"the shard breaks off: {error}; what is before it was read"))
+    _drop_cut(found, file, where)
+    found.labels = [_label(name, texts) for name in found.names]
+    found.has_labels = bool(texts)
+    return found
+
+
+def _sort_member(
+    shard: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    found: ShardIndex,
+    texts: dict[str, Any],
+    seen: Counter[str],
+    accepted: tuple[str, ...],
+) -> None:
+    """Take a member for what it is: an image, a label, or nothing of interest."""
+    name = member.name.removeprefix("./")
+    key, suffix = _split(name)
+    is_hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
+    if not member.isreg() or is_hidden or suffix not in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES):
+        return
+    if suffix in LABEL_SUFFIXES:
+        if member.size <= MAX_LABEL_BYTES and (text := shard.extractfile(member)) is not None:
+            texts[f"{key}{suffix}"] = _cell(text.read(), suffix, accepted)
+        return
+    reason = why_unfit(name)
+    seen[name] += 1
+    if reason is not None or member.issparse():
+        found.left_out.append((ascii(name)[1:-1], reason or "a sparse member, whose bytes do not lie together"))
+    elif seen[name] > 1:
+        found.n_doubled += 1
+    else:
+        found.names.append(name)
+        found.starts.append(member.offset_data)
+        found.n_bytes.append(member.size)
+
+
+def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
+    """Leave out the last image where the shard ends inside of it."""
+    end = file.seek(0, 2)
+    while found.names and found.starts[-1] + found.n_bytes[-1] > end:
+        found.starts.pop()
+        found.n_bytes.pop()
+        found.left_out.append((found.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it"))
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Key and suffix, the latter in small letters."""
+    path = PurePosixPath(name)
+    return name.removesuffix(path.suffix), path.suffix.lower()
+
+
+def _cell(data: bytes, suffix: str, accepted: tuple[str, ...]) -> Any:
+    """What a member says of the label: a text or a number, None where it says nothing."""
+    text = data.decode("utf-8", "replace").strip()
+    if suffix != ".json":
+        return text or None
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(said, dict):
+        return said if isinstance(said, str | int | float) else None
+    by_name = {str(key).strip().casefold(): value for key, value in said.items()}
+    return next((by_name[name] for name in accepted if name in by_name), None)
+
+
+def _label(name: str, texts: dict[str, Any]) -> Any:
+    """The label of an image: that of its key, with the last suffix taken off or, as WebDataset has it, all of them."""
+    key = _split(name)[0]
+    folder, slash, base = name.rpartition("/")
+    for one in dict.fromkeys((key, f"{folder}{slash}{base.partition('.')[0]}")):
+        for suffix in LABEL_SUFFIXES:
+            if texts.get(f"{one}{suffix}") is not None:
+                return texts[f"{one}{suffix}"]
+    return None

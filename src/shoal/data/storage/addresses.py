@@ -1,0 +1,65 @@
+"""Addresses: what lies on a network, written as a path, and which names are fit to be names of images."""
+
+import os
+import posixpath
+import re
+from pathlib import Path, PurePosixPath
+
+from shoal.text import shown
+
+ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
+READABLE = ("s3", "gs", "https", "http", "hf")
+"""Schemes that are read; others are refused with what to do."""
+
+
+class Address(PurePosixPath):
+    """An address as a path: it has a name, a suffix and a parent as others have, and is written with both slashes."""
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+    @property
+    def scheme(self) -> str:
+        """What stands before the colon, in small letters."""
+        return str(self).partition(":")[0].lower()
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the file, in small letters, without what follows a question mark."""
+        return PurePosixPath(self.name.partition("?")[0]).suffix.lower()
+
+
+def as_address(location: str | os.PathLike[str]) -> Address | None:
+    """The address that this is, or None for a place on this machine; a `Path` made of an address has lost a slash."""
+    text = os.fspath(location)
+    if not ADDRESS.match(text) or Path(location).exists():
+        return None
+    scheme, _, rest = text.partition(":")
+    return Address(f"{scheme.lower()}:/{rest.lstrip('/')}")
+
+
+def absolute(location: str | os.PathLike[str]) -> Path | Address:
+    """An address as it is, a place on this machine from its root on."""
+    return as_address(location) or Path(os.path.abspath(location))  # noqa: PTH100  (links keep their names)
+
+
+def under(where: str, name: str) -> str | None:
+    """The address of a name below another address; None where it leads out of it."""
+    inside = posixpath.normpath(name)
+    start = where if where.endswith("/") else f"{where}/"
+    return f"{start}{inside}" if why_unfit(inside) is None else None
+
+
+def why_unfit(name: str) -> str | None:
+    """Why a name that a store or a shard gives cannot be the name of an image, which tables and folders will hold."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return "the name is not UTF-8"
+    if shown(name) != name:
+        return "the name holds characters that cannot be seen"
+    if name.startswith("/") or re.match(r"[A-Za-z]:[/\\]", name):
+        return "the name starts at the root of a file system"
+    if not set(name.split("/")).isdisjoint({"", ".", ".."}):
+        return "the name leads out of the collection, or has an empty part"
+    return None

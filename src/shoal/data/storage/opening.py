@@ -1,0 +1,140 @@
+"""How an image is opened that is no file of its own on this machine.
+
+A string says where it lies, so that a decoding worker can be told: the address of a file; `range:START:SIZE:FILE`,
+bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE is an address, or a path on this machine.
+"""
+
+import re
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any, BinaryIO
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from shoal.data.storage.addresses import READABLE, as_address
+from shoal.data.storage.remote import open_remote, read_bytes
+from shoal.errors import missing_package
+
+STORED = re.compile(rf"(range|row|{'|'.join(READABLE)}):")
+
+N_AHEAD = 8
+"""Images that are on their way over a network while one is decoded."""
+
+ROWS_AT_ONCE = 8
+"""Rows of a parquet shard that are in memory at once."""
+
+BUFFER_BYTES = 1 << 20
+"""Bytes of a parquet shard that are read at once."""
+
+
+def range_of(file: str, start: int, n_bytes: int) -> str:
+    """Where an image lies in a tar shard."""
+    return f"range:{start}:{n_bytes}:{file}"
+
+
+def row_of(file: str, row: int, column: str) -> str:
+    """Where an image lies in a parquet shard."""
+    return f"row:{row}:{quote(column, safe='')}:{file}"
+
+
+def is_stored(path: str) -> bool:
+    """Whether this is one of the strings above, and no path on this machine."""
+    return STORED.match(path) is not None
+
+
+def read_stored(path: str) -> bytes:
+    """The bytes of an image."""
+    kind, _, rest = path.partition(":")
+    if kind == "range":
+        start, n_bytes, file = rest.split(":", 2)
+        return _read_range(file, int(start), int(n_bytes))
+    if kind == "row":
+        row, column, file = rest.split(":", 2)
+        return _rows(file, unquote(column)).read(int(row))
+    return read_bytes(path)
+
+
+def open_file(file: str) -> BinaryIO:
+    """A file on this machine or on a network, to be read in parts."""
+    address = as_address(file)
+    return open(file, "rb") if address is None else open_remote(address)  # noqa: PTH123
+
+
+class ReadAhead:
+    """Reads images in their order, the next few already while one is decoded; only what crosses a network."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.waiting = deque(path for path in paths if is_stored(path) and not path.startswith("row:"))
+        self.threads = ThreadPoolExecutor(N_AHEAD) if self.waiting else None
+        self.coming: dict[str, Future[bytes]] = {}
+
+    def read(self, path: str) -> bytes:
+        """The bytes of the next image."""
+        while self.threads is not None and self.waiting and len(self.coming) < N_AHEAD:
+            ahead = self.waiting.popleft()
+            self.coming[ahead] = self.threads.submit(read_stored, ahead)
+        found = self.coming.pop(path, None)
+        return read_stored(path) if found is None else found.result()
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        if self.threads is not None:
+            self.threads.shutdown(cancel_futures=True)
+
+
+def _read_range(file: str, start: int, n_bytes: int) -> bytes:
+    if as_address(file) is not None:
+        return read_bytes(file, start, n_bytes) if n_bytes else b""
+    with open(file, "rb") as shard:  # noqa: PTH123
+        shard.seek(start)
+        found = shard.read(n_bytes)
+    if len(found) < n_bytes:
+        raise EOFError("the shard breaks off before its end")
+    return found
+
+
+class _Rows:
+    """The images of a parquet shard, read forward; a row before the last one starts its row group anew."""
+
+    def __init__(self, file: str, column: str) -> None:
+        self.column = column
+        self.parquet = open_parquet(file)
+        sizes = [self.parquet.metadata.row_group(i).num_rows for i in range(self.parquet.num_row_groups)]
+        self.firsts = np.cumsum([0, *sizes])
+        self.group, self.first, self.batch = -1, 0, list[Any]()
+        self.batches = iter(())
+
+    def read(self, row: int) -> bytes:
+        """The bytes of one row."""
+        group = int(np.searchsorted(self.firsts, row, side="right")) - 1
+        if group != self.group or row < self.first:
+            how = {"row_groups": [group], "columns": [self.column], "use_threads": False}
+            self.batches = self.parquet.iter_batches(batch_size=ROWS_AT_ONCE, **how)
+            self.group, self.first, self.batch = group, int(self.firsts[group]), []
+        while row >= self.first + len(self.batch):
+            self.first += len(self.batch)
+            self.batch = next(self.batches).column(0).to_pylist()
+        found = self.batch[row - self.first]
+        found = found.get("bytes") if isinstance(found, dict) else found
+        if found is None:
+            raise ValueError("the row holds no bytes of an image")
+        return bytes(found)
+
+
+@lru_cache(maxsize=1)
+def _rows(file: str, column: str) -> _Rows:
+    return _Rows(file, column)
+
+
+def open_parquet(file: str) -> Any:
+    """A parquet file whose columns are read a little at a time; what pyarrow raises is the caller's to explain."""
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise missing_package("pyarrow", "parquet", f"reading {file}") from error
+    address = as_address(file)
+    where = file if address is None else open_remote(address)
+    return pyarrow.parquet.ParquetFile(where, buffer_size=BUFFER_BYTES, pre_buffer=False)

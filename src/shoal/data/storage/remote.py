@@ -1,0 +1,200 @@
+"""Files on a network, through fsspec: listed, asked for their state, read whole or in part.
+
+fsspec is imported where the first address is met; a collection in a local folder never needs it.
+"""
+
+import hashlib
+import io
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from shoal.data.storage.addresses import READABLE, Address
+from shoal.data.storage.retries import Lost, in_words, is_about_credentials, tried
+from shoal.errors import DataError, MissingError, missing_package
+
+N_AT_ONCE = 16
+"""Requests on their way together: the time goes by while the store answers."""
+
+BUFFER_BYTES = 1 << 20
+"""Bytes that are fetched at once of a file that is read in order."""
+
+MARKS = (
+    *("ETag", "etag", "md5Hash", "crc32c", "xet_hash", "blob_id", "Content-MD5", "Digest"),
+    *("LastModified", "last_modified", "Last-Modified", "updated", "mtime"),
+)
+"""What stores say of a file that changes with its content, the surest first."""
+
+PACKAGES = {"gs": "gcsfs", "hf": "huggingface_hub", "s3": "s3fs", "https": "aiohttp", "http": "aiohttp"}
+"""The package that fsspec needs for a scheme."""
+
+WHO_ASKS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or AWS_PROFILE, or FSSPEC_S3_ANON=true for a public bucket",
+    "gs": "run `gcloud auth application-default login`, or set FSSPEC_GS_TOKEN=anon for a public bucket",
+    "hf": "run `hf auth login`, or set HF_TOKEN",
+}
+"""How to say who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What a store says of a file."""
+
+    n_bytes: int | None
+    """None where it does not say."""
+    mark: str
+    """Another one when the file has changed."""
+
+
+@lru_cache(maxsize=8)
+def file_system(scheme: str) -> Any:
+    """The file system of a scheme; credentials and endpoints come from the environment, as its package has them."""
+    if scheme not in READABLE:
+        raise DataError(
+            f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, or a folder or file "
+            "on this machine; download what is there, and give the place of that"
+        )
+    try:
+        import fsspec
+
+        kind = fsspec.get_filesystem_class(scheme)
+    except ImportError as error:
+        package = PACKAGES[scheme]
+        if package in ("s3fs", "aiohttp"):
+            raise missing_package(package, "remote", f"reading {scheme}://") from error
+        raise MissingError(
+            f"reading {scheme}:// needs the package {package!r}, which is not installed; pip install 'shoal[remote]' "
+            f"{package}"
+        ) from error
+    once = {"config_kwargs": {"retries": {"total_max_attempts": 1}}} if scheme == "s3" else {}
+    found = kind(skip_instance_cache=True, **once)  # it is kept here
+    if scheme == "s3":
+        found.retries = 1  # `tried` decides
+    return found
+
+
+@contextmanager
+def asking(address: Address) -> Iterator[None]:
+    """Turn what a store refuses into an error that says what to do."""
+    try:
+        yield
+    except Lost as error:
+        raise DataError(
+            f"{address}: {error}; check the network and the endpoint, then give the command again"
+        ) from error
+    except FileNotFoundError as error:
+        raise DataError(f"{address}: there is nothing; check the name of the bucket and the path") from error
+    except Exception as error:
+        status = getattr(error, "status", None)
+        if is_about_credentials(error) or isinstance(error, PermissionError) or status in (401, 403):
+            who = WHO_ASKS.get(address.scheme, "check whether the address needs a password, which cannot be given")
+            raise DataError(f"{address}: may not be read ({in_words(error)}); {who}") from error
+        if (
+            isinstance(error, OSError)
+            or status is not None
+            or type(error).__module__.startswith(("botocore", "aiohttp"))
+        ):
+            raise DataError(f"{address}: cannot be read ({in_words(error)}); check the address") from error
+        raise
+
+
+def state_of(address: Address) -> FileState:
+    """What the store says of a file; raises FileNotFoundError where it is not there."""
+    store = file_system(address.scheme)
+    return _state(tried(lambda: store.info(str(address))))
+
+
+def read_bytes(address: str, start: int | None = None, n_bytes: int | None = None) -> bytes:
+    """The bytes of a file, or `n_bytes` of them from `start` on; one request, tried again where it fails."""
+    store = file_system(address.partition(":")[0])
+    end = None if start is None or n_bytes is None else start + n_bytes
+
+    def ask() -> bytes:
+        found: bytes = store.cat_file(address, start=start, end=end)
+        if n_bytes is not None and len(found) > n_bytes:
+            raise DataError(f"{address}: the server gives whole files, no ranges of bytes; copy it to this machine")
+        if n_bytes is not None and len(found) < n_bytes:
+            raise ConnectionError(f"{len(found):,} of {n_bytes:,} bytes came")
+        return found
+
+    return tried(ask)
+
+
+def open_remote(address: Address) -> io.BufferedReader:
+    """A file to read in parts, forward or anywhere; little of it is in memory at once."""
+    found = state_of(address)
+    if found.n_bytes is None:
+        raise DataError(f"{address}: the server does not say how long the file is; copy it to this machine")
+    return io.BufferedReader(_Ranges(str(address), found.n_bytes), BUFFER_BYTES)
+
+
+def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
+    """Every file under an address, at any depth, by its name below it; a few requests at once, a folder each."""
+    store = file_system(folder.scheme)
+    store.invalidate_cache()
+    base = str(store._strip_protocol(str(folder))).rstrip("/")
+    level = [base]
+    with ThreadPoolExecutor(N_AT_ONCE) as threads:
+        while level:
+            below: list[str] = []
+            for entries in threads.map(_lister(store), level):
+                for entry in entries:
+                    path = entry["name"].rstrip("/") if entry["type"] == "directory" else entry["name"]
+                    if entry["type"] == "directory":
+                        below += [path] if path.startswith(f"{base}/") and path not in level else []
+                    elif path.startswith(f"{base}/") and not path.endswith("/"):
+                        yield path.removeprefix(f"{base}/"), _state(entry)
+            level = below
+
+
+def _lister(store: Any) -> Callable[[str], list[dict[str, Any]]]:
+    def ask(path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = tried(lambda: store.ls(path, detail=True))
+        store.invalidate_cache(path)  # millions of entries would stay in memory
+        return found
+
+    return ask
+
+
+def _state(entry: dict[str, Any]) -> FileState:
+    size = entry.get("size")
+    mark = next((str(entry[name]) for name in MARKS if entry.get(name)), "")
+    short = hashlib.blake2b(f"{size}\n{mark}".encode(), digest_size=8).hexdigest()
+    return FileState(None if size is None else int(size), short)
+
+
+class _Ranges(io.RawIOBase):
+    """A file on a network as bytes that can be read from anywhere, a request per read."""
+
+    def __init__(self, address: str, n_bytes: int) -> None:
+        self.address, self.n_bytes, self.at = address, n_bytes, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self.at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go on from another byte."""
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.n_bytes}[whence]
+        self.at = max(0, base + offset)
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, or what is left of the file."""
+        n_bytes = min(len(buffer), self.n_bytes - self.at)
+        if n_bytes <= 0:
+            return 0
+        buffer[:n_bytes] = read_bytes(self.address, self.at, n_bytes)
+        self.at += n_bytes
+        return n_bytes

@@ -1,0 +1,62 @@
+"""The images of a collection that are no files of a local folder: where each lies, and in which state it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.data.storage.opening import range_of, row_of
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StoredFiles:
+    """N images, in the order of the collection's names: files below an address, or members of tar or parquet shards.
+
+    Whole files have no shards; their address is `where` and their name.
+    """
+
+    where: str
+    """The address, or the shards as they were given: what a run says of where its images came from."""
+    states: tuple[str, ...]
+    """(N,) another one when the image may have changed; a shard's members change with it."""
+    n_bytes: Ints
+    """(N,) the bytes of each image, -1 where nobody says."""
+    shards: tuple[str, ...] = ()
+    """The files that hold the images."""
+    shard: Ints | None = None
+    """(N,) the shard of each image."""
+    starts: Ints | None = None
+    """(N,) its first byte in a tar shard, its row in a parquet shard."""
+    column: str | None = None
+    """The column of images, in parquet shards."""
+
+    def address(self, i: int, name: str) -> str:
+        """Where image `i` lies, as `read_stored` takes it."""
+        if self.shard is None or self.starts is None:
+            return f"{self.where}{name}" if self.where.endswith("/") else f"{self.where}/{name}"
+        file, start = self.shards[self.shard[i]], int(self.starts[i])
+        return range_of(file, start, int(self.n_bytes[i])) if self.column is None else row_of(file, start, self.column)
+
+    @property
+    def n_together(self) -> int:
+        """Images that one worker should read at a time: rows of a parquet shard lie in groups, of 100 as a rule."""
+        return 128 if self.column is not None else 16
+
+    def take(self, index: Ints) -> "StoredFiles":
+        """Those of some images."""
+        return replace(
+            self,
+            states=tuple(self.states[i] for i in index),
+            n_bytes=self.n_bytes[index],
+            shard=None if self.shard is None else self.shard[index],
+            starts=None if self.starts is None else self.starts[index],
+        )
+
+    def reading_order(self, positions: Sequence[int]) -> list[int]:
+        """The same images, shard by shard and forward in each."""
+        if self.shard is None or self.starts is None:
+            return list(positions)
+        chosen = np.asarray(positions, dtype=np.int64)
+        order: list[int] = chosen[np.lexsort((self.starts[chosen], self.shard[chosen]))].tolist()
+        return order

@@ -1,0 +1,187 @@
+"""Tar and parquet shards: the same collection as the folder they were made of, whatever is wrong with some of them."""
+
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.data.readers.shards import expand_braces
+from shoal.errors import DataError
+from stores import add_member, image_names, write_parquets, write_tars
+
+Make = Callable[[list[str]], Path]
+NAMES = [f"{kind}/{i:02d}.png" for kind in ("cat", "dog") for i in range(5)]
+LABELS = {"cat/00.png": "tabby", "cat/01.png": "tabby", "dog/00.png": "poodle"}
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def facts(found):
+    return found.names, found.labels.tolist(), found.classes
+
+
+@pytest.mark.parametrize("kind", ["tar", pytest.param("parquet", marks=pytest.mark.slow)])
+def test_shards_are_the_same_collection_as_their_folder(kind: str, make_images: Make, tmp_path: Path) -> None:
+    folder = make_images(NAMES)
+    expected = read_collection(folder, LABELS)
+    write = write_tars if kind == "tar" else write_parquets
+    shards = read_collection(write(folder, LABELS, tmp_path / "shards"))
+    assert facts(shards) == facts(expected)
+    assert "2 shards and the labels in them" in shards.describe()
+    pixels = load_pixels(shards, SIZE, n_workers=1)
+    np.testing.assert_array_equal(pixels[:], load_pixels(expected, SIZE, n_workers=1)[:])
+    some = shards.subset([1, 4, 9])  # positions follow the names
+    np.testing.assert_array_equal(load_pixels(some, SIZE, n_workers=1)[:], pixels[np.array([1, 4, 9])])
+
+
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_a_folder_of_shards_and_one_of_them_are_collections_too(kind: str, make_images: Make, tmp_path: Path) -> None:
+    folder = make_images(NAMES)
+    (write_tars if kind == "tar" else write_parquets)(folder, LABELS, tmp_path / "shards")
+    assert facts(read_collection(tmp_path / "shards")) == facts(read_collection(folder, LABELS))
+    one = sorted((tmp_path / "shards").iterdir())[0]
+    assert read_collection(one).names == tuple(image_names(folder)[0::2])
+
+
+def test_labels_of_a_table_count_instead_of_those_in_shards(make_images: Make, tmp_path: Path) -> None:
+    pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards")
+    assert read_collection(pattern, {"cat/04.png": "lion"}).classes == ("lion",)
+    assert read_collection(pattern, False).n_labeled == 0
+    assert read_collection(pattern, "folders").classes == ("cat", "dog")
+    bare = write_tars(make_images(NAMES), {}, tmp_path / "bare")
+    assert read_collection(bare).classes == ("cat", "dog")  # as in the folder itself
+
+
+def test_labels_may_be_texts_and_json(tmp_path: Path, make_images: Make) -> None:
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    with tarfile.open(tmp_path / "s.tar", "w") as shard:
+        for name, label in (("a.txt", b"wren\n"), ("b.json", b'{"Label": 3, "other": 1}'), ("c.json", b"{broken")):
+            add_member(shard, f"{name[0]}.png", data)
+            add_member(shard, name, label)
+        add_member(shard, "d.seg.png", data)
+        add_member(shard, "d.cls", b"-1")
+    found = read_collection(tmp_path / "s.tar")
+    assert (found.classes, found.labels.tolist()) == (("3", "wren"), [1, 0, -1, -1])
+    assert read_collection(tmp_path / "s.tar", label_column="other").labels.tolist() == [1, 0, -1, -1]
+    assert read_collection(tmp_path / "s.tar", label_column="other").classes == ("1", "wren")
+
+
+def test_hostile_members_are_left_out_with_the_reason(tmp_path: Path, make_images: Make) -> None:
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    with tarfile.open(tmp_path / "s.tar", "w") as shard:
+        for name in ("../out.png", "/etc/x.png", "a\nb.png", "good.png", "good.png", "./also.png", ".hidden.png"):
+            add_member(shard, name, data)
+        link = tarfile.TarInfo("link.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        shard.addfile(link)
+    found = read_collection(tmp_path / "s.tar")
+    assert found.names == ("also.png", "good.png")
+    assert dict(found.left_out) == {
+        "../out.png": "the name leads out of the collection, or has an empty part",
+        "/etc/x.png": "the name starts at the root of a file system",
+        r"a\nb.png": "the name holds characters that cannot be seen",
+    }
+    assert "1 member with a name that its shard has already, the first is taken" in found.notes
+    assert len(load_pixels(found, SIZE, n_workers=1)) == 2
+
+
+def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(tmp_path: Path, make_images: Make) -> None:
+    folder = make_images(["a.png", "b.png"])
+    for i, name in enumerate(("a.png", "b.png")):
+        with tarfile.open(tmp_path / f"s-{i}.tar", "w") as shard:
+            add_member(shard, "000.png", (folder / name).read_bytes())
+    found = read_collection(f"{tmp_path}/s-{{0..1}}.tar")
+    assert found.names == ("s-0/000.png", "s-1/000.png")
+    assert found.n_labeled == 0  # the shard's name is no category
+    first, second = load_pixels(found, SIZE, n_workers=1)[:]
+    assert not np.array_equal(first, second)
+
+
+def test_a_shard_that_is_none_is_left_out_and_all_of_them_are_an_error(make_images: Make, tmp_path: Path) -> None:
+    pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards")
+    (tmp_path / "shards" / "photos-001.tar").write_bytes(b"no tar file" * 500)
+    found = read_collection(pattern)
+    assert len(found) == 5
+    assert found.left_out[0][0] == "photos-001.tar"
+    assert "not a tar shard that can be read" in found.left_out[0][1]
+    with pytest.raises(DataError, match=r"photos-001.tar: not a tar shard that can be read .*; copy or make it again"):
+        read_collection(tmp_path / "shards" / "photos-001.tar")
+
+
+def test_a_tar_shard_that_breaks_off_gives_what_is_before(make_images: Make, tmp_path: Path) -> None:
+    write_tars(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
+    file = tmp_path / "shards" / "photos-000.tar"
+    with tarfile.open(file) as shard:
+        middle = shard.getmembers()[6].offset_data + 20
+    file.write_bytes(file.read_bytes()[:middle])
+    found = read_collection(file)
+    assert found.names == tuple(NAMES[:6])
+    assert (NAMES[6], "photos-000.tar breaks off inside of it") in found.left_out
+    assert not load_pixels(found, SIZE, n_workers=1).skipped
+
+
+def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path) -> None:
+    folder = write_parquets(make_images(NAMES), LABELS, tmp_path / "shards")
+    second = folder / "train-00001-of-00002.parquet"
+    second.write_bytes(second.read_bytes()[:-100])
+    found = read_collection(f"{folder}/*.parquet")
+    assert len(found) == 5
+    assert "not a parquet shard that can be read" in dict(found.left_out)[second.name]
+    with pytest.raises(DataError, match="not a parquet file that can be read"):
+        read_collection(second)
+
+
+def test_rows_without_paths_of_their_own_are_named_by_their_number(make_images: Make, tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    rows = [{"image": {"bytes": data, "path": "../x.png"}, "label": "a"}, {"image": {"bytes": None, "path": None}}]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "s.parquet")
+    found = read_collection(tmp_path / "s.parquet")
+    assert (found.names, found.classes) == (("s/00000000", "s/00000001"), ("a",))
+    pixels = load_pixels(found, SIZE, n_workers=1)
+    assert [(one.name, one.reason) for one in pixels.skipped] == [
+        ("s/00000001", "cannot be read: the row holds no bytes of an image")
+    ]
+
+
+def test_a_pattern_that_matches_nothing_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2 of 2 shards are not there \(s-0.tar, s-1.tar\)"):
+        read_collection(f"{tmp_path}/s-{{0..1}}.tar")
+    with pytest.raises(DataError, match="matches nothing"):
+        read_collection(f"{tmp_path}/*.tar")
+    with pytest.raises(DataError, match="expected the smaller number first"):
+        read_collection(f"{tmp_path}/s-{{9..1}}.tar")
+    with pytest.raises(DataError, match="is compressed"):
+        read_collection(f"{tmp_path}/s.tar.gz")
+
+
+def test_braces_stand_for_ranges_and_lists() -> None:
+    assert expand_braces("s-{08..11}.tar") == ["s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"]
+    assert expand_braces("{train,test}-{1..2}.tar") == ["train-1.tar", "train-2.tar", "test-1.tar", "test-2.tar"]
+    with pytest.raises(DataError, match="more than 1,000,000 shards"):
+        expand_braces("{000..999}{000..999}{00..99}.tar")
+
+
+def test_a_shard_is_indexed_once_until_it_changes(make_images: Make, tmp_path: Path, cache: Path) -> None:
+    folder = make_images(NAMES)
+    pattern = write_tars(folder, LABELS, tmp_path / "shards", n_shards=1)
+    before = facts(read_collection(pattern))
+    kept = next((cache / "shards").iterdir()) / "index.json"
+    edited = json.loads(kept.read_text())
+    edited["index"]["labels"] = ["kept"] * len(NAMES)
+    kept.write_text(json.dumps(edited))
+    assert read_collection(pattern).classes == ("kept",)  # the shard itself was not read
+    write_tars(folder, LABELS, tmp_path / "shards", n_shards=1)
+    assert facts(read_collection(pattern)) == before

@@ -1,0 +1,48 @@
+"""Addresses as paths, and names that must not become names of images."""
+
+from pathlib import Path
+
+import pytest
+
+from shoal.data.storage.addresses import Address, as_address, under, why_unfit
+
+
+@pytest.mark.parametrize("given", ["s3://birds/all", Path("s3://birds/all"), "S3://birds/all"])
+def test_an_address_keeps_both_slashes_whatever_it_was_given_as(given: str | Path) -> None:
+    address = as_address(given)
+    assert str(address) == "s3://birds/all"
+    assert str(address / "x.csv") == "s3://birds/all/x.csv"
+    assert str((address / "x.csv").parent) == "s3://birds/all"
+
+
+@pytest.mark.parametrize("given", ["photos", "/data/photos", "C:/photos", "a:b", "notes: x"])
+def test_a_place_on_this_machine_is_no_address(given: str) -> None:
+    assert as_address(given) is None
+
+
+def test_a_local_folder_that_looks_like_an_address_is_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "s3:" / "birds").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert as_address("s3:/birds") is None
+
+
+def test_the_suffix_is_that_of_the_file_not_of_the_question() -> None:
+    assert Address("https:/example.org/shard.TAR?token=a.b").suffix == ".tar"
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.png", "a/../../x.png", "/etc/x.png", "a//x.png", "./x.png", "a\nb.png", "a\x1b[2J.png", "\udcff.png"]
+)
+def test_a_name_that_leads_out_or_cannot_be_seen_is_unfit(name: str) -> None:
+    assert why_unfit(name) is not None
+
+
+@pytest.mark.parametrize("name", ["x.png", "a/b/x.png", "été.png", "a b.png", "..x.png", "日本/写真.jpg"])
+def test_other_names_are_fit(name: str) -> None:
+    assert why_unfit(name) is None
+
+
+def test_a_name_that_leads_out_of_an_address_has_none() -> None:
+    assert under("s3://birds/all", "a/x.png") == "s3://birds/all/a/x.png"
+    assert under("https://example.org/", "x.png") == "https://example.org/x.png"
+    assert under("s3://birds/all", "../secret.png") is None

@@ -1,0 +1,141 @@
+"""Images by their addresses from a real web server: the same pixels, also where it drops connections."""
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shoal.data.pixels import load_pixels
+from shoal.data.readers import read_collection
+from shoal.data.storage.remote import file_system
+from shoal.errors import DataError, MissingError
+from stores import Web, web_server, write_parquets, write_tars
+
+pytest.importorskip("aiohttp", reason="no aiohttp; pip install 'shoal[remote]'")
+
+Make = Callable[[list[str]], Path]
+NAMES = ["a.png", "b c.png", "sub/c.png", "sub/d.png"]
+SIZE = 8
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SHOAL_TRIES", "3")
+    monkeypatch.setenv("SHOAL_TRY_WAIT_S", "0.01")
+
+
+@pytest.fixture
+def web(make_images: Make) -> Iterator[Web]:
+    folder = make_images(NAMES)
+    (folder / "labels.csv").write_text("path,label\na.png,x\nsub/c.png,y\n")
+    with web_server(folder) as found:
+        yield found
+
+
+def table_of(web: Web, file: Path, names: list[str] = NAMES) -> Path:
+    with file.open("w", newline="") as out:
+        csv.writer(out).writerows([("path", "label"), *((f"{web.address}/{name}", "") for name in names)])
+    return file
+
+
+def test_a_table_of_addresses_gives_the_pixels_of_the_files(web: Web, tmp_path: Path) -> None:
+    local = load_pixels(read_collection(tmp_path / "photos", False), SIZE, n_workers=1)
+    found = read_collection(table_of(web, tmp_path / "t.csv"))
+    assert found.names == tuple(NAMES)
+    assert found.where == f"{web.address}/"
+    np.testing.assert_array_equal(load_pixels(found, SIZE, n_workers=1)[:], local[:])
+    web.asked.clear()
+    load_pixels(read_collection(table_of(web, tmp_path / "t.csv")), SIZE, n_workers=1)
+    assert set(web.asked.values()) == {1}  # a second run asks for the state of each, and for no image
+
+
+def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None:
+    found = read_collection(f"{web.address}/labels.csv")
+    assert (found.names, found.classes) == (("a.png", "sub/c.png"), ("x", "y"))
+    labeled = read_collection(tmp_path / "photos", f"{web.address}/labels.csv")  # labels there, images here
+    assert labeled.labels.tolist() == [0, -1, 1, -1]
+
+
+def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) -> None:
+    local = load_pixels(read_collection(tmp_path / "photos", False), SIZE, n_workers=1)
+    found = read_collection(table_of(web, tmp_path / "t.csv"))
+    web.asked.clear()
+    web.n_drops = 2
+    pixels = load_pixels(found, SIZE, n_workers=1)
+    assert not pixels.skipped
+    assert set(web.asked.values()) == {3}  # twice in vain, then the answer
+    np.testing.assert_array_equal(pixels[:], local[:])
+
+
+@pytest.mark.slow
+def test_an_image_that_is_dropped_each_time_is_skipped_with_the_reason(web: Web, tmp_path: Path) -> None:
+    found = read_collection(table_of(web, tmp_path / "t.csv"))
+    web.always = ("/a.png",)
+    skipped = load_pixels(found, SIZE, n_workers=1).skipped
+    assert [one.name for one in skipped] == ["a.png"]
+    assert skipped[0].reason.startswith("the connection was lost (tried 3 times): ")
+    web.always = ()
+    assert not load_pixels(found, SIZE, n_workers=1).skipped  # it is tried again next time
+
+
+@pytest.mark.slow
+def test_many_lost_in_a_row_end_the_run(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_collection(table_of(web, tmp_path / "t.csv"))
+    web.always = (".png",)
+    monkeypatch.setattr("shoal.data.pixels.loading.MAX_LOST", 3)
+    with pytest.raises(Exception, match=r"the connection was lost .* 3 images in a row; what was decoded is kept"):
+        load_pixels(found, SIZE, n_workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tar", "parquet"])
+def test_a_shard_on_the_web_is_read_in_ranges(kind: str, make_images: Make, tmp_path: Path) -> None:
+    folder = make_images(NAMES)
+    labels = {"a.png": "x", "sub/c.png": "y"}
+    (write_tars if kind == "tar" else write_parquets)(folder, labels, tmp_path / "shards", n_shards=1)
+    file = next((tmp_path / "shards").iterdir())
+    expected = load_pixels(read_collection(folder, False), SIZE, n_workers=1)
+    with web_server(tmp_path / "shards") as web:
+        found = read_collection(f"{web.address}/{file.name}")
+        assert (found.names, found.classes) == (tuple(NAMES), ("x", "y"))
+        np.testing.assert_array_equal(load_pixels(found, SIZE, n_workers=1)[:], expected[:])
+
+
+def test_a_server_without_ranges_cannot_give_a_shard(make_images: Make, tmp_path: Path) -> None:
+    write_parquets(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
+    file = next((tmp_path / "shards").iterdir())
+    with web_server(tmp_path / "shards", has_ranges=False) as web:
+        said = rf"{file.name}: the server gives whole files, no ranges of bytes; copy it to this machine"
+        with pytest.raises(DataError, match=said):
+            read_collection(f"{web.address}/{file.name}")
+
+
+def test_what_is_not_there_and_who_does_not_answer_are_told_apart(web: Web, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"t.csv: 2 of 6 rows name images that are not there"):
+        read_collection(table_of(web, tmp_path / "t.csv", [*NAMES, "no.png", "none.png"]))
+    with pytest.raises(DataError, match=r"http://127.0.0.1:1/x.tar: the connection was lost \(tried 3 times\)"):
+        read_collection("http://127.0.0.1:1/x.tar")
+    with pytest.raises(DataError, match=r"http://.*: the shard is not there"):
+        read_collection(f"{web.address}/x.tar")
+    with pytest.raises(DataError, match="a web server lists no folders; give a table of addresses"):
+        read_collection(f"{web.address}/sub")
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    def refuse(scheme: str) -> None:
+        raise ImportError(scheme)
+
+    file_system.cache_clear()
+    monkeypatch.setattr(fsspec, "get_filesystem_class", refuse)
+    with pytest.raises(MissingError, match=r"'s3fs', which is not installed; pip install 'shoal\[remote\]'"):
+        read_collection("s3://birds/all")
+    with pytest.raises(MissingError, match=r"'gcsfs', which is not installed; pip install 'shoal\[remote\]' gcsfs"):
+        read_collection("gs://birds/all")
+    with pytest.raises(DataError, match="ftp://: cannot be read, expected s3://"):
+        read_collection("ftp://example.org/birds")
+    file_system.cache_clear()

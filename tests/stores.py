@@ -1,0 +1,193 @@
+"""Where the same images may lie: tar and parquet shards, a web server that drops connections, an object store."""
+
+import contextlib
+import io
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+
+def image_names(folder: Path) -> list[str]:
+    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.png"))
+
+
+def add_member(shard: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    shard.addfile(member, io.BytesIO(data))
+
+
+def write_tars(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int = 2) -> str:
+    """The images in WebDataset's naming, dealt out to shards; returns the pattern."""
+    out.mkdir(parents=True, exist_ok=True)
+    for i in range(n_shards):
+        with tarfile.open(out / f"photos-{i:03d}.tar", "w") as shard:
+            for name in image_names(folder)[i::n_shards]:
+                add_member(shard, name, (folder / name).read_bytes())
+                if name in labels:
+                    add_member(shard, f"{name.removesuffix('.png')}.cls", labels[name].encode())
+    return f"{out}/photos-{{000..{n_shards - 1:03d}}}.tar"
+
+
+def write_parquets(folder: Path, labels: Mapping[str, str], out: Path, n_shards: int = 2) -> Path:
+    """The images as Hugging Face writes them: bytes and path, labels as numbers whose names the schema has."""
+    import pyarrow
+    import pyarrow.parquet
+
+    out.mkdir(parents=True, exist_ok=True)
+    classes = sorted(set(labels.values()))
+    features = {"image": {"_type": "Image"}, "label": {"names": classes, "_type": "ClassLabel"}}
+    about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    for i in range(n_shards):
+        rows = [
+            {
+                "image": {"bytes": (folder / name).read_bytes(), "path": name},
+                "label": classes.index(labels[name]) if name in labels else -1,
+            }
+            for name in image_names(folder)[i::n_shards]
+        ]
+        table = pyarrow.Table.from_pylist(rows).replace_schema_metadata(about)
+        pyarrow.parquet.write_table(table, out / f"train-{i:05d}-of-{n_shards:05d}.parquet", row_group_size=8)
+    return out
+
+
+@dataclass
+class Web:
+    """A web server, and what was asked of it; it may close connections without an answer."""
+
+    address: str = ""
+    n_drops: int = 0
+    """How often each path is dropped before it is answered."""
+    always: Sequence[str] = ()
+    """Ends of paths that are never answered."""
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def drops(self, path: str) -> bool:
+        self.asked[path] += 1
+        return self.asked[path] <= self.n_drops or path.partition("?")[0].endswith(tuple(self.always) or ("\0",))
+
+
+@contextlib.contextmanager
+def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bool = True) -> Iterator[Web]:
+    """Serve the files of a folder, whole and in ranges, or hand everything on to another server."""
+    web = Web()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if web.drops(self.path):
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+            elif folder is None:
+                self.hand_on()
+            else:
+                self.answer(Path(f"{folder}{unquote(self.path)}"))
+
+        do_HEAD = do_GET
+
+        def hand_on(self) -> None:
+            request = urllib.request.Request(upstream + self.path, headers=dict(self.headers), method=self.command)
+            try:
+                with urllib.request.urlopen(request) as found:
+                    status, headers, body = found.status, found.headers, found.read()
+            except urllib.error.HTTPError as error:
+                status, headers, body = error.code, error.headers, error.read()
+            self.send_response(status)
+            for name, value in headers.items():
+                if name.lower() not in ("connection", "transfer-encoding", "date", "server"):
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def answer(self, file: Path) -> None:
+            if not file.is_file():
+                self.send_error(404)
+                return
+            whole, asked = file.read_bytes(), self.headers.get("Range", "") if has_ranges else ""
+            start, _, end = asked.removeprefix("bytes=").partition("-")
+            body = whole[int(start) : int(end) + 1] if asked else whole
+            self.send_response(206 if asked else 200)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", f'"{len(whole)}-{file.stat().st_mtime_ns}"')
+            if has_ranges:
+                self.send_header("Accept-Ranges", "bytes")
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    web.address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield web
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextlib.contextmanager
+def object_store() -> Iterator[str]:
+    """moto's S3 server as a process of its own; yields its address."""
+    pytest.importorskip("moto.server", reason="no moto; pip install 'moto[s3]' flask flask-cors")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ))
+    address = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/moto-api/", timeout=5):
+                break
+            if process.poll() is not None:
+                pytest.skip(f"moto's server could not start (exit code {process.returncode})")
+            time.sleep(0.1)
+        yield address
+    finally:
+        process.kill()
+        process.wait()
+
+
+def use_store(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask this store from now on, in this process and those it starts."""
+    from shoal.data.storage.remote import file_system
+
+    file_system.cache_clear()
+    for name, value in (
+        ("AWS_ENDPOINT_URL", address),
+        ("AWS_ACCESS_KEY_ID", "user"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_DEFAULT_REGION", "us-east-1"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+        ("SHOAL_TRY_WAIT_S", "0.01"),
+    ):
+        monkeypatch.setenv(name, value)
+
+
+def upload(folder: Path, bucket: str) -> str:
+    """Put a folder into a bucket of the store in use; returns the address."""
+    from shoal.data.storage.remote import file_system
+
+    store = file_system("s3")
+    if not store.exists(bucket):
+        store.mkdir(bucket)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            store.pipe_file(f"{bucket}/{folder.name}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+    return f"s3://{bucket}/{folder.name}"
