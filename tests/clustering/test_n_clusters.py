@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
-from shoal.clustering.curve import MIN_FIT_LABELS, Curve, accuracy_curve
+from shoal.clustering.curve import MIN_FIT_LABELS, Curve, RunningMatching, accuracy_curve
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters import RULES, choose, estimate_n_clusters
-from shoal.clustering.running_matching import RunningMatching
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
