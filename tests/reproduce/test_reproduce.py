@@ -11,11 +11,11 @@ import pytest
 
 from shoal.errors import UnknownName, UsageError
 from shoal.reproduce import loaded_dataset
-from shoal.reproduce.experiment import ReproduceOptions
+from shoal.reproduce.experiment import COUNTS, FIGURES, ReproduceOptions
 from shoal.reproduce.experiments import EXPERIMENTS, get_experiment
 
-TABLES = [name for name, experiment in EXPERIMENTS.items() if not experiment.is_figure and not experiment.is_count]
-FIGURES = [name for name, experiment in EXPERIMENTS.items() if experiment.is_figure]
+TABLES = [name for name, each in EXPERIMENTS.items() if each.measure not in (*FIGURES, *COUNTS)]
+DRAWN = [name for name, each in EXPERIMENTS.items() if each.measure in FIGURES]
 
 
 PROTOCOLS = {"paper": "", "reference": "_reference"}
@@ -85,7 +85,7 @@ def check_latex(text, n_columns, n_rows):
         assert not re.search(r"(?<!\\)[%_#^~]", line)
 
 
-@pytest.mark.parametrize(("name", "protocol"), plain_first(FIGURES))
+@pytest.mark.parametrize(("name", "protocol"), plain_first(DRAWN))
 def test_the_figure_is_drawn(run, stand_in, name, protocol):
     found = run(name, options=replace(stand_in.options, protocol=protocol))
     assert found.n_missing == 0

@@ -17,8 +17,10 @@ Measure = Literal["accuracy", "all", "n_clusters", "recall", "classes", "images"
 a figure draws."""
 
 COUNTS = ("classes", "images")
+"""What is counted in the datasets, without any method."""
 
 FIGURES = ("iterations", "retrieval", "tsne")
+"""What is drawn rather than tabulated."""
 
 ONE_STEP = "one-step"
 """A clustering that is no method's: one shift, then Ward."""
@@ -72,16 +74,6 @@ class Experiment:
     rows: tuple[Row, ...]
     encoder: str = "dino-vitb16"
     """The paper's."""
-
-    @property
-    def is_figure(self) -> bool:
-        """Whether it is drawn rather than tabulated."""
-        return self.measure in FIGURES
-
-    @property
-    def is_count(self) -> bool:
-        """Whether it is counted in the datasets, without any method."""
-        return self.measure in COUNTS
 
 
 VALIDATION_SHARE = 0.2

@@ -18,7 +18,7 @@ from shoal.errors import UsageError
 from shoal.methods.changes import change_settings, plain_name
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method, load_recipe, recipe_for, with_encoder
-from shoal.reproduce.experiment import Experiment, ReproduceOptions, Row, Setup, rows_to_run
+from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, Row, Setup, rows_to_run
 from shoal.settings import to_dict
 
 
@@ -114,7 +114,7 @@ def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options
         setup=row.setup,
         # A method with a classifier is told K before it trains, where it is given.
         selection=row.n_clusters if get_method(row.method).needs_n_clusters else row.selection,
-        figure=experiment.measure if experiment.is_figure else None,
+        figure=experiment.measure if experiment.measure in FIGURES else None,
         validation_share=0.1 if row.setup == "inductive" else share,
         protocol=options.protocol,
     )
@@ -141,7 +141,7 @@ class Plan:
 
         What is counted has the name of the dataset for a key.
         """
-        if self.experiment.is_count:
+        if self.experiment.measure in COUNTS:
             return {dataset: None}
         cells = self.grid.get((row.name, dataset), ())
         return {

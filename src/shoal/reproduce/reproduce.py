@@ -10,7 +10,7 @@ import torch
 from shoal.data.benchmarks import get_facts
 from shoal.errors import UsageError
 from shoal.files import write_text
-from shoal.reproduce.experiment import Experiment, ReproduceOptions, check_used
+from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, check_used
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.loaded_dataset import count_dataset
 from shoal.reproduce.plan import Plan, make_plan, protocol_suffix
@@ -85,11 +85,11 @@ def _columns(experiment: Experiment, given: Iterable[str]) -> list[str]:
 
 def _write_out(runner: Runner, plan: Plan, results: Mapping[str, Result]) -> Reproduction:
     """Write a table or figure from results of cells by key, its own and those of others."""
-    if plan.experiment.is_count:
+    if plan.experiment.measure in COUNTS:
         results = {dataset: count_dataset(dataset, root) for dataset, root in runner.roots.items()}
     keys = {cell.key for cell in plan.cells}
     failures = {key: str(error) for key, error in runner.failed.items() if key in keys}
-    write = _write_figures if plan.experiment.is_figure else _write_table
+    write = _write_figures if plan.experiment.measure in FIGURES else _write_table
     return write(runner.out, plan, results, failures)
 
 
@@ -99,7 +99,7 @@ def _write_table(
     table, experiment = build_table(plan, results, failures), plan.experiment
     contents = to_texts(table)
     stem = f"table{experiment.name}{protocol_suffix(plan.options.protocol)}"
-    expected = len(plan.datasets) if experiment.is_count else len(plan.grid)
+    expected = len(plan.datasets) if experiment.measure in COUNTS else len(plan.grid)
     has_ours = {key for key, entries in table.entries.items() if entries[0].n_seeds}
     return Reproduction(
         experiment=experiment,

@@ -84,14 +84,16 @@ class ResultTable:
     @property
     def header(self) -> str:
         """The title, and under which protocol the numbers were made, where hidden labels took part."""
+        title = f"Table {self.experiment.name}: {self.experiment.title}"
+        if self.options.protocol == "paper" or self.experiment.measure in COUNTS:
+            return title
         chose = "" if self._is_unsupervised else ": hidden labels chose snapshot and K"
-        protocol = "" if self.options.protocol == "paper" else f" (protocol '{self.options.protocol}'{chose})"
-        return f"Table {self.experiment.name}: {self.experiment.title}{'' if self.experiment.is_count else protocol}"
+        return f"{title} (protocol '{self.options.protocol}'{chose})"
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know, in every form of the table."""
-        if self.experiment.is_count:
+        if self.experiment.measure in COUNTS:
             return ["Ours: counted in the folders. In parentheses the paper's.", *self._remarks]
         titles = {name: BENCHMARKS[name].title for name in self.datasets}
         made_with = describe_making(self.encoder, self.options.changes, self.choices, titles, self.seeds)
