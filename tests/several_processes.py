@@ -23,6 +23,17 @@ def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
     return started
 
 
+def end_first(started: list[subprocess.Popen], timeout_s: float = 600) -> tuple[int, str]:
+    """Wait for the first process alone, whatever becomes of it: its exit code, and what it has said on stderr."""
+    try:
+        said = started[0].communicate(timeout=timeout_s)[1]
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    return started[0].returncode, said
+
+
 def finish_processes(started: list[subprocess.Popen], timeout_s: float = 600) -> list[str]:
     """Wait for all of them; what each has printed. One that fails is an error, and takes the others with it."""
     try:

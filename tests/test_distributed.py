@@ -14,7 +14,7 @@ from shoal.errors import ShoalError
 SCRIPT = """
 import sys, torch
 from shoal import distributed as d
-with d.processes(torch.device("cpu"), timeout_s=600):
+with d.processes(torch.device("cpu")):
     rows = torch.arange(14.0).reshape(7, 2)
     mine = rows[d.shard(7)]
     gathered = d.gather_rows(mine)

@@ -1,41 +1,89 @@
-"""Several processes as one: rank, shards, gathers. Alone, every call is a no-op, so there is one code path.
+"""Several processes as one: rank, shards, gathers, calls. Alone, every call is a no-op, so there is one code path.
 
 Processes are started by `torchrun`, whose environment variables `processes` reads; nothing else sets them up. This is
 the only file that imports torch.distributed.
+
+The main process leads: while the others wait for its next word (`flag_from_main`), it can have them take part in a
+function (`tell_others`), which then runs in all processes at once.
 """
 
 import datetime
 import os
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from shoal.errors import ShoalError
+from shoal.heartbeat import Heartbeat, lost
+
+CALL = 2
+"""The main process's word for: a function is to be called now. Its other words are flags, 0 and 1."""
+
+JOIN_S = 1800.0
+"""How long a process waits for the others to start."""
+
+MAX_WAIT_S = 7 * 24 * 3600.0
+"""How long one waits for a word of another that is alive: the main one may decode or cluster for days."""
+
+Function = Callable[..., object]
+
+
+class _Listeners:
+    """Whether the other processes wait for the main one's word, as it knows."""
+
+    are_waiting = False
+
+
+class ProcessLost(ShoalError):
+    """Another process of the group has ended, so that this one cannot go on."""
+
+    def __init__(self) -> None:
+        super().__init__(lost(rank(), world_size()))
 
 
 @contextmanager
-def processes(device: torch.device, timeout_s: float = 1800.0) -> Iterator[None]:
+def processes(device: torch.device) -> Iterator[None]:
     """Join the group that torchrun announced (NCCL on CUDA, gloo on the CPU), and leave it at the end.
 
-    Each process of a machine then has a GPU of its own under the name "cuda".
+    Each process of a machine then has a GPU of its own under the name "cuda". One that dies, or whose machine does,
+    ends the others within a minute. They end too when torchrun tells them to, as if Ctrl-C had been pressed.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or is_started():
         yield
         return
-    backend = "nccl" if device.type == "cuda" else "gloo"
     if str(device) == "cuda":  # no number: each process takes its own
         _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
     try:
-        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout_s))
+        store, number, n_processes = next(rendezvous("env://", timeout=datetime.timedelta(seconds=JOIN_S)))
+        how: dict[str, Any] = {"store": store, "rank": number, "world_size": n_processes}
+        dist.init_process_group(_backend(device), **how, timeout=datetime.timedelta(seconds=MAX_WAIT_S))
     except (RuntimeError, ValueError) as error:
         raise ShoalError(f"could not join the process group: {error}; start the command with torchrun") from error
     try:
-        yield
+        with Heartbeat(store.clone(), number, n_processes), _interrupted_by_torchrun():
+            yield
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def _interrupted_by_torchrun() -> Iterator[None]:
+    """Let the signal with which torchrun ends processes interrupt this one, so that it says what to do next."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _take_gpu(number: int) -> None:
@@ -68,31 +116,89 @@ def is_main() -> bool:
 
 
 def flag_from_main(value: bool, device: torch.device) -> bool:
-    """What the main process says, in every process; the others wait until it says something."""
+    """What the main process says, in every process; others wait for it, and take part in what it calls meanwhile."""
     if not is_started():
         return value
-    message = torch.tensor([value], dtype=torch.uint8, device=device)
-    try:
-        dist.broadcast(message, src=0)
-    except RuntimeError as error:
-        raise ShoalError("the main process has ended; see what it says") from error
-    return bool(message.item())
+    while (word := _word_from_main(int(value), device)) == CALL:
+        _take_part(device)
+    return bool(word)
 
 
 def number_from_main(value: int | None, device: torch.device) -> int | None:
     """A count, or none, as the main process knows it, in every process."""
     if not is_started():
         return value
-    message = torch.tensor([-1 if value is None else value], device=device)
-    dist.broadcast(message, src=0)
-    found = int(message.item())
+    found = _word_from_main(-1 if value is None else value, device)
     return None if found < 0 else found
+
+
+@contextmanager
+def others_waiting(are_waiting: bool = True) -> Iterator[None]:
+    """Say, in the main process, whether the others wait for its word in `flag_from_main` meanwhile."""
+    before, _Listeners.are_waiting = _Listeners.are_waiting, are_waiting and is_started() and is_main()
+    try:
+        yield
+    finally:
+        _Listeners.are_waiting = before
+
+
+def can_share(device: torch.device, n_products: float, least: float) -> bool:
+    """Whether work on a device can be shared with processes that wait, and is worth it: `least` products are."""
+    return _Listeners.are_waiting and n_products >= least and dist.get_backend() == _backend(device)
+
+
+def _backend(device: torch.device) -> str:
+    return "nccl" if device.type == "cuda" else "gloo"
+
+
+def tell_others(function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any) -> None:
+    """Have every other process call a function of a module with these tensors, and options that can be pickled.
+
+    The main process goes on at once, and must send and receive what the function does. Nobody waits for its word then.
+    """
+    contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in contiguous.items()}
+    _word_from_main(CALL, device)
+    with _explained():
+        dist.broadcast_object_list([function, shapes, options], src=0, device=device)
+        for tensor in contiguous.values():
+            dist.broadcast(tensor, src=0)
+
+
+def _take_part(device: torch.device) -> None:
+    """Call what the main process calls."""
+    message: list[Any] = [None, None, None]
+    with _explained():
+        dist.broadcast_object_list(message, src=0, device=device)
+    function, shapes, options = message
+    tensors = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
+    for tensor in tensors.values():
+        with _explained():
+            dist.broadcast(tensor, src=0)
+    function(**tensors, **options)
+
+
+def _word_from_main(word: int, device: torch.device) -> int:
+    message = torch.tensor([word], device=device)
+    with _explained():
+        dist.broadcast(message, src=0)
+    return int(message.item())
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what torch says when another process is gone into one sentence."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ProcessLost from error
 
 
 def barrier() -> None:
     """Wait for the others."""
     if is_started():
-        dist.barrier()
+        with _explained():
+            dist.barrier()
 
 
 def shard(n_rows: int) -> slice:
@@ -107,12 +213,14 @@ def gather_rows(rows: Tensor) -> Tensor:
     if not is_started():
         return rows
     counts = [torch.zeros(1, dtype=torch.int64, device=rows.device) for _ in range(world_size())]
-    dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
+    with _explained():
+        dist.all_gather(counts, torch.tensor([len(rows)], device=rows.device))
     longest = max(int(count) for count in counts)
     padded = rows.new_zeros((longest, *rows.shape[1:]))
     padded[: len(rows)] = rows
     parts = [torch.empty_like(padded) for _ in counts]
-    dist.all_gather(parts, padded.contiguous())
+    with _explained():
+        dist.all_gather(parts, padded.contiguous())
     return torch.cat([part[: int(count)] for part, count in zip(parts, counts, strict=True)])
 
 
@@ -121,5 +229,16 @@ def mean_over_processes(value: Tensor) -> Tensor:
     if not is_started():
         return value
     total = value.clone()
-    dist.all_reduce(total)
+    with _explained():
+        dist.all_reduce(total)
     return total / world_size()
+
+
+def any_over_processes(flags: Tensor) -> Tensor:
+    """Where a flag is set in any process, in every process."""
+    if not is_started():
+        return flags
+    found = flags.to(torch.uint8)
+    with _explained():
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+    return found.bool()

@@ -26,6 +26,7 @@ from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW,
 from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
 from shoal.clustering.torch_settings import matmul_precision
 from shoal.device import multiplies_bfloat16
+from shoal.distributed import can_share, gather_rows, shard, tell_others
 from shoal.errors import UsageError
 
 MARGIN = {BFLOAT16: 16, FLOAT32: 8}
@@ -36,6 +37,9 @@ MANY_PRODUCTS = 1e9
 
 SMALL_BANK = 1024
 """Bank rows below which it does not: the queries' rounding takes as long as their products."""
+
+SHARED_PRODUCTS = 2e10
+"""Multiply-adds from which on all processes that wait for work search, instead of one."""
 
 BLOCK_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 """Memory of one block of products."""
@@ -94,11 +98,37 @@ def k_nearest(
     if exclude is not None and exact:  # a step of training, which knows its rows, does not wait for the GPU
         _check_range(exclude, len(bank))
     k = int(k)  # numpy's numbers are numbers too
+    if exact and can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
+        return _nearest_of_all(queries, bank, k, exclude)
+    return _nearest(queries, bank, k, exclude, block_rows, exact)
+
+
+def _nearest(
+    queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None, block_rows: int | None = None, exact: bool = True
+) -> Neighbors:
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
     step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
     nearest = _exact_search(bank, k, min(step, len(queries)), len(queries)) if exact else _raw_search(bank, k)
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
+
+
+def _nearest_of_all(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> Neighbors:
+    """Have every process search for its share of the queries; lists are exact, so it does not matter who searches."""
+    given = {"bank": bank, "queries": None if queries is bank else queries, "exclude": exclude}
+    tell_others(search_with_main, {name: rows for name, rows in given.items() if rows is not None}, bank.device, k=k)
+    return search_with_main(bank, queries, exclude, k=k)
+
+
+@torch.no_grad()
+def search_with_main(
+    bank: Tensor, queries: Tensor | None = None, exclude: Tensor | None = None, *, k: int
+) -> Neighbors:
+    """All lists, in every process, of which each finds a share; queries that are not given are the bank itself."""
+    queries = bank if queries is None else queries
+    rows = shard(len(queries))
+    found = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
+    return Neighbors(gather_rows(found.indices), gather_rows(found.similarities))
 
 
 def _raw_search(bank: Tensor, k: int) -> Search:

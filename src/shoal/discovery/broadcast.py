@@ -1,7 +1,8 @@
 """Several processes at one discovery: what the main one says, and what the others do when they hear it.
 
-The main process reads, clusters, chooses and writes; embedding and training are shared. Each function of the first part
-is a message, which `follow_main` waits for in the same order.
+The main process reads, chooses and writes; embedding and training are shared, and so is clustering, for which it calls
+the others whenever they wait (`distributed.tell_others`). Each function of the first part is a message, which
+`follow_main` waits for in the same order.
 """
 
 from typing import Any

@@ -24,16 +24,13 @@ from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.trained import answer_trained
 from shoal.discovery.training import TrainingJob, check_tensorboard
-from shoal.distributed import barrier, is_main, processes
+from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Representation
 from shoal.runs import LOCK, Run, check_not_held, locked
-
-MAX_WAIT_S = 7 * 24 * 3600.0
-"""How long processes wait for each other: the others do while the main one decodes, embeds and clusters."""
 
 
 def discover_images(
@@ -53,7 +50,8 @@ def discover_images(
 
     `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force` starts over in a
     folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder. Several processes,
-    started by torchrun, share embedding and training; the main one does the rest.
+    started by torchrun, share embedding, training, the search for neighbors and Ward's scans; the main one does the
+    rest.
 
     The folder is locked meanwhile: one that another process writes to is refused. `then` is called with the finished
     run before the lock is given back.
@@ -67,7 +65,7 @@ def discover_images(
     told = tell_found(collection, settings.pixel_size, reporter) if is_main() else []
     check_collection(collection, settings)
     run = Run(Path(out))
-    with processes(main_device, timeout_s=MAX_WAIT_S), use_engine(engine_of(run) if resume else None):
+    with processes(main_device), use_engine(engine_of(run) if resume else None):
         seed_everything(settings.seed)
         if is_main():
             job = _Job(
@@ -84,10 +82,11 @@ def discover_images(
                 tensorboard=tensorboard,
                 then=then,
             )
-            _discover(job)
+            with others_waiting():
+                _discover(job)
         else:
             follow_main(collection, run, settings, main_device, resume)
-        barrier()
+        flag_from_main(True, main_device)  # until then the others help where they are called
     return run
 
 

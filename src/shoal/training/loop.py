@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.distributed import barrier, flag_from_main, is_main
+from shoal.distributed import barrier, flag_from_main, is_main, others_waiting
 from shoal.encoders.embed import explain_out_of_memory
 from shoal.files import make_folder
 from shoal.progress import Progress
@@ -101,14 +101,14 @@ def train(
     identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.n_epochs_left = settings.epochs - start
-    with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"):  # whatever is not told closer by
+    told = explain_out_of_memory(f"training.batch_size (now {settings.batch_size})")  # whatever is not told closer by
+    with told, others_waiting(False):
         trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
         is_done = True
         try:
             for epoch in range(start, settings.epochs):
                 # Asked before the next epoch and not after the last one, so that a resumed run is asked too.
-                is_over = goes_on is not None and epoch > 0 and not goes_on(epoch, *trainer.answer())
-                if flag_from_main(is_over, trainer.device):
+                if epoch > 0 and _is_over(trainer, goes_on, epoch):
                     break
                 _run_epoch(trainer, journal, epoch, n_clusters, rule, progress)
                 if on_epoch is not None and is_main():
@@ -121,6 +121,16 @@ def train(
                 raise
             journal.write_best()  # the newest snapshot in the folder is the model of the answer
         return _best_snapshot(trainer, journal, is_done=is_done, keeps_trunk=keeps_trunk)
+
+
+def _is_over(trainer: Trainer, goes_on: GoesOn | None, epoch: int) -> bool:
+    """Whether training ends after some epochs, as the main process is told; the others wait, and help it to judge."""
+    if not flag_from_main(goes_on is not None, trainer.device):
+        return False
+    trainer.embed_all()  # which all processes share
+    with others_waiting():
+        is_over = goes_on is not None and not goes_on(epoch, *trainer.answer())
+    return flag_from_main(is_over, trainer.device)
 
 
 def _run_epoch(

@@ -36,12 +36,17 @@ class Geometry:
 
     def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
         """D of some rows with all clusters of a slice: (R, C)."""
-        theirs = self.centroids[columns]
-        step = max(1, self._step // len(theirs))
+        theirs, n_columns = self.centroids[columns], self.centroids.shape[1]
         found = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
-        for start in range(0, len(rows), step):
-            gap = self.centroids[rows[start : start + step], None] - theirs  # (r, C, D)
-            found[start : start + step] = halving_sum(gap.mul_(gap))
+        for left in range(0, len(theirs), self._step):
+            others = theirs[left : left + self._step]  # (c, D)
+            step = max(1, self._step // len(others))
+            for start in range(0, len(rows), step):
+                own = self.centroids[rows[start : start + step], None]  # (r, 1, D)
+                shape = (len(own) * len(others), n_columns)
+                gap = self._scratch.array("left", shape, torch.float64).view(len(own), len(others), n_columns)
+                torch.sub(own, others, out=gap)
+                found[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
         return found.mul_(weight(self.sizes[rows, None], self.sizes[columns]))
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:

@@ -28,6 +28,11 @@ class ExactNeighbors:
     matrix_hash: int
     lists_hash: int
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What other processes must be sent to state the same."""
+        return {"indices": self.indices, "similarities": self.similarities}
+
     def is_of(self, hashes: Tensor) -> bool:
         """Whether these are, bit for bit, the lists as they were stated, of exactly the matrix of such row hashes."""
         if len(self.indices) != len(hashes) or self.lists_hash != _of_lists(self.indices, self.similarities):

@@ -22,12 +22,13 @@ from shoal.clustering.products import (
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.exact_neighbors import check_neighbors, ready_lists
+from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors, check_neighbors, ready_lists
 from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
+from shoal.distributed import can_share, tell_others
 from shoal.errors import DataError, UsageError
 from shoal.progress import Progress
 
@@ -36,6 +37,12 @@ N_LISTED = {"cpu": 16, "cuda": 15}
 
 BLOCK_BYTES = {"cpu": 128 << 20, "cuda": 8 << 30}
 """Memory of the scan's block when none is given, at most; an eighth of what is free where that is less."""
+
+TIED_BYTES = 1 << 30
+"""The same for a table of all distances where most rows are equally far apart: that of 10,000 rows on the CPU."""
+
+SHARED_PRODUCTS = 2e10
+"""N² D from which on a tree is linked by all processes that wait for work, instead of by one."""
 
 LARGEST = 1e150
 """Numbers beyond this have squares near the end of float64."""
@@ -99,10 +106,37 @@ def ward_linkage(
     if len(rows) == 1:
         return np.zeros((0, 4))
     with Workers(rows.device) as workers:
-        return _linked(rows, neighbors, _block(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1), workers)
+        block, report = _block(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1)
+        most = block if memory is not None else max(block, min(TIED_BYTES, free_memory(rows.device) // 8))
+        room = {"memory": block, "tied_memory": most}
+        is_shared = can_share(rows.device, len(rows) * rows.numel(), SHARED_PRODUCTS)
+        if is_shared:
+            lists = neighbors.tensors if isinstance(neighbors, ExactNeighbors) else {}
+            tell_others(link_with_main, {"rows": rows} | lists, rows.device, **room)
+        return _linked(rows, neighbors, report, workers, **room, is_shared=is_shared)
 
 
-def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", workers: Workers) -> Floats:
+def link_with_main(
+    rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None, **room: int
+) -> None:
+    """Take part, in another process than the main one, in linking rows that it has sent: see `shared_scan.py`."""
+    neighbors = None
+    if indices is not None and similarities is not None:
+        neighbors = as_exact_neighbors(rows, indices, similarities)
+    with Workers(rows.device) as workers:
+        _linked(rows, neighbors, _Progress(None, 0), workers, **room, is_shared=True)
+
+
+def _linked(
+    rows: Tensor,
+    neighbors: Any,
+    report: "_Progress",
+    workers: Workers,
+    *,
+    memory: int,
+    tied_memory: int,
+    is_shared: bool,
+) -> Floats:
     n = len(rows)
     groups = equal_rows(rows)
     low, high = rows.amin(0).double(), rows.amax(0).double()
@@ -118,9 +152,11 @@ def _linked(rows: Tensor, neighbors: Any, memory: int, report: "_Progress", work
         if ready is not None and bool(origin.any()):
             ready = None  # inner products are about another origin
         k = min(most, len(nodes) - 1) if ready is None else ready.index.shape[1]
-        scanner = Scanner(Geometry(centroids, sizes), precisions(rows.device), margins, k, memory, workers)
-        n_tabled = min(FEW[rows.device.type], math.isqrt(memory // TABLE_BYTES[rows.device.type]))
-        rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled)
+        geometry = Geometry(centroids, sizes)
+        scanner = Scanner(geometry, precisions(rows.device), margins, k, memory, workers, is_shared=is_shared)
+        n_tied, n_tabled = (math.isqrt(room // TABLE_BYTES[rows.device.type]) for room in (tied_memory, memory))
+        n_tabled = min(FEW[rows.device.type], n_tabled)
+        rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled, n_tied)
         report.add(n - len(nodes))
         rounds.start(ready, report.add)
         report.add(len(chains.left))

@@ -27,6 +27,9 @@ ELEMENT_BYTES = 128
 NEAR = 4
 """Clusters that may be no further than this multiple of the nearest one's squared height are compared again."""
 
+TIED_SHARE = 0.5
+"""A share of all clusters that are tied for the nearest from which on comparing all pairs at once costs less."""
+
 Accept = Callable[[Tensor, Lists, Decision], None]
 """Takes rows, their lists and their certain nearest."""
 
@@ -51,13 +54,28 @@ class LocalScanner:
         self.width = COLUMNS[is_live.device.type]
         workers.map(self._measure, self._columns())
 
-    def scan(self, rows: Tensor, accept: Accept) -> None:
-        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
+    def scan(self, rows: Tensor, accept: Accept, may_leave: bool = False) -> Tensor:
+        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come.
+
+        Where the first rows are as far from most clusters as from the nearest, the others are returned, if they may be.
+        """
         at_most = self.memory // (ELEMENT_BYTES * self.workers.n * len(self.dead))
         blocks = torch.split(rows, self.workers.share(len(rows), max(1, at_most)))
-        self.workers.map(lambda block: accept(block, *self._scan_rows(block)), blocks)
+        first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
 
-    def _scan_rows(self, rows: Tensor) -> tuple[Lists, Decision]:
+        def work(block: Tensor) -> int:
+            lists, decision, n_measured = self._scan_rows(block)
+            accept(block, lists, decision)
+            return n_measured
+
+        n_measured = sum(self.workers.map(work, first))
+        if may_leave and rest and n_measured > TIED_SHARE * sum(map(len, first)) * int((self.dead == 0).sum()):
+            return torch.cat(rest)
+        self.workers.map(work, rest)
+        return rows[:0]
+
+    def _scan_rows(self, rows: Tensor) -> tuple[Lists, Decision, int]:
+        """Lists, nearest clusters, and how many had to be measured because they were tied."""
         low, limit = self._lows(rows)
         sharpen(self.geometry, rows, low, low <= limit[:, None])
         n_best = min(self.k + 1, low.shape[1])
@@ -70,7 +88,7 @@ class LocalScanner:
         unsure = (~decision.is_certain).nonzero()[:, 0]
         is_rival = ~self.margins.certain(decision.distance[unsure, None], low[unsure])
         decision.put(unsure, nearest_rival(self.geometry, rows[unsure], is_rival))
-        return lists, decision
+        return lists, decision, int(is_rival.sum())
 
     def _lows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(R, M) lows about the center of all, inf for a row itself and the dead; (R,) what may be near, in heights."""

@@ -18,6 +18,7 @@ from torch import Tensor
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, follow, join, settle
 from shoal.clustering.ward.scan import Scanner
+from shoal.clustering.ward.shared_scan import agree_on_rows
 from shoal.clustering.ward.table import HeightTable
 from shoal.clustering.ward.workers import Workers
 
@@ -48,10 +49,18 @@ class Rounds:
     """The clusters between rounds, each with its list and its certain nearest cluster."""
 
     def __init__(
-        self, scanner: Scanner, margins: Margins, workers: Workers, nodes: Tensor, next_node: int, n_tabled: int
+        self,
+        scanner: Scanner,
+        margins: Margins,
+        workers: Workers,
+        nodes: Tensor,
+        next_node: int,
+        n_tabled: int,
+        n_tied: int = 0,
     ) -> None:
         self.geometry, self.scanner, self.margins, self.workers = scanner.geometry, scanner, margins, workers
         self.n_tabled = n_tabled  # no more clusters than this are kept in a table
+        self.n_tied = n_tied  # the same where most of them are equally far apart
         at_most = scanner.memory // (JOIN_BYTES * scanner.k**2 * workers.n)
         self.chunk_rows = max(1, min(CHUNK_ROWS[nodes.device.type], at_most))
         self.table: HeightTable | None = None
@@ -73,7 +82,7 @@ class Rounds:
             def settle_part(part: Tensor) -> Tensor:
                 return self._settle(part, lists.take(part))
 
-            rows = torch.cat(self.workers.map(settle_part, self._chunks(rows)))
+            rows = self._agreed(rows, torch.cat(self.workers.map(settle_part, self._chunks(rows))))
             report(self.n_live - len(rows))
         self._find(rows, report)
 
@@ -168,7 +177,11 @@ class Rounds:
         # Chunks do not meet: each reads and writes the lists of its own rows alone.
         step = self.workers.share(len(pairs.kept), self.chunk_rows)
         self.workers.map(join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)])
-        return torch.cat(self.workers.map(settle_part, self._chunks(rows)))
+        return self._agreed(rows, torch.cat(self.workers.map(settle_part, self._chunks(rows))))
+
+    def _agreed(self, candidates: Tensor, rows: Tensor) -> Tensor:
+        """The rows to be scanned, of `candidates`: those that any process must scan, where several link them."""
+        return agree_on_rows(candidates, rows, len(self.is_live)) if self.scanner.is_shared else rows
 
     def _settle(self, rows: Tensor, lists: Lists) -> Tensor:
         """Take over what the lists of `rows` make certain; returns the rows that they do not."""
@@ -179,20 +192,26 @@ class Rounds:
 
     def _find(self, rows: Tensor, report: Callable[[int], None]) -> None:
         """Find the nearest cluster of some rows: by the table where there are few clusters, else by a scan."""
+        is_tied = False
         if self.n_live > self.n_tabled:
-            self._scan(rows, report)
-            return
+            rows = self._scan(rows, report)
+            is_tied = len(rows) > 0
+            if not is_tied:
+                return
+            self.n_tabled = self.n_live
         if self.table is None:
-            self.table = HeightTable(self.geometry, self.margins, self.workers)
+            self.table = HeightTable(self.geometry, self.margins, self.workers, self.is_live, is_tied)
         self.decision.put(rows, self.table.nearest(rows))
         report(len(rows))
 
-    def _scan(self, rows: Tensor, report: Callable[[int], None]) -> None:
+    def _scan(self, rows: Tensor, report: Callable[[int], None]) -> Tensor:
+        """Find the nearest of some rows by a scan; returns those that are left to a table."""
+
         def accept(part: Tensor, lists: Lists, decision: Decision) -> None:
             self._accept(part, lists, decision)
             report(len(part))
 
-        self.scanner.scan(rows, accept)
+        return self.scanner.scan(rows, accept, may_leave=self.n_live <= self.n_tied)
 
     def _accept(self, rows: Tensor, lists: Lists, decision: Decision) -> None:
         self.lists.put(rows, lists)

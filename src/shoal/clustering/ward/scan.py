@@ -21,6 +21,7 @@ from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.lists import Lists, settle
 from shoal.clustering.ward.local_scan import Accept, LocalScanner
 from shoal.clustering.ward.points import middle, renew, top
+from shoal.clustering.ward.shared_scan import share_rows
 from shoal.clustering.ward.workers import Scratch, Workers
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
@@ -31,6 +32,9 @@ ENCODE_COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 17}
 
 ELEMENT_BYTES = 24
 """Memory for each element of a block: values of 8 bytes, and what finding the best takes; half in float32."""
+
+SHARED_PRODUCTS = 1e8
+"""Products of a scan that are worth being shared by processes; fewer take less time than sending what they give."""
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
@@ -58,9 +62,10 @@ class Scanner:
         k: int,
         memory: int,
         workers: Workers,
+        is_shared: bool = False,
     ) -> None:
         self.geometry, self.precisions, self.margins, self.k = geometry, precisions, margins, k
-        self.workers = workers
+        self.workers, self.is_shared = workers, is_shared
         device = geometry.sizes.device
         self.width = WIDTH[device.type]
         self.memory = memory
@@ -84,17 +89,30 @@ class Scanner:
         self.points = Points(self.points.points[front], self.points.half[slots], self.points.reach[slots])
         self.is_live = self.is_live[slots]
 
-    def scan(self, rows: Tensor, accept: Accept) -> None:
-        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come."""
+    def scan(self, rows: Tensor, accept: Accept, may_leave: bool = False) -> Tensor:
+        """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come.
+
+        Returns those that are left, where any may be, because most clusters are tied for their nearest. Several
+        processes that link the same rows scan a share each, where that is much, and are given all.
+        """
+        if not self.is_shared:
+            return self.scan_here(rows, accept, may_leave)
+        if len(rows) * self.geometry.centroids.numel() < SHARED_PRODUCTS:
+            return self.scan_here(rows, accept, may_leave=False)  # each for itself: another might leave others
+        found, left = share_rows(rows, lambda mine, keep: self.scan_here(mine, keep, may_leave), self.k)
+        accept(*found)
+        return left
+
+    def scan_here(self, rows: Tensor, accept: Accept, may_leave: bool) -> Tensor:
+        """The same by this process alone."""
         for precision in self.precisions:
             if not len(rows):
-                return
+                return rows
             rows = self._scan(rows, precision, accept)
-        if len(rows):
-            local = LocalScanner(
-                self.geometry, self.margins, self.is_live, self.center, self.k, self.memory, self.workers
-            )
-            local.scan(rows, accept)
+        if not len(rows):
+            return rows
+        local = LocalScanner(self.geometry, self.margins, self.is_live, self.center, self.k, self.memory, self.workers)
+        return local.scan(rows, accept, may_leave)
 
     def _scan(self, rows: Tensor, precision: Precision, accept: Accept) -> Tensor:
         """Scan with one precision; returns the rows it leaves open. If the first blocks mostly fail, so would all.

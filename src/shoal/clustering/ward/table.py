@@ -19,6 +19,7 @@ from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.extremes import ClusterExtremes
+from shoal.clustering.ward.group_minima import GroupMinima
 from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
 from shoal.clustering.ward.local_scan import sharpen
 from shoal.clustering.ward.points import middle, renew
@@ -49,13 +50,16 @@ FEW_EXACT = {"cpu": 0, "cuda": 2048}
 class HeightTable:
     """Heights of all pairs of clusters: (M, M), inf on the diagonal; `dead` (M,) adds inf to columns of the dead."""
 
-    def __init__(self, geometry: Geometry, margins: Margins, workers: Workers) -> None:
+    def __init__(
+        self, geometry: Geometry, margins: Margins, workers: Workers, is_live: Tensor, is_tied: bool = False
+    ) -> None:
         self.geometry, self.margins, self.workers = geometry, margins, workers
         self.center = middle(geometry.centroids)
-        self.dead = torch.zeros_like(geometry.sizes, dtype=torch.float32)
+        self.dead = torch.where(is_live, 0.0, torch.inf)
         self.points: dict[Precision, Points] = {}
         self.heights = torch.empty(0, 0)
-        self._fill(FLOAT32 if len(self.dead) > FEW_EXACT[self.dead.device.type] else None)
+        self.minima: GroupMinima | None = None
+        self._fill(None if is_tied or len(self.dead) <= FEW_EXACT[self.dead.device.type] else FLOAT32)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Compute the rows and columns of merged clusters anew and drop the absorbed ones."""
@@ -66,10 +70,16 @@ class HeightTable:
         def renew_rows(part: Tensor) -> None:
             self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
 
-        with matmul_precision(self.precision or FLOAT64):
-            self.workers.map(renew_rows, torch.split(kept, self.workers.share(len(kept), FILL_ROWS[kept.device.type])))
+        if self.precision is None:
+            self.heights[kept] = self._measured(kept)
+        else:
+            with matmul_precision(self.precision):
+                step = self.workers.share(len(kept), FILL_ROWS[kept.device.type])
+                self.workers.map(renew_rows, torch.split(kept, step))
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_crowd()
+        if self.minima is not None:
+            self.minima.renew(kept, gone)
 
     def keep(self, slots: Tensor) -> None:
         """Forget all but the given slots (ascending)."""
@@ -83,11 +93,10 @@ class HeightTable:
         self.points = {precision: points.take(slots) for precision, points in self.points.items()}
         if self.precision is not None and n <= FEW_EXACT[slots.device.type]:
             self._fill(None)
+        self._group()
 
     def nearest(self, rows: Tensor) -> Decision:
         """The certain nearest cluster of each row, the lowest slot among equals."""
-        if self.n_measured > self.heights.numel() / 2:
-            self._fill(None)
         decision = self._decided(rows)
         if self.precision is None:
             return decision
@@ -101,7 +110,11 @@ class HeightTable:
                 break
             self._add_points(precision)
             for part in torch.split(unsure, FIND_ROWS[rows.device.type]):
-                decision.put(part, self._compare(rows[part], decision.take(part), precision))
+                found = self._compare(rows[part], decision.take(part), precision, len(unsure) / len(part))
+                if found is None:
+                    self._fill(None)
+                    return self._decided(rows)
+                decision.put(part, found)
             unsure = unsure[~decision.is_certain[unsure]]
         return decision
 
@@ -121,6 +134,9 @@ class HeightTable:
 
     def _first(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The first entry of each row, its D, and the second entry (as good as nobody in a table of D itself)."""
+        if self.minima is not None:
+            slots, distance = self.minima.first(rows)
+            return slots, distance, distance
         heights = self.heights.index_select(0, rows).add_(self.dead)
         if self.precision is None:
             distance = heights.amin(1)
@@ -130,8 +146,11 @@ class HeightTable:
         second = heights.scatter_(1, first[:, None], torch.inf).amin(1).double()
         return first, self.geometry.distances(rows, first), second
 
-    def _compare(self, rows: Tensor, decision: Decision, precision: Precision) -> Decision:
-        """Measure every cluster whose height does not put it beyond the one decided on, unless there are many."""
+    def _compare(self, rows: Tensor, decision: Decision, precision: Precision, n_parts: float) -> Decision | None:
+        """Measure every cluster whose height does not put it beyond the one decided on, unless there are many.
+
+        None where so many are tied that, with as many in all of `n_parts`, the whole table costs no more.
+        """
         everyone = slice(0, len(self.dead))
         is_tabled = precision is self.precision
         heights = self.heights[rows] + self.dead if is_tabled else self._heights(rows, everyone, precision)
@@ -142,7 +161,10 @@ class HeightTable:
             is_rival[is_many] = self._close_rivals(rows[is_many], low[is_many], is_rival[is_many])
             is_many[:] = False
         done = (~is_many).nonzero()[:, 0]
-        self.n_measured += int(is_rival[done].sum())
+        n_rivals = int(is_rival[done].sum())
+        if self.n_measured + n_rivals * n_parts > self.heights.numel() / 2:
+            return None
+        self.n_measured += n_rivals
         decision.is_certain[:] = False
         decision.put(done, nearest_rival(self.geometry, rows[done], is_rival[done]))
         return decision
@@ -165,6 +187,24 @@ class HeightTable:
         with matmul_precision(precision or FLOAT64):
             self.workers.map(self._fill_rows, self._starts())
         self._measure_crowd()
+        self._group()
+
+    def _group(self) -> None:
+        """Keep minima of a table of D itself where that is faster: a GPU reads whole rows in no time."""
+        is_grouped = self.precision is None and self.dead.device.type == "cpu"
+        self.minima = GroupMinima(self.heights, self.dead) if is_grouped else None
+
+    def _measured(self, rows: Tensor) -> Tensor:
+        """(R, M) D of some rows with everyone, inf for a row itself and the dead; workers share the columns."""
+        found = self.heights.new_empty(len(rows), len(self.dead))
+
+        def work(start: int) -> None:
+            columns = slice(start, start + step)
+            found[:, columns] = self.geometry.all_distances(rows, columns)
+
+        step = self.workers.share(len(self.dead), len(self.dead))
+        self.workers.map(work, range(0, len(self.dead), step))
+        return found.add_(self.dead).scatter_(1, rows[:, None], torch.inf)
 
     def _fill_rows(self, start: int) -> None:
         """Compute some rows from the diagonal on, and with them their columns."""
