@@ -18,6 +18,7 @@ with d.processes(torch.device("cpu")):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
 def test_a_process_that_is_lost_ends_the_others_with_a_word(how: str) -> None:
     """A dead one closes its connections; one that hangs, as if its machine had gone, only gives no more signs."""

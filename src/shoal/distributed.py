@@ -13,7 +13,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -33,12 +33,16 @@ MAX_WAIT_S = 7 * 24 * 3600.0
 """How long one waits for a word of another that is alive: the main one may decode or cluster for days."""
 
 Function = Callable[..., object]
+Result = TypeVar("Result")
 
 
-class _Listeners:
-    """Whether the other processes wait for the main one's word, as it knows."""
+class _Others:
+    """What the other processes do, as far as this one knows: nothing that it could use, unless it is said."""
 
     are_waiting = False
+    """For the main process's word, in `flag_from_main`."""
+    do_the_same = False
+    """Every call that this one makes, with the same values."""
 
 
 class ProcessLost(ShoalError):
@@ -132,19 +136,53 @@ def number_from_main(value: int | None, device: torch.device) -> int | None:
     return None if found < 0 else found
 
 
+def object_from_main(value: Any, device: torch.device) -> Any:
+    """What the main process holds, in every process; it can be pickled."""
+    if not is_started():
+        return value
+    message = [value]
+    with _explained():
+        dist.broadcast_object_list(message, src=0, device=device)
+    return message[0]
+
+
 @contextmanager
 def others_waiting(are_waiting: bool = True) -> Iterator[None]:
     """Say, in the main process, whether the others wait for its word in `flag_from_main` meanwhile."""
-    before, _Listeners.are_waiting = _Listeners.are_waiting, are_waiting and is_started() and is_main()
+    before, _Others.are_waiting = _Others.are_waiting, are_waiting and is_started() and is_main()
     try:
         yield
     finally:
-        _Listeners.are_waiting = before
+        _Others.are_waiting = before
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Say that all processes do the same meanwhile: make every call, in the same order, with the same values."""
+    before, _Others.do_the_same = _Others.do_the_same, is_started()
+    try:
+        yield
+    finally:
+        _Others.do_the_same = before
+
+
+def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
+    """Let the main process do some work, and call the others for a part of it; they return None when it has ended."""
+    if is_started() and not is_main():
+        flag_from_main(True, device)
+        return None
+    try:
+        with others_waiting():
+            return work()
+    finally:
+        flag_from_main(True, device)
 
 
 def can_share(device: torch.device, n_products: float, least: float) -> bool:
-    """Whether work on a device can be shared with processes that wait, and is worth it: `least` products are."""
-    return _Listeners.are_waiting and n_products >= least and dist.get_backend() == _backend(device)
+    """Whether work on a device can be shared with the other processes, and is worth it: `least` products are."""
+    if not (_Others.are_waiting or _Others.do_the_same) or n_products < least:
+        return False
+    return dist.get_backend() == _backend(device)
 
 
 def _backend(device: torch.device) -> str:
@@ -154,23 +192,23 @@ def _backend(device: torch.device) -> str:
 def tell_others(function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any) -> None:
     """Have every other process call a function of a module with these tensors, and options that can be pickled.
 
-    The main process goes on at once, and must send and receive what the function does. Nobody waits for its word then.
+    The main process goes on at once, and must send and receive what the function does. Who does the same anyway needs
+    not be told.
     """
+    if _Others.do_the_same:
+        return
     contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     shapes = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in contiguous.items()}
     _word_from_main(CALL, device)
-    with _explained():
-        dist.broadcast_object_list([function, shapes, options], src=0, device=device)
-        for tensor in contiguous.values():
+    object_from_main((function, shapes, options), device)
+    for tensor in contiguous.values():
+        with _explained():
             dist.broadcast(tensor, src=0)
 
 
 def _take_part(device: torch.device) -> None:
     """Call what the main process calls."""
-    message: list[Any] = [None, None, None]
-    with _explained():
-        dist.broadcast_object_list(message, src=0, device=device)
-    function, shapes, options = message
+    function, shapes, options = object_from_main(None, device)
     tensors = {name: torch.empty(shape, dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
     for tensor in tensors.values():
         with _explained():

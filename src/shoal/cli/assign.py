@@ -48,14 +48,17 @@ def assign(
     """
     from shoal.discovery.assign import Assigner
     from shoal.discovery.reporter import SILENT
+    from shoal.distributed import is_main, processes
     from shoal.errors import UsageError
     from shoal.files import check_writable, write_text
     from shoal.review.reviewed import ReviewedRun
     from shoal.runs import Assignment, locked_file, to_csv
 
-    if out is not None and out.exists() and not force and not watch:
+    if watch and not is_main():
+        return  # one process watches, alone
+    if out is not None and out.exists() and not force and not watch and is_main():
         raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
-    if out is not None:
+    if out is not None and is_main():
         check_writable(out)
     if every is not None and not watch:
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
@@ -66,7 +69,10 @@ def assign(
         with nullcontext() if out is None else locked_file(out):  # two watches would lose each other's rows
             _watch(assigner, images, out, every=every or EVERY_S, as_json=json, force=force)
         return
-    rows, skipped = assigner.assign(images, allow_missing=allow_missing)
+    with processes(assigner.device):
+        rows, skipped = assigner.assign(images, allow_missing=allow_missing)
+    if not is_main():
+        return
     _tell_skipped(skipped)
     n_new = sum(row.category_id < 0 for row in rows)
     images_assigned, limit = count(len(rows), "image"), f"outlier score above {assigner.threshold:.3f}"

@@ -44,8 +44,16 @@ def cluster(
     """
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
+    from shoal.device import choose_device
     from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
+    from shoal.distributed import by_main, is_main, processes
 
+    home = choose_device(device)
+    if not is_main():  # takes part in what the main process calls it for, and is sent the embeddings for that
+        if not dry_run:
+            with processes(home):
+                by_main(lambda: None, home)
+        return
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     if labels is None:
         given = read_embeddings(embeddings, **columns)
@@ -60,15 +68,11 @@ def cluster(
     if dry_run:
         _show_found(given, counted, target, settings.n_clusters, as_json=json)
         return
-    run = cluster_embeddings(
-        LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes),
-        target,
-        settings,
-        device=device,
-        force=force,
-        command=shlex.join(["shoal", *sys.argv[1:]]),
-        reporter=reporter(),
-    )
+    labeled = LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes)
+    how: dict[str, Any] = {"device": device, "force": force, "command": shlex.join(["shoal", *sys.argv[1:]])}
+    with processes(home):
+        run = by_main(lambda: cluster_embeddings(labeled, target, settings, **how, reporter=reporter()), home)
+    assert run is not None
     _show_answer(run, as_json=json)
 
 

@@ -1,6 +1,7 @@
 """What the commands print: results on stdout, everything else on stderr."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,9 +32,14 @@ class Verbosity:
 verbosity = Verbosity()
 
 
+def is_first_process() -> bool:
+    """Whether this process is the one that speaks, of those that torchrun has started; torch is not asked."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+
+
 def say(text: str) -> None:
-    """Print a line for a person, on stderr, unless nothing is to be said."""
-    if not verbosity.is_quiet:
+    """Print a line for a person, on stderr, unless nothing is to be said, or another process says it."""
+    if not verbosity.is_quiet and is_first_process():
         typer.echo(shown(text), err=True)
 
 
@@ -51,8 +57,11 @@ def complain(text: str) -> None:
 def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
     """Print the command's result on stdout: `found` as one JSON object, or `text`.
 
-    A program that reads text gets every name as it is; on a terminal control characters are made visible.
+    A program that reads text gets every name as it is; on a terminal control characters are made visible. Of several
+    processes one prints it.
     """
+    if not is_first_process():
+        return
     if as_json:
         typer.echo(escaped_json(json.dumps(found, ensure_ascii=False)))
     else:
@@ -64,7 +73,7 @@ def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextMan
     from shoal.progress import Outlook, show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
-    draws = not (verbosity.is_quiet or verbosity.is_verbose)
+    draws = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
     return show(what, outlook or Outlook(), say, draws=draws, has_color=verbosity.has_color)
 
 

@@ -30,12 +30,18 @@ def embed(
     An npz holds X (N, D), paths and, where some images are labeled, y; rows are sorted by path.
     """
     from shoal.data.readers import read_collection
+    from shoal.device import choose_device
     from shoal.discovery.embed import check_target, embed_collection, write_embeddings
+    from shoal.distributed import is_main, processes
 
-    check_target(out, force=force)
+    if is_main():
+        check_target(out, force=force)
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     collection = read_collection(images, labels, **columns, allow_missing=allow_missing)
-    found = embed_collection(collection, encoder, input_size=input_size, device=device, reporter=reporter())
+    with processes(choose_device(device)):
+        found = embed_collection(collection, encoder, input_size=input_size, device=device, reporter=reporter())
+    if not is_main():
+        return
     write_embeddings(found, out)
     for image in found.skipped:
         say(f"note: {image.name} left out, {image.reason}")

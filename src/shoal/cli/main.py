@@ -23,12 +23,15 @@ from shoal.cli import (
     reproduce,
     review,
 )
-from shoal.cli.console import complain, verbosity
+from shoal.cli.console import complain, is_first_process, verbosity
 from shoal.cli.encoders import encoders
 from shoal.errors import ShoalError
 from shoal.text import shown
 
 INTERRUPTED = 130
+
+SHARED = ("discover", "compare", "cluster", "assign", "embed", "reproduce")
+"""Commands whose work several processes share; any other is done by the first of them alone."""
 
 GENERAL = ("--quiet", "-q", "--verbose", "-v", "--no-color", "--debug")
 """Options of `shoal` itself that may also stand behind the command."""
@@ -45,6 +48,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an exception into a message on stderr and an exit code."""
+        if not is_first_process() and not any(word in SHARED for word in ctx._protected_args[:1]):
+            return None
         try:
             return super().invoke(ctx)
         except ShoalError as error:

@@ -53,6 +53,7 @@ def reproduce(
         _list_experiments(as_json=json)
         return
     from shoal.device import choose_device
+    from shoal.distributed import is_main, processes
     from shoal.methods.changes import read_changes, read_pairs
     from shoal.reproduce.experiment import ReproduceOptions
     from shoal.reproduce.reproduce import reproduce as run
@@ -62,8 +63,11 @@ def reproduce(
     who: dict[str, Any] = {"encoder": encoder, "input_size": input_size, "protocol": protocol}
     only = tuple((methods or "").replace(",", " ").split())
     options = ReproduceOptions(**who, changes=changes, validation_share=validation_share, methods=only)
-    found = run(tables, roots, out, device=choose_device(device), seeds=_seeds(seeds), options=options, tell=say)
-    _print(found, as_json=json)
+    home = choose_device(device)
+    with processes(home):
+        found = run(tables, roots, out, device=home, seeds=_seeds(seeds), options=options, tell=say)
+    if is_main():
+        _print(found, as_json=json)
 
 
 def _print(found: list["Reproduction"], *, as_json: bool) -> None:

@@ -33,6 +33,7 @@ from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.distributed import together
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed, place_encoder
 from shoal.encoders.vision import Encoder
@@ -186,9 +187,10 @@ class Assigner:
                 "per name with as many columns as the run's; embed the images as the run's were embedded"
             )
         n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
-        voted, members = place_newcomers(
-            new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors, predicted
-        )
+        with together():  # where several processes assign, each does all of it but shares the search for neighbors
+            voted, members = place_newcomers(
+                new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors, predicted
+            )
         if self._calibration is not None:
             confidence = self._calibration.confidence(members.confidence, voted, np.zeros(len(voted), dtype=bool))
             members = replace(members, confidence=confidence)

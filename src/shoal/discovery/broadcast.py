@@ -64,12 +64,17 @@ def follow_main(
     collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
 ) -> None:
     """Take a share of the embedding and of the training when the main process has come to them, without a word."""
+    share_embedding(collection, settings, device)
+    if settings.is_trained and flag_from_main(False, device):
+        share_training(collection, run, settings, device, resume)
+
+
+def share_embedding(collection: Collection, settings: DiscoverySettings, device: torch.device) -> None:
+    """Embed what the main process embeds, when it has said whether it does."""
     chosen = settings.of_method
     if flag_from_main(False, device):
         encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)
         embed(decode(collection, settings, SILENT).pixels, encoder)
-    if settings.is_trained and flag_from_main(False, device):
-        share_training(collection, run, settings, device, resume)
 
 
 def share_training(

@@ -20,7 +20,7 @@ from shoal.device import encoder_device, seconds_of
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.readable import tell_found
 from shoal.discovery.reporter import Reporter
-from shoal.distributed import world_size
+from shoal.distributed import is_main, world_size
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch, place_encoder
 from shoal.encoders.vision import Encoder
@@ -68,9 +68,13 @@ def embed_collection(
     device: str | torch.device | None = None,
     reporter: Reporter | None = None,
 ) -> Embedded:
-    """Embed a collection with an encoder as it comes; images that cannot be read are left out and listed."""
+    """Embed a collection with an encoder as it comes; images that cannot be read are left out and listed.
+
+    Several processes share the work: those of a machine that decodes wait for it, all embed, and each gets everything.
+    """
     reporter = reporter or Reporter()
-    tell_found(collection, pixel_size, reporter)
+    if is_main():
+        tell_found(collection, pixel_size, reporter)
     network = place_encoder(load_encoder(encoder, input_size=input_size), encoder_device(device))
     with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shoal.data.benchmarks import get_facts
+from shoal.distributed import is_main
 from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, check_used
@@ -50,7 +51,8 @@ def reproduce(
 
     What they share is trained once. Finished cells in `out` are read, not run again; so are trainings, one that was cut
     off within goes on from its last epoch. A training that fails is told and left out of the tables, which say so; with
-    nothing else to show, its error is raised.
+    nothing else to show, its error is raised. Several processes share every training and clustering; the main one
+    writes, and the others return nothing.
     """
     experiments = list({found.name: found for found in map(get_experiment, names)}.values())
     if not roots:
@@ -67,7 +69,7 @@ def reproduce(
         results = runner.run_cells([cell for plan in plans for cell in plan.cells])
     finally:
         runner.close()
-    return [_write_out(runner, plan, results) for plan in plans]
+    return [_write_out(runner, plan, results) for plan in plans] if is_main() else []
 
 
 def reproduce_with(

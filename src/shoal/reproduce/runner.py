@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from shoal.arrays import UNLABELED
+from shoal.distributed import ProcessLost, barrier, is_main, together
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import check_directions, is_out_of_memory
 from shoal.errors import DataError, MissingError, ShoalError, TooFewDistinct, UsageError
@@ -65,12 +66,14 @@ class Runner:
         wanted = {cell.key: cell for cell in cells}
         done = {key: read_result(self.file(cell)) for key, cell in wanted.items() if self.file(cell).exists()}
         missing = [cell for key, cell in wanted.items() if key not in done and key not in self.failed]
+        barrier()  # all processes have seen the same files before one writes another
         self._check_folders(missing)
         self._check_encoders(missing)
         for key, found in done.items():
             self._check_same_images(wanted[key], found)
         for group in in_order(groups_of(missing)):
             self._run_group(group)
+        barrier()  # the main process has written all of them
         done |= {cell.key: read_result(self.file(cell)) for cell in missing if self.file(cell).exists()}
         errors = [self.failed[cell.key] for cell in missing if cell.key in self.failed]
         if errors and not done:  # there is nothing to show
@@ -132,7 +135,8 @@ class Runner:
             return
         for cell in cells:
             try:
-                self._finish(cell, learned, task, seconds)
+                with together():
+                    self._finish(cell, learned, task, seconds)
             except TooFewDistinct as error:
                 collapse = describe_collapse(collapse_statistics(learned.embeddings))
                 self._give_up([cell], TooFewDistinct(f"{collapse}; {error}") if collapse else error)
@@ -143,7 +147,7 @@ class Runner:
     def _give_up(self, cells: list[Cell], error: Exception) -> None:
         """Leave cells out and say why; but raise what the next one would end in as well."""
         causes = [each for each in (error, error.__cause__) if isinstance(each, Exception)]
-        if isinstance(error, MissingError | OSError | MemoryError) or any(map(is_out_of_memory, causes)):
+        if isinstance(error, MissingError | OSError | MemoryError | ProcessLost) or any(map(is_out_of_memory, causes)):
             raise error
         if not isinstance(error, ShoalError):
             wrapped = ShoalError(f"{type(error).__name__}: {error}")
@@ -205,7 +209,8 @@ class Runner:
             found = self._cluster_and_score(cell, learned, task, loaded)
         about = describe(cell, learned, loaded.train, self.device)
         times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
-        write_result(self.file(cell), found | about | times)
+        if is_main():
+            write_result(self.file(cell), found | about | times)
         shown = "" if cell.figure else f" {_shown(found)}"
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 

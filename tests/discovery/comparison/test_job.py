@@ -305,12 +305,6 @@ def test_a_folder_that_is_held_is_refused_before_anything_is_done(compared, tmp_
     holder.join()
 
 
-def test_several_processes_are_refused(compared, monkeypatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UsageError, match="start it without torchrun"):
-        compared()
-
-
 @pytest.mark.slow
 def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settings, monkeypatch, tmp_path) -> None:
     """Each training is said to take six minutes, for six epochs; ten minutes leave five of either."""

@@ -1,6 +1,7 @@
 """The way in: a matrix of embeddings, checked, and its Ward tree in scipy's format."""
 
 import math
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -28,7 +29,7 @@ from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.workers import Workers
 from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
-from shoal.distributed import can_share, tell_others
+from shoal.distributed import can_share, object_from_main, tell_others
 from shoal.errors import DataError, UsageError
 from shoal.progress import Progress
 
@@ -105,38 +106,29 @@ def ward_linkage(
         check_neighbors(neighbors, len(rows))
     if len(rows) == 1:
         return np.zeros((0, 4))
+    is_shared = can_share(rows.device, len(rows) * rows.numel(), SHARED_PRODUCTS)
+    if is_shared:
+        lists = neighbors.tensors if isinstance(neighbors, ExactNeighbors) else {}
+        tell_others(link_with_main, {"rows": rows} | lists, rows.device)
     with Workers(rows.device) as workers:
-        block, report = _block(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1)
-        most = block if memory is not None else max(block, min(TIED_BYTES, free_memory(rows.device) // 8))
-        room = {"memory": block, "tied_memory": most}
-        is_shared = can_share(rows.device, len(rows) * rows.numel(), SHARED_PRODUCTS)
-        if is_shared:
-            lists = neighbors.tensors if isinstance(neighbors, ExactNeighbors) else {}
-            tell_others(link_with_main, {"rows": rows} | lists, rows.device, **room)
-        return _linked(rows, neighbors, report, workers, **room, is_shared=is_shared)
+        room, report = _room(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1)
+        return _linked(rows, neighbors, room, report, workers, is_shared=is_shared)
 
 
-def link_with_main(
-    rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None, **room: int
-) -> None:
+def link_with_main(rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None) -> None:
     """Take part, in another process than the main one, in linking rows that it has sent: see `shared_scan.py`."""
     neighbors = None
     if indices is not None and similarities is not None:
         neighbors = as_exact_neighbors(rows, indices, similarities)
     with Workers(rows.device) as workers:
-        _linked(rows, neighbors, _Progress(None, 0), workers, **room, is_shared=True)
+        _linked(rows, neighbors, _room(rows, None, workers), _Progress(None, 0), workers, is_shared=True)
 
 
 def _linked(
-    rows: Tensor,
-    neighbors: Any,
-    report: "_Progress",
-    workers: Workers,
-    *,
-    memory: int,
-    tied_memory: int,
-    is_shared: bool,
+    rows: Tensor, neighbors: Any, room: "_Room", report: "_Progress", workers: Workers, *, is_shared: bool
 ) -> Floats:
+    if is_shared:  # what depends on it, when tables begin, must be the same everywhere
+        room = object_from_main(room, rows.device)
     n = len(rows)
     groups = equal_rows(rows)
     low, high = rows.amin(0).double(), rows.amax(0).double()
@@ -153,8 +145,8 @@ def _linked(
             ready = None  # inner products are about another origin
         k = min(most, len(nodes) - 1) if ready is None else ready.index.shape[1]
         geometry = Geometry(centroids, sizes)
-        scanner = Scanner(geometry, precisions(rows.device), margins, k, memory, workers, is_shared=is_shared)
-        n_tied, n_tabled = (math.isqrt(room // TABLE_BYTES[rows.device.type]) for room in (tied_memory, memory))
+        scanner = Scanner(geometry, precisions(rows.device), margins, k, room.block, workers, is_shared=is_shared)
+        n_tied, n_tabled = (math.isqrt(size // TABLE_BYTES[rows.device.type]) for size in (room.table, room.block))
         n_tabled = min(FEW[rows.device.type], n_tabled)
         rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled, n_tied)
         report.add(n - len(nodes))
@@ -263,16 +255,26 @@ def _chains(groups: Groups, n: int) -> tuple[RoundMerges, Tensor]:
     return merges, nodes.to(device)
 
 
-def _block(rows: Tensor, memory: int | None, workers: Workers) -> int:
+@dataclass(frozen=True)
+class _Room:
+    """Bytes for the block of products, and for a table of all distances where most rows are equally far apart."""
+
+    block: int
+    table: int
+
+
+def _room(rows: Tensor, memory: int | None, workers: Workers) -> _Room:
     kind = rows.device.type
     needed = ELEMENT_BYTES * min(WIDTH[kind], len(rows)) * workers.n
     if memory is None:
-        return max(needed, min(BLOCK_BYTES[kind], free_memory(rows.device) // 8))
+        free = free_memory(rows.device) // 8
+        block = max(needed, min(BLOCK_BYTES[kind], free))
+        return _Room(block, max(block, min(TIED_BYTES, free)))
     if memory < needed:
         raise UsageError(
             f"memory: found {memory:,} bytes, expected at least {needed:,}, one row's products with the others"
         )
-    return memory
+    return _Room(memory, memory)
 
 
 def _sorted_by_height(merges: list[RoundMerges], n: int, scale: float) -> Floats:

@@ -13,13 +13,14 @@ from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
 from shoal.device import encoder_device
 from shoal.discovery.api import default_folder
-from shoal.discovery.comparison.job import Command, check_alone, check_kept, compare_images
+from shoal.discovery.comparison.job import Command, check_kept, compare_images
 from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.comparison.settings import FROZEN, ComparisonSettings, choose_comparison, is_for, name_of
 from shoal.discovery.folder import check_folder, collection_checksum
 from shoal.discovery.preflight import check_encoder
 from shoal.discovery.readable import drop_unreadable
 from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.distributed import is_main
 from shoal.methods.changes import plain_name
 from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.runs import check_not_held
@@ -92,7 +93,7 @@ def compare(
     >>> found = shoal.compare("photos/", "labels.csv", methods="cms,simgcd,gcd")  # doctest: +SKIP
     >>> found.best.method, found.best.ties, found.command  # doctest: +SKIP
     """
-    reporter = reporter or (stderr_reporter() if verbose else Reporter())
+    reporter = reporter or (stderr_reporter() if verbose and is_main() else Reporter())
     table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
     given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **table}
     chosen = {"draws": draws, "max_minutes": max_minutes, **settings}
@@ -126,7 +127,6 @@ def preview(
     force: bool = False,
 ) -> dict[str, Any]:
     """Refuse what a comparison would refuse before it decodes images, and say what it would do; writes nothing."""
-    check_alone()
     trunk_device = encoder_device(device)
     draws = check_kept(collection, settings)
     is_here = [check_encoder(each) for each in settings.methods]

@@ -5,7 +5,6 @@ same tokens and views, and its answer is a run of its own inside the comparison'
 where it stopped: finished methods stay, the others go on from their last epoch.
 """
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,8 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
+from shoal.discovery.broadcast import broadcast_embedding
+from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
 from shoal.discovery.comparison.budget import TooLittleTime
 from shoal.discovery.comparison.judging import conclude, judge, kept_table
 from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
@@ -27,11 +28,11 @@ from shoal.discovery.frozen import doubt_labels, engine_of, read_and_embed
 from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
-from shoal.errors import UsageError
 from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, check_not_held, locked
@@ -55,36 +56,43 @@ def compare_images(
     """Compare methods on a collection, and write what was found to the folder `out`.
 
     `resume` goes on with a comparison that was interrupted, and leaves a finished one as it is; `force` starts over.
-    The folder is locked meanwhile.
+    The folder is locked meanwhile. Several processes share embedding, every training and clustering; the main one does
+    the rest.
     """
-    check_alone()
     reporter, run = reporter or Reporter(), Run(Path(out))
-    main_device, trunk_device = choose_device(device), encoder_device(device)
-    check_not_held(out)
-    told = tell_found(collection, settings.first.pixel_size, reporter)
+    main_device = choose_device(device)
+    if is_main():
+        check_not_held(out)
+    told = tell_found(collection, settings.first.pixel_size, reporter) if is_main() else []
     check_kept(collection, settings)
     check_encoders(settings)
-    found = collection_checksum(collection)
-    check_folder(out, settings, found, resume=resume, force=force)
-    if resume and run.is_complete:
-        return _leave(run, reporter)
-    how = {"resume": resume, "force": force}
-    with use_engine(engine_of(run) if resume else None), locked(out):
+    with processes(main_device), use_engine(engine_of(run) if resume else None):
         seed_everything(settings.seed)
+        result = None
+        if is_main():
+            work = _Work(collection, run, settings, main_device, resume, reporter, command_for)
+            with others_waiting():
+                result = _compare(work, encoder_device(device), force, command, told)
+        else:
+            follow_comparison(collection, run, settings, main_device, resume)
+        flag_from_main(True, main_device)  # until then the others help where they are called
+    return result or Comparison.open(run.path)
+
+
+def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: str, told: Sequence[str]) -> Comparison:
+    """Take the folder, unless it holds a finished comparison, and do in it what is left to do."""
+    collection, run, settings, reporter = work.collection, work.run, work.settings, work.reporter
+    found, how = collection_checksum(collection), {"resume": work.resume, "force": force}
+    check_folder(run.path, settings, found, **how)
+    if work.resume and run.is_complete:
+        return _leave(work)
+    with locked(run.path):
         if force and run.has("provenance.json"):  # images that cannot be read must not cost what is there
             check_readable(decode(collection, settings.first, reporter), settings.first, _checker(settings))
-        take_folder(out, settings, found, **how)
+        take_folder(run.path, settings, found, **how)
         if run.is_complete:  # by another process, since
-            return _leave(run, reporter)
-        encoder = place_encoder(_load(settings.first), trunk_device)
-        work = _Work(collection, run, settings, main_device, resume, reporter, command_for)
-        return work.do(encoder, found, command, told)
-
-
-def check_alone() -> None:
-    """Refuse several processes: methods are trained one after the other, in one."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError("shoal compare runs in one process; start it without torchrun")
+            return _leave(work)
+        return work.do(place_encoder(_load(settings.first), trunk_device), found, command, told)
 
 
 def check_kept(collection: Collection, settings: ComparisonSettings) -> list[Kept]:
@@ -115,9 +123,12 @@ def _load(settings: DiscoverySettings, n_tail_blocks: int | None = None) -> Enco
     return load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
 
 
-def _leave(run: Run, reporter: Reporter) -> Comparison:
-    reporter.say(f"{run.path} is finished, there is nothing left to do")
-    return Comparison.open(run.path)
+def _leave(work: "_Work") -> Comparison:
+    """Say of a finished comparison that there is nothing left to do, to the other processes too."""
+    work.reporter.say(f"{work.run.path} is finished, there is nothing left to do")
+    broadcast_embedding(False, work.device)
+    broadcast_trainings([], work.device)
+    return Comparison.open(work.run.path)
 
 
 @dataclass(frozen=True)

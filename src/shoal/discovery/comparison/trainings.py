@@ -3,13 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answer, make_answer
+from shoal.discovery.comparison.broadcast import broadcast_training, broadcast_trainings, trial_folder
 from shoal.discovery.comparison.budget import announce, describe_epochs, plan_epochs, read_epochs
 from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import Kept
@@ -57,8 +57,10 @@ class Trainings:
         trainings = self._prepare([(each, draw) for each, draw in left if each.is_trained])
         full = {each.method: int(each.of_method.training.epochs) for each in others if each.is_trained}
         epochs = self._plan(trainings, full)
+        trainings = [one.with_epochs(epochs[one.settings.method]) for one in trainings]
+        broadcast_trainings(trainings, self.device)
         if trainings:
-            self._train([one.with_epochs(epochs[one.settings.method]) for one in trainings])
+            self._train(trainings)
         return epochs
 
     def _prepare(self, left: Sequence[tuple[DiscoverySettings, int]]) -> list[Training]:
@@ -113,14 +115,16 @@ class Trainings:
         self.reporter.say(announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws)))
         try:
             for at, one in enumerate(trainings):
+                broadcast_training(True, self.device)
                 if not self._train_one(one, trunk, costs[at], then_s=sum(cost.steps_s for cost in costs[at + 1 :])):
-                    return
+                    break
+            broadcast_training(False, self.device)
         finally:
             trunk.remove()
 
     def _cost_left(self, one: Training) -> Cost:
         """What is left of a training that was interrupted."""
-        n_done = len(Run(self._trial_folder(one.settings, one.draw)).metrics) if self.resume else 0
+        n_done = len(Run(trial_folder(self.run, one.settings, one.draw)).metrics) if self.resume else 0
         return one.with_epochs(one.cost.n_epochs - n_done).cost
 
     def _train_one(self, one: Training, trunk: SharedTrunk, cost: Cost, *, then_s: float) -> bool:
@@ -143,7 +147,7 @@ class Trainings:
             reporter=self.reporter,
             tensorboard=False,
         )
-        folder = self._trial_folder(one.settings, one.draw)
+        folder = trial_folder(self.run, one.settings, one.draw)
         learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
         if learned is None or not learned.is_done:
             return False
@@ -167,16 +171,13 @@ class Trainings:
         unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
         answer = make_answer(FROZEN if job is None else TRAINED, found, given, settings, unseen=unseen)
         if job is not None:
-            answer = replace(answer, **networks_of(job, learned, self._trial_folder(settings, draw)))
+            answer = replace(answer, **networks_of(job, learned, trial_folder(self.run, settings, draw)))
         seconds = trained_s + time.perf_counter() - began
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)
 
     def _is_done(self, settings: DiscoverySettings, draw: int) -> bool:
         run = Run(run_folder(self.run.path, settings.method, draw))
         return run.is_finished and (run.has("report.html") or bool(run.provenance.get("failed")))
-
-    def _trial_folder(self, settings: DiscoverySettings, draw: int) -> Path:
-        return self.run.path / f"trial-{run_folder(self.run.path, settings.method, draw).name}"
 
     def _trunk(self, trainings: Sequence[Training]) -> SharedTrunk:
         return SharedTrunk(self.images.pixels, trainings, device=self.device, scratch=self.run.path)

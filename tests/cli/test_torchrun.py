@@ -1,0 +1,98 @@
+"""Commands in two processes, as torchrun starts them: the answer of one process, and one of them that speaks."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from conftest import write_table
+from several_processes import finish_processes, start_processes
+from shoal.cli.main import app
+from shoal.data.readers import read_embeddings
+from shoal.runs import Run
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+SHOAL = """
+import sys
+from shoal.clustering import neighbors
+from shoal.clustering.ward import linkage, rounds, scan
+linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+rounds.FEW["cpu"] = 20
+from shoal.cli.main import main
+sys.argv[1:] = {words!r}
+main()
+"""
+
+
+def alone(*words: object) -> str:
+    found = CliRunner().invoke(app, [*map(str, words)])
+    assert found.exit_code == 0, found.stderr
+    return found.stdout
+
+
+def in_two(*words: object) -> str:
+    first, second = finish_processes(start_processes(SHOAL.format(words=[*map(str, words)])))
+    assert second == ""
+    return first
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    draw = np.random.default_rng(0)
+    truth, file = draw.integers(0, 6, 300), tmp_path / "features.npz"
+    rows = draw.normal(size=(300, 16)) + 2 * draw.normal(size=(6, 16))[truth]
+    np.savez(file, X=rows.astype(np.float32), y=np.where((truth < 3) & (draw.random(300) < 0.5), truth, -1))
+    return file
+
+
+def test_cluster_writes_the_same_bytes_once(features: Path, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    said = [run("cluster", features, "--out", out, "--device", "cpu") for run, out in ((alone, one), (in_two, two))]
+    assert said[0].replace(str(one), str(two)) == said[1]
+    for name in ("assignments.csv", "categories.csv", "tree.npy", "embeddings.npy", "estimate.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
+def test_embed_gives_the_same_rows_to_rounding(photos, tmp_path: Path) -> None:
+    files = [tmp_path / "one.npz", tmp_path / "two.npz"]
+    for run, file in zip((alone, in_two), files, strict=True):
+        assert run("embed", photos.folder, "--out", file, "--device", "cpu", "--input-size", 64) == f"{file}\n"
+    one, two = (read_embeddings(file) for file in files)
+    assert one.names == two.names
+    np.testing.assert_allclose(one.x, two.x, atol=1e-5)
+
+
+def test_discover_then_assign(photos, tmp_path: Path) -> None:
+    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5, "--device", "cpu"]
+    alone("discover", *given, "--out", tmp_path / "one")
+    in_two("discover", *given, "--out", tmp_path / "two")
+    found = [[(row.path, row.category) for row in Run.open(tmp_path / name).assignments] for name in ("one", "two")]
+    assert found[0] == found[1]
+    words = ["assign", tmp_path / "one", photos.folder, "--device", "cpu", "--json"]
+    one, two = (json.loads(run(*words))["assignments"] for run in (alone, in_two))
+    assert [(row["path"], row["category"]) for row in one] == [(row["path"], row["category"]) for row in two]
+    in_two("assign", tmp_path / "one", photos.folder, "--device", "cpu", "--out", tmp_path / "new.csv")
+    assert len((tmp_path / "new.csv").read_text().splitlines()) == 1 + len(one)
+
+
+def test_compare_ranks_the_same_methods_by_the_same_numbers(make_photos, tmp_path: Path) -> None:
+    photos = make_photos(120)
+    labels = write_table(tmp_path / "half.csv", dict(sorted(photos.truth.items())[::2]))
+    changes = ["training.epochs=2", "training.batch_size=16", "head.width=32", "head.dim=12", "head.bottleneck=8"]
+    small = [word for change in changes for word in ("--set", change)]
+    given = [photos.folder, "--labels", labels, "--config", photos.config, "--methods", "cms,gcd", "--device", "cpu"]
+    one, two = (
+        json.loads(run("compare", *given, *small, "--n-clusters", 5, "--json", "--out", tmp_path / name))
+        for run, name in ((alone, "one"), (in_two, "two"))
+    )
+    ranks = [[(row["method"], row["rank"], row["accuracy"]) for row in each["rows"]] for each in (one, two)]
+    assert ranks[0] == ranks[1]
+
+
+def test_a_command_that_nothing_is_shared_of_is_done_once(features: Path, tmp_path: Path) -> None:
+    alone("cluster", features, "--out", tmp_path / "run", "--device", "cpu")
+    said = in_two("export", tmp_path / "run", "--to", "csv", "--out", tmp_path / "out.csv")
+    assert said.count("out.csv") == 1

@@ -1,0 +1,46 @@
+"""A table by two processes: every number of one process, written once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from several_processes import finish_processes, start_processes
+
+SCRIPT = """
+import sys, torch
+from reproduce.conftest import OPTIONS, load_tiny, read_stand_in
+from shoal.clustering import neighbors
+from shoal.clustering.ward import linkage, rounds, scan
+from shoal.distributed import processes
+from shoal.methods import method
+from shoal.reproduce import loaded_dataset, runner
+from shoal.reproduce.reproduce import reproduce
+
+linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+rounds.FEW["cpu"] = 20
+for module in (method, runner, loaded_dataset):
+    module.load_encoder = load_tiny
+loaded_dataset.read_benchmark = read_stand_in
+cpu = torch.device("cpu")
+with processes(cpu):
+    found = reproduce({tables!r}, {{"cub": "nowhere"}}, {out!r}, device=cpu, options=OPTIONS)
+print([each.n_missing for each in found])
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_fill_a_table_with_the_numbers_of_one(run, tmp_path: Path) -> None:
+    """Table 1 trains and clusters, table 2 also embeds images that no training has seen."""
+    tables = ["1", "2"]
+    started = start_processes(SCRIPT.format(tables=tables, out=str(tmp_path / "two")))
+    for name in tables:
+        run(name, out=tmp_path / "one")
+    assert [said.strip() for said in finish_processes(started)] == ["[0, 0]", "[]"]
+    files = sorted(file.name for file in (tmp_path / "one" / "cells").iterdir())
+    assert files == sorted(file.name for file in (tmp_path / "two" / "cells").iterdir())
+    for file in files:
+        one, two = (json.loads((tmp_path / name / "cells" / file).read_text()) for name in ("one", "two"))
+        assert one["n_clusters"] == two["n_clusters"], file
+        assert one["accuracy"] == pytest.approx(two["accuracy"], abs=2.0), file  # training sums in another order
+    assert (tmp_path / "two" / "table1.md").is_file()
