@@ -116,12 +116,14 @@ def web_server(folder: Path | None = None, *, upstream: str = "", has_ranges: bo
             if not file.is_file():
                 self.send_error(404)
                 return
-            whole, asked = file.read_bytes(), self.headers.get("Range", "") if has_ranges else ""
+            asked, n_bytes = self.headers.get("Range", "") if has_ranges else "", file.stat().st_size
             start, _, end = asked.removeprefix("bytes=").partition("-")
-            body = whole[int(start) : int(end) + 1] if asked else whole
+            with file.open("rb") as whole:
+                whole.seek(int(start or 0))
+                body = whole.read(int(end) + 1 - int(start) if asked else n_bytes)
             self.send_response(206 if asked else 200)
             self.send_header("Content-Length", str(len(body)))
-            self.send_header("ETag", f'"{len(whole)}-{file.stat().st_mtime_ns}"')
+            self.send_header("ETag", f'"{n_bytes}-{file.stat().st_mtime_ns}"')
             if has_ranges:
                 self.send_header("Accept-Ranges", "bytes")
             self.end_headers()

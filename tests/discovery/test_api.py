@@ -103,6 +103,9 @@ def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
     assert default_folder(str(tmp_path / "table.csv")) == Path("runs/table")
     assert default_folder([1, 2]) == Path("runs/images")
     assert default_folder("/") == Path("runs/images")
+    assert default_folder(Path("s3://bucket/birds.2024")) == Path("runs/birds.2024")
+    assert default_folder("s3://bucket/data/shards-{000..012}.tar") == Path("runs/shards")
+    assert default_folder("https://example.org/table.csv") == Path("runs/table")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
+from shoal.report.contents import columns
 from shoal.report.gallery import cards, priority
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.thumbnails import data_uri, data_uris
@@ -77,3 +78,13 @@ def test_thumbnails_stop_at_the_budget_and_the_first_rows_go_first(plain_run: Ca
 
 def test_a_run_without_thumbnails_has_none(plain_run: Callable[..., Run]) -> None:
     assert data_uris(Snapshot(plain_run(images(2, 0))), [0, 1], 1000) == {}
+
+
+@pytest.mark.parametrize(
+    ("root", "linked"),
+    [("/photos", "file:///photos"), ("s3://bucket/photos", None), ("/data/shards-{0..1}.tar", None), ("", None)],
+)
+def test_originals_are_linked_only_where_they_are_files_of_a_folder(root: str, linked: str | None, plain_run) -> None:
+    run = plain_run(images(4, 0))
+    run.note(root=root)
+    assert columns(Snapshot(run), [0, 1])["root"] == linked

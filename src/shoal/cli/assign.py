@@ -97,7 +97,7 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
     before = read_rows(Assignment, out) if out and is_continued else []
     watched, rows = Watch(assigner, folder), {row.path: row for row in before}
     _ = assigner.networks  # before the first image comes
-    say(f"watching {folder}; Ctrl-C ends it")
+    say(f"watching {watched.address or folder}; Ctrl-C ends it")
     if out is None and not as_json:
         typer.echo(to_csv(Assignment, []).rstrip("\n"))
     try:

@@ -13,6 +13,9 @@ from shoal.report.snapshot import Snapshot
 from shoal.text import shown
 from shoal.words import number
 
+SHARDS = (".tar", ".parquet")
+"""Files that hold images, in which no link leads to one."""
+
 GRID = 9_999
 """Map points are whole numbers from 0 to this, a tenth of a pixel on a large screen."""
 
@@ -101,6 +104,6 @@ def _round(value: float) -> float | None:
 
 def _uri(root: Any) -> str | None:
     """The folder of the images as a link, so that an original can be opened from where the run was made."""
-    if not isinstance(root, str) or not Path(root).is_absolute():
+    if not isinstance(root, str) or not Path(root).is_absolute() or Path(root).suffix.lower() in SHARDS:
         return None
     return Path(root).as_uri()

@@ -113,6 +113,14 @@ def test_a_server_without_ranges_cannot_give_a_shard(make_images: Make, tmp_path
             read_collection(f"{web.address}/{file.name}")
 
 
+def test_an_address_that_leads_somewhere_else_is_refused(web: Web, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"t.csv, line 2: .* leads out of the collection"):
+        read_collection(table_of(web, tmp_path / "t.csv", ["sub/../../x.png"]))
+    (tmp_path / "t.csv").write_text(f"path,label\n{web.address}/a.png,\nb c.png,\n")
+    with pytest.raises(DataError, match="lies on this machine, others on a network"):
+        read_collection(tmp_path / "t.csv")
+
+
 def test_what_is_not_there_and_who_does_not_answer_are_told_apart(web: Web, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"t.csv: 2 of 6 rows name images that are not there"):
         read_collection(table_of(web, tmp_path / "t.csv", [*NAMES, "no.png", "none.png"]))

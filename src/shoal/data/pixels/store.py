@@ -14,6 +14,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -58,7 +59,8 @@ def store_folder(cache: Path, root: Path | str, size: int) -> Path:
     address = as_address(root)
     real = address if address is not None else Path(root).resolve()
     digest = hashlib.blake2b(f"{VERSION}\n{real}".encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    return cache / "pixels" / f"{real.name or 'root'}-{digest}-{size}px"
+    name = re.sub(r'[*?:{}"<>|]+', "_", real.name)[:100]  # shards and addresses may hold what no file name may
+    return cache / "pixels" / f"{name or 'root'}-{digest}-{size}px"
 
 
 def file_state(path: str) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.data.readers.folders import Found, Listing, is_image, notes_of
+from shoal.data.readers.folders import IMAGE_SUFFIXES, Found, Listing, is_image, notes_of
 from shoal.data.readers.memory import ListedFiles, settle_listed
 from shoal.data.storage.addresses import Address, as_address, why_unfit
 from shoal.data.storage.remote import N_AT_ONCE, FileState, asking, list_remote, state_of
@@ -43,7 +43,7 @@ def list_remote_folder(address: Address) -> RemoteFolder:
     with asking(address):
         for name, state in list_remote(address):
             if any(part.startswith(".") or part == "__MACOSX" for part in name.split("/") if part != ".."):
-                found.hidden += 1
+                found.hidden += name.lower().endswith(IMAGE_SUFFIXES)
                 continue
             shards |= {suffix for suffix in (".tar", ".parquet") if name.lower().endswith(suffix)}
             if is_image(name, found):
@@ -114,6 +114,9 @@ def _address(raw: Any, folder: Any, location: str) -> str:
         raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
     given = as_address(raw)
     if given is not None:
+        reason = why_unfit(str(given).partition("://")[2])
+        if reason is not None:
+            raise DataError(f"{location}: {str(given)!r}: {reason}; write the address of the image itself")
         return str(given)
     inside = posixpath.normpath(os.fspath(raw))
     if not isinstance(folder, Address):

@@ -136,7 +136,7 @@ def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
     store = file_system(folder.scheme)
     store.invalidate_cache()
     base = str(store._strip_protocol(str(folder))).rstrip("/")
-    level = [base]
+    level, seen = [base], {base}
     with ThreadPoolExecutor(N_AT_ONCE) as threads:
         while level:
             below: list[str] = []
@@ -144,7 +144,8 @@ def list_remote(folder: Address) -> Iterator[tuple[str, FileState]]:
                 for entry in entries:
                     path = entry["name"].rstrip("/") if entry["type"] == "directory" else entry["name"]
                     if entry["type"] == "directory":
-                        below += [path] if path.startswith(f"{base}/") and path not in level else []
+                        below += [path] if path.startswith(f"{base}/") and path not in seen else []
+                        seen.add(path)  # a key with two slashes names its own folder again
                     elif path.startswith(f"{base}/") and not path.endswith("/"):
                         yield path.removeprefix(f"{base}/"), _state(entry)
             level = below

@@ -55,6 +55,8 @@ def tried(ask: Callable[[], Found], tries: Tries | None = None) -> Found:
         except Exception as raised:
             error = _behind(raised)
             if is_permanent(error):
+                if error is raised:
+                    raise
                 raise error from raised
             if n_failed == tries.n_tries:
                 times = "once" if n_failed == 1 else f"{n_failed} times"

@@ -11,6 +11,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
+from shoal.data.storage.addresses import as_address
 from shoal.device import encoder_device
 from shoal.discovery.api import default_folder
 from shoal.discovery.comparison.job import Command, check_kept, compare_images
@@ -165,9 +166,9 @@ def command_of(method: str, given: Mapping[str, Any], settings: Mapping[str, Any
     if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):
         rest = {**chosen, **own, **({"changes": changes} if changes else {})}
         return f"shoal.discover(images, labels, {', '.join(f'{name}={value!r}' for name, value in rest.items())})"
-    words = ["shoal", "discover", *([] if given["source"] is None else [os.fspath(given["source"])])]
+    words = ["shoal", "discover", *([] if given["source"] is None else [str(_written(given["source"]))])]
     for name in ("labels", "labeled", "unlabeled", "path_column", "label_column"):
-        words += _flag(name, given[name])
+        words += _flag(name, _written(given[name]))
     words += ["--allow-missing"] if given["allow_missing"] else []
     words += ["--no-train"] if method == FROZEN else ["--method", method]
     for name, value in own.items():
@@ -183,6 +184,11 @@ def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     is_own = {name: is_for(runs, name) and not (method == FROZEN and plain_name(name) != name) for name in changes}
     found = {plain_name(name): value for name, value in changes.items() if is_own[name]}
     return {name: value for name, value in found.items() if not (method == FROZEN and name.startswith("training."))}
+
+
+def _written(location: Any) -> Any:
+    """An address with both its slashes, of which a `Path` has one; anything else as it is."""
+    return (as_address(location) or location) if isinstance(location, os.PathLike) else location
 
 
 def _flag(name: str, value: Any) -> list[str]:
