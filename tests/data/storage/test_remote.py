@@ -9,6 +9,9 @@ import pytest
 
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
+from shoal.data.readers.labels import labels_of_rows
+from shoal.data.readers.tables import Table
+from shoal.data.storage.addresses import Address
 from shoal.data.storage.remote import file_system
 from shoal.errors import DataError, MissingError
 from stores import Web, web_server, write_parquets, write_tars
@@ -57,6 +60,16 @@ def test_a_remote_table_names_images_beside_it(web: Web, tmp_path: Path) -> None
     assert (found.names, found.classes) == (("a.png", "sub/c.png"), ("x", "y"))
     labeled = read_collection(tmp_path / "photos", f"{web.address}/labels.csv")  # labels there, images here
     assert labeled.labels.tolist() == [0, -1, 1, -1]
+
+
+def test_a_table_may_name_images_of_a_bucket_by_their_whole_addresses() -> None:
+    paths = ["s3://bucket/photos/sub/c.png", "a.png", "photos/b c.png"]
+    table = Table("t.csv", Address("s3:/bucket"), {"path": paths, "label": ["x", "y", "z"]}, range(3))
+    found = labels_of_rows(table, NAMES, Address("s3:/bucket/photos"), "path", "label", frozenset())
+    assert found.labels == {"sub/c.png": "x", "a.png": "y", "b c.png": "z"}
+    out = Table("t.csv", None, {"path": ["s3://bucket/other/a.png"], "label": ["x"]}, range(1))
+    with pytest.raises(DataError, match="leads out of s3://bucket/photos; "):
+        labels_of_rows(out, NAMES, Address("s3:/bucket/photos"), "path", "label", frozenset())
 
 
 def test_connections_that_are_dropped_are_tried_again(web: Web, tmp_path: Path) -> None:

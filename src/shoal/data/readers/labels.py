@@ -152,6 +152,7 @@ class _Finder:
     """Looks up the image that a path in a table means."""
 
     def __init__(self, names: Sequence[str], root: PurePath, folder: PurePath | None) -> None:
+        self.root = root
         real = root.resolve() if isinstance(root, Path) else root
         self.roots = [f"{_plain(path).rstrip('/')}/" for path in dict.fromkeys((root, real))]
         self.folders = [f"{_plain(folder)}/", self.roots[0]] if folder is not None else self.roots[:1]
@@ -162,7 +163,7 @@ class _Finder:
         spellings = [raw, raw.replace("\\", "/")] if "\\" in raw else [raw]
         inside = [name for path in spellings for name in self._inside(path)]
         if not inside:
-            raise DataError(f"{location}: {raw!r} leads out of {self.roots[0]}; give paths inside that folder")
+            raise DataError(f"{location}: {raw!r} leads out of {self.root}; give paths inside that folder")
         return self.names.find(inside)
 
     def _inside(self, path: str) -> list[str]:

@@ -52,7 +52,7 @@ class ShardedImages:
 def is_shards(location: str | os.PathLike[str], image_column: str | None = None) -> bool:
     """Whether this names shards: a tar file, a parquet file with images in it, or several by braces or a star."""
     name = os.fspath(location).partition("?")[0].lower()
-    if os.path.isdir(location):  # noqa: PTH112  (a Path raises where a name is too long)
+    if Path(location).is_dir():
         return False
     is_many = BRACES.search(name) is not None or "*" in name
     if name.endswith((".tar", *COMPRESSED)) or (is_many and name.endswith(SHARD_SUFFIXES)):
