@@ -85,6 +85,62 @@ def test_a_quote_that_is_not_closed_is_refused_with_its_line_and_swallows_no_row
             read_collection(root, table)
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv"])
+@pytest.mark.parametrize(
+    ("opened", "closed", "message"),
+    [
+        ((1, '{name},"daisy,'), (4, '{name},daffodil",'), "ends on line 7, and line 5 in it looks like a row"),
+        ((1, '"{name},daisy,'), (4, '{name}",daffodil,'), "a path in quotes begins here and ends on line 7; close"),
+        ((1, '{name},daisy,"wet'), (4, '{name},daffodil,dry"'), "ends on line 7, and line 5 in it looks like a row"),
+        ((1, '{name},daisy,"wet'), (2, '{name},daffodil,""dry"'), "ends on line 5, and line 5 in it looks like a row"),
+        ((1, '{name},daisy,"wet'), (4, '{name},daffodil",dry'), "found 4 cells, expected 3 .* a text in quotes spans"),
+    ],
+)
+def test_a_quote_that_the_quote_of_a_later_row_closes_swallows_no_rows(
+    make_images: Make, name: str, opened: tuple[int, str], closed: tuple[int, str], message: str
+) -> None:
+    names = [f"{i:02d}.png" for i in range(8)]
+    root = make_images(names)
+    rows = [f"{image},daisy," for image in names]
+    for place, text in (opened, closed):
+        rows[place] = text.format(name=names[place])
+    text = "\n".join(["path,label,note", 'extra.png,daisy,"in\rtwo lines"', *rows[1:]]) + "\n"
+    table = write(root / name, text.replace(",", "\t") if name == "t.tsv" else text)
+    with pytest.raises(DataError, match=rf"{name}, line {opened[0] + 3}: .*{message}"):
+        read_collection(root, table, allow_missing=True)
+
+
+def test_a_quote_that_is_not_closed_before_the_path_swallows_no_rows(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", 'note,path,label\n"wet,a.png,cat\ndry",b.png,dog\n')
+    with pytest.raises(DataError, match=r"t.csv, line 2: .* ends on line 3, and line 2 in it looks like a row"):
+        read_collection(root, table)
+
+
+def test_a_label_that_spans_lines_is_refused_with_the_line_of_its_quote(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", 'note,path,label\n"two\nlines",a.png,"cat\n"\n,b.png,dog\n')
+    with pytest.raises(DataError, match=r"t.csv, line 3: a label in quotes begins here and ends on line 4; close the"):
+        read_collection(root, table)
+
+
+def test_a_quote_in_the_header_that_is_not_closed_swallows_no_rows(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    table = write(root / "t.csv", 'path,label,"note\na.png,cat,\nb.png,dog,"\n')
+    with pytest.raises(DataError, match=r"t.csv, line 1: a text in quotes begins here and ends on line 3, and line 2"):
+        read_collection(root, table)
+
+
+def test_a_note_in_quotes_may_hold_line_ends_commas_and_names_of_images(make_images: Make) -> None:
+    root = make_images(["a.png", "b.png"])
+    note = "brown, white, small\nlike b.png\nb.png, too"
+    for text in (
+        f'path,"label",note\na.png,cat,"{note}"\nb.png,dog,\n',
+        f'note,path,label\n"{note}",a.png,cat\n,b.png,dog\n',
+    ):
+        assert read_collection(root, write(root / "t.csv", text)).n_labeled == 2
+
+
 def test_a_text_in_quotes_may_hold_line_ends_and_rows_keep_the_line_they_begin_on(make_images: Make) -> None:
     root = make_images(["a.png", "b.png"])
     table = write(root / "t.csv", 'path,label,note\na.png,cat,"two\nlines"\n\nb.png,cat\n')

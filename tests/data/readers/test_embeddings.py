@@ -26,6 +26,13 @@ def test_npy_rows_keep_their_order(tmp_path: Path) -> None:
     assert one.describe() == "3 embeddings of 4 numbers, 1 labeled in 1 category, 2 unlabeled"
 
 
+def test_a_quote_that_a_later_row_closes_swallows_no_embeddings(tmp_path: Path) -> None:
+    table, rows = tmp_path / "x.csv", ['cat,0.1,0.2,"wet', "dog,0.3,0.4,", 'dog,0.5,0.6,dry"', "dog,0.7,0.8,"]
+    table.write_text("\n".join(["label,embedding_0,embedding_1,note", *rows]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"x.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"):
+        read_embeddings(table)
+
+
 def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", X=X, y=np.array(["dog", "cat", "-1"]), paths=np.array(PATHS))
     found = read_embeddings(tmp_path / "x.npz")

@@ -41,6 +41,18 @@ def test_a_file_of_another_kind_is_told_all_that_is_read(tmp_path: Path, suffix:
         read_names(file, NAMES)
 
 
+def test_a_quote_that_a_later_row_closes_swallows_no_truth(tmp_path: Path) -> None:
+    """Names without a suffix are known by the run."""
+    names = tuple(f"row-{i:06d}" for i in range(4))
+    rows = ['row-000000,cat,"wet', "row-000001,dog,", 'row-000002,dog,dry"', "row-000003,dog,"]
+    table = write(tmp_path / "t.csv", "\n".join(["path,label,note", *rows]))
+    with pytest.raises(DataError, match=r"t.csv, line 2: .* ends on line 4, and line 3 in it looks like a row"):
+        read_names(table, names)
+    table = write(tmp_path / "t.csv", 'label\n"cat\ndog\ndog"\ncat\n')
+    with pytest.raises(DataError, match=r"t.csv, line 2: a label in quotes begins here and ends on line 4"):
+        read_names(table, names)
+
+
 @pytest.mark.parametrize("cell", ["", "nan", "-1", "unlabeled", "Unknown"])
 def test_unlabeled_cells_name_nothing(tmp_path: Path, cell: str) -> None:
     table = write(tmp_path / "t.csv", f"path,label\na/1.jpg,cat\na/2.jpg,{cell}\n")

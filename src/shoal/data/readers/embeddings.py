@@ -21,6 +21,7 @@ from shoal.arrays import (
     fold_unlabeled,
     name_rows,
 )
+from shoal.data.readers.csv_rows import refuse_swallowed_rows
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_name, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
@@ -190,11 +191,12 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
     numbered = _numbered_columns(table.columns, path)
     if not numbered:
         raise DataError(f"{path}: found {len(table.columns)} columns, expected embedding_0, embedding_1, … among them")
-    x = _stack_columns([table.columns[name] for name in numbered], path)
     names = find_column(table, NAME_COLUMNS, path_column, "path")
     labels = find_column(table, GIVEN_LABEL_COLUMNS, label_column, "label")
+    at = [[*table.columns].index(name) for name in numbered]
+    refuse_swallowed_rows(table.spanning, lambda row: all(_is_number(row[i]) for i in at), table.where)
     return _Raw(
-        x,
+        _stack_columns([table.columns[name] for name in numbered], path),
         None if names is None else table.columns[names],
         None if labels is None else table.columns[labels],
     )
@@ -211,6 +213,14 @@ def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
                 "so write the embeddings again with all of them"
             )
     return [name for _, name in found]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _stack_columns(columns: list[Any], path: Path) -> Any:

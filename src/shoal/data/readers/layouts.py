@@ -182,7 +182,7 @@ def _refuse_columns(options: _Options) -> None:
 
 
 def _read_folder_and_table(root: PurePath, listing: Listing, table: Table, options: _Options) -> Collection:
-    paths = require_column(table, PATH_COLUMNS, options.path_column, "path")
+    paths = require_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
     labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
     rows = _label_rows(table, listing, root, paths, labels, options)
     check_some_found(table, rows, listing.names, root, paths)
@@ -215,7 +215,7 @@ def _read_hugging_face(root: PurePath, listing: Listing, metadata: list[str], op
     notes, parts = list(listing.notes), []
     for name in metadata:
         table = read_table(f"{root}/{name}")
-        paths = find_column(table, PATH_COLUMNS, options.path_column, "path")
+        paths = find_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
         labels = find_column(table, LABEL_COLUMNS, options.label_column, "label")
         rows = None
         if paths is not None and labels is not None:

@@ -63,7 +63,7 @@ def read_names(
     table = read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
     labels = [class_name(cell, unlabeled) for cell in cells]
-    column = find_column(table, NAME_COLUMNS, path_column, "path")
+    column = find_column(table, NAME_COLUMNS, path_column, "path", names)
     if column is None:
         _check_order(has_order, names, table.where)
         return NamedClasses(_in_order(table, names, labels))

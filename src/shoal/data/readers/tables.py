@@ -1,15 +1,15 @@
 """Tables: csv, tsv, jsonl, parquet and data frames as named columns, every row knowing its place in the file."""
 
-import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shoal.data.readers.folders import TABLE_SUFFIXES
+from shoal.data.readers.csv_rows import SpanningRow, refuse_spanning_cells, refuse_swallowed_rows, split_csv
+from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
 from shoal.data.storage.remote import asking, open_remote, read_bytes
 from shoal.errors import DataError, missing_package
@@ -30,6 +30,8 @@ class Table:
     lines: Sequence[int]
     """The line (row, for parquet and frames) of each row in the file."""
     unit: str = "line"
+    spanning: tuple[SpanningRow, ...] = ()
+    """Rows of which a cell holds line ends, for csv and tsv, where a quote may be missing."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -67,17 +69,31 @@ def as_table(frame: Any) -> Table:
     return Table("data frame", None, columns, range(int(frame.shape[0])), unit="row")
 
 
-def find_column(table: Table, accepted: Sequence[str], chosen: str | None, what: str) -> str | None:
-    """The column that holds the paths or labels: the chosen one, or the first accepted name that is there."""
+def find_column(
+    table: Table, accepted: Sequence[str], chosen: str | None, what: str, names: Collection[str] = ()
+) -> str | None:
+    """The column that holds the paths or labels: the chosen one, or the first accepted name that is there.
+
+    A cell of it that spans lines is refused, and so is a text of any column that holds a row with the path of an image,
+    known by its suffix or one of `names`: there a quote is not closed.
+    """
     if chosen is not None and chosen not in table.columns:
         raise DataError(f"{table.where}: no column {chosen!r} for the {what}s; found {_listed(table.columns)}")
     by_name = {name.strip().casefold(): name for name in reversed(table.columns)}
-    return chosen or next((by_name[name] for name in accepted if name in by_name), None)
+    found = chosen or next((by_name[name] for name in accepted if name in by_name), None)
+    if found is not None and table.spanning:
+        at, known = [*table.columns].index(found), frozenset(names)
+        refuse_spanning_cells(table.spanning, at, what, table.where)
+        if what == "path":
+            refuse_swallowed_rows(table.spanning, lambda row: _is_image(row[at]) or row[at] in known, table.where)
+    return found
 
 
-def require_column(table: Table, accepted: Sequence[str], chosen: str | None, what: str) -> str:
+def require_column(
+    table: Table, accepted: Sequence[str], chosen: str | None, what: str, names: Collection[str] = ()
+) -> str:
     """Like `find_column`, but a table without one is an error."""
-    column = find_column(table, accepted, chosen, what)
+    column = find_column(table, accepted, chosen, what, names)
     if column is None:
         raise DataError(
             f"{table.where}: no {what} column; found {_listed(table.columns)}, expected one of {', '.join(accepted)}; "
@@ -86,54 +102,37 @@ def require_column(table: Table, accepted: Sequence[str], chosen: str | None, wh
     return column
 
 
+def _is_image(path: str) -> bool:
+    return PurePosixPath(path.strip().partition("?")[0]).suffix.lower() in IMAGE_SUFFIXES
+
+
 def _read_csv(path: Path | Address) -> Table:
     text = _read_text(path)
     # Excel writes semicolons where the comma is the decimal sign.
     header_line = io.StringIO(text, newline="").readline()
     delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header_line.count)
-    rows, lines = _split_csv(text, delimiter, path)
-    header, rows, lines = rows[0], rows[1:], lines[1:]
+    found = split_csv(text, delimiter, str(path))
+    if not found.cells:
+        raise DataError(f"{path}: empty; expected a header and a row per image")
+    header, rows, lines = found.cells[0], found.cells[1:], found.lines[1:]
+    in_header = [row for row in found.spanning if row.line == found.lines[0]]
+    refuse_swallowed_rows(in_header, lambda row: any(map(_is_image, row)), str(path))
     if len(set(header)) < len(header):
         raise DataError(f"{path}: a column name appears twice in {_listed(header)}; rename one")
+    spanning = {row.line for row in found.spanning}
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            found = f"found {len(row)} cell{'s' if len(row) > 1 else ''}, expected {len(header)} as in the header"
+            cells = f"found {len(row)} cell{'s' if len(row) > 1 else ''}, expected {len(header)} as in the header"
             remedy = f"put quotes around a text that holds {delimiter!r}"
             if len(row) < len(header):
                 remedy = f"end the row with {(len(header) - len(row)) * delimiter!r} where cells are empty"
-            raise DataError(f"{path}, line {line}: {found}; {remedy}")
+            if line in spanning:
+                remedy = "a text in quotes spans lines here, so close its quote where the text ends"
+            raise DataError(f"{path}, line {line}: {cells}; {remedy}")
     if rows and all(cell in ("[t]", "[f]") for cell in rows[0]):  # EcoTaxa's second row gives the columns' types
         rows, lines = rows[1:], lines[1:]
-    return Table(path.name, path.parent, {name: [row[i] for row in rows] for i, name in enumerate(header)}, lines)
-
-
-def _split_csv(text: str, delimiter: str, path: Path | Address) -> tuple[list[list[str]], list[int]]:
-    """The rows that are not blank, and the line on which each begins.
-
-    A quote that is not closed would make one cell of all the rows behind it, so `strict` refuses it.
-    """
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    rows, lines, begins = [], list[int](), 1
-    try:
-        for row in reader:
-            if row:
-                rows.append(row)
-                lines.append(begins)
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        raise DataError(f"{path}, line {begins}: {_why_no_csv(str(error), text, begins, reader.line_num)}") from error
-    if not rows:
-        raise DataError(f"{path}: empty; expected a header and a row per image")
-    return rows, lines
-
-
-def _why_no_csv(error: str, text: str, begins: int, ends: int) -> str:
-    if '"' in "".join(io.StringIO(text, newline="").readlines()[begins - 1 : ends]):
-        return (
-            'a text in quotes is not closed, or goes on behind its closing quote; close it with ", and write a '
-            'quote inside of it as ""'
-        )
-    return f"not valid CSV ({error}); export the table again"
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    return Table(path.name, path.parent, columns, lines, spanning=found.spanning[len(in_header) :])
 
 
 def _read_jsonl(path: Path | Address) -> Table:
