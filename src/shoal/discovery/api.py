@@ -16,9 +16,10 @@ from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.shards import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
 from shoal.discovery.answers import answer, write_report
-from shoal.discovery.assign import Assigner, assign_any
+from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.images import discover_images
+from shoal.discovery.listed import assign_any
 from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.scoring import Score, score_run
@@ -51,19 +52,22 @@ class DiscoveredRun(Reviewed):
     def predict(self, images: Any, *, device: str | torch.device | None = None) -> list[Assignment]:
         """Put new images into the categories of this run: a row each, category_id -1 for what is possibly new.
 
-        Those that cannot be read are logged as notes to `shoal`, and have no row.
+        A list, array or data frame has a row per entry, in your order, with the paths as you gave them; an image that
+        is listed twice has two. An image that cannot be read keeps its row there, with `status` unreadable, category_id
+        -1 and is_novel false; a path that is not there, or that is a folder, is an error. Of a folder or a table file
+        there is a row per image that can be read, by path. Notes to the logger `shoal` say why an image cannot be read.
 
         Parameters
         ----------
         images
-            A folder, one image file, a table of paths, a list of paths, PIL images or arrays, or an array; for
-            embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
+            A folder, one image file, a table or data frame of paths, a list of paths, a list of PIL images or arrays,
+            or an array; for embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
         device
             As for `discover`.
         """
         rows, skipped = assign_any(self.assigner(device=device), images)
         for image in skipped:
-            Reporter().say(f"note: {image.name} left out, {image.reason}")
+            Reporter().say(f"note: {image.name} cannot be read, {image.reason}")
         return rows
 
     def evaluate(self, truth: Any) -> Score:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -223,16 +222,6 @@ class Assigner:
 
     def _name(self, category: int) -> str:
         return "" if category == NONE else self.classes[category]
-
-
-def assign_any(assigner: Assigner, images: Any) -> tuple[list[Assignment], tuple[Skipped, ...]]:
-    """Assign what a Python caller holds: a path, or images or embeddings in memory."""
-    if isinstance(images, str | os.PathLike):
-        return assigner.assign(images)
-    if isinstance(images, np.ndarray) and images.ndim == 2 and images.dtype.kind == "f":
-        names = [f"row-{i:06d}" for i in range(len(images))]
-        return assigner.assign_embeddings(names, images), ()
-    return assigner.assign_images(read_collection(images, False))
 
 
 def _check_ids(run: RunView) -> None:

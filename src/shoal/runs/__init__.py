@@ -5,6 +5,7 @@ from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.reading import damaged, read_arrays, reading
 from shoal.runs.rows import (
     DECIMALS,
+    UNREADABLE,
     UNSURE_BELOW,
     Assignment,
     Category,
@@ -23,6 +24,7 @@ __all__ = [
     "DECIMALS",
     "LOCK",
     "PARTS",
+    "UNREADABLE",
     "UNSURE_BELOW",
     "Assignment",
     "Category",

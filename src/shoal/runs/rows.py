@@ -16,6 +16,9 @@ from shoal.runs.reading import damaged, read_text, split_table
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence is below this."""
 
+UNREADABLE = "unreadable"
+"""The status of a listed image that could not be read; no run holds one."""
+
 DECIMALS = 6
 """Decimals of a number in a table."""
 
@@ -37,7 +40,7 @@ class Assignment:
     nearest_known_similarity: float = float("nan")
     second_category: str = ""
     status: str = "predicted"
-    """What people decided: predicted (nothing), confirmed, rejected, moved or flagged."""
+    """What people decided: predicted (nothing), confirmed, rejected, moved or flagged; or unreadable."""
     classified_by: str = ""
     """The account that decided."""
     classified_at: str = ""

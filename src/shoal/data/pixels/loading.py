@@ -62,6 +62,16 @@ class Skipped:
     reason: str
 
 
+class NoneReadable(DataError):
+    """No image of a collection can be decoded; `skipped` says why of each."""
+
+    def __init__(self, skipped: tuple[Skipped, ...]) -> None:
+        reasons = Counter(image.reason for image in skipped).most_common(3)
+        listed = "; ".join(f"{reason} ({count:,})" for reason, count in reasons)
+        super().__init__(f"none of the {len(skipped):,} images can be decoded: {listed}")
+        self.skipped = skipped
+
+
 @dataclass(frozen=True, eq=False)
 class Pixels:
     """The decoded images of a collection; `pixels[i]` is a new uint8 array, (size, size, 3) or (B, size, size, 3)."""
@@ -274,8 +284,6 @@ def _assemble(
     names = collection.names
     skipped = tuple(Skipped(names[i], failed[i]) for i in sorted(failed))
     if not readable:
-        reasons = Counter(image.reason for image in skipped).most_common(3)
-        listed = "; ".join(f"{reason} ({count:,})" for reason, count in reasons)
-        raise DataError(f"none of the {len(names):,} images can be decoded: {listed}")
+        raise NoneReadable(skipped)
     index = np.array(readable, dtype=np.int64)
     return Pixels(store, rows, tuple(names[i] for i in readable), index, skipped)

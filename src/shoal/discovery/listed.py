@@ -1,0 +1,97 @@
+"""What a Python caller brings for `run.predict`; of listed images there is a row for each, in the caller's order."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import UNLABELED
+from shoal.data.collection import Collection
+from shoal.data.pixels import NoneReadable, Skipped
+from shoal.data.readers import read_collection
+from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
+from shoal.data.storage.addresses import as_address
+from shoal.discovery.assign import Assigner
+from shoal.errors import DataError
+from shoal.runs import UNREADABLE, Assignment
+from shoal.words import first_few
+
+Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
+"""A row per image, and the images that could not be read."""
+
+
+def assign_any(assigner: Assigner, images: Any) -> Assigned:
+    """Assign what a Python caller holds: a path, or paths, images or embeddings in memory.
+
+    A folder or table has a row per readable image, by name. A list has a row per entry, in its order, whatever can be
+    read and however often an image is listed.
+    """
+    if isinstance(images, str | os.PathLike):
+        return assigner.assign(images)
+    if isinstance(images, np.ndarray) and images.ndim == 2 and images.dtype.kind == "f":
+        names = [f"row-{i:06d}" for i in range(len(images))]
+        return assigner.assign_embeddings(names, images), ()
+    listed = _as_list(images)
+    if isinstance(listed, list) and listed and isinstance(listed[0], str | os.PathLike):
+        return _assign_paths(assigner, listed)
+    collection = read_collection(listed, False)
+    return _assign_each(assigner, collection, collection.names, collection.names)
+
+
+def _as_list(images: Any) -> Any:
+    """The entries of a list, a series or an array of paths, or of the paths of a data frame; anything else as it is."""
+    if is_frame(images):
+        table = as_table(images)
+        return list(table.columns[require_column(table, PATH_COLUMNS, None, "path")])
+    is_pixels = isinstance(images, np.ndarray) and images.dtype.kind not in "UO"
+    is_list = hasattr(images, "__len__") and not isinstance(images, Mapping | bytes)
+    return list(images) if is_list and not is_pixels else images
+
+
+def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
+    """Assign listed files; a path that is not there, or that leads to a folder, is an error."""
+    for i, path in enumerate(paths):
+        if isinstance(path, str | os.PathLike) and os.path.isdir(path):  # noqa: PTH112
+            raise DataError(f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list its images")
+    collection = read_collection(paths, False, allow_missing=True)
+    name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
+    names = [name_of.get(_place(path), "") for path in paths]
+    absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
+    if absent:
+        raise DataError(
+            f"{len(absent):,} of the {len(paths):,} listed images are not there ({first_few(absent, separator='; ')}); "
+            "correct their paths, or leave them out"
+        )
+    return _assign_each(assigner, collection, names, [os.fspath(path) for path in paths])
+
+
+def _place(path: str | os.PathLike[str]) -> str:
+    """Where a listed image lies, as the collection says it."""
+    return str(as_address(path) or os.path.abspath(path))  # noqa: PTH100  (links keep their names)
+
+
+def _assign_each(assigner: Assigner, collection: Collection, names: Sequence[str], given: Sequence[str]) -> Assigned:
+    """A row for each of `names` of the collection, under the path that was `given` for it."""
+    try:
+        rows, skipped = assigner.assign_images(collection)
+    except NoneReadable as error:
+        rows, skipped = [], error.skipped
+    found = {row.path: row for row in rows} | {image.name: _unreadable(image.name) for image in skipped}
+    path_of = dict(zip(names, given, strict=True))
+    listed = [replace(found[name], path=path) for name, path in zip(names, given, strict=True)]
+    return listed, tuple(Skipped(path_of[image.name], image.reason) for image in skipped)
+
+
+def _unreadable(name: str) -> Assignment:
+    """The row of an image that could not be read: in no category, and not possibly new either."""
+    return Assignment(
+        path=name,
+        category_id=UNLABELED,
+        category="",
+        is_novel=False,
+        confidence=0.0,
+        outlier_score=float("nan"),
+        status=UNREADABLE,
+    )

@@ -1,0 +1,73 @@
+"""`run.predict` of what a caller lists: a row per entry, in the caller's order, under the caller's paths."""
+
+import io
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import shoal
+from shoal.discovery.listed import assign_any
+from shoal.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def run(photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A run of the photos, and a cut and an empty image beside them; the working folder holds `photos`."""
+    monkeypatch.chdir(tmp_path)
+    how = {"config": photos.config, "train": False, "device": "cpu", "n_clusters": 5, "verbose": False}
+    made = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **how)
+    (tmp_path / "odd").mkdir()
+    whole = (photos.folder / min(photos.truth)).read_bytes()
+    (tmp_path / "odd" / "cut.png").write_bytes(whole[: len(whole) // 3])
+    return made
+
+
+def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> None:
+    """Backwards, one twice, one by its whole path, one unreadable: joined by path or by position, it is the same."""
+    pandas = pytest.importorskip("pandas")
+    first, second, *_, last = sorted(photos.truth)
+    paths = [f"photos/{last}", f"photos/{first}", "odd/cut.png", f"./photos/{last}", str(photos.folder / second)]
+    paths.append(paths[0])
+    with caplog.at_level(logging.WARNING, logger="shoal"):
+        rows = run.predict(paths, device="cpu")
+    assert [row.path for row in rows] == paths
+    found = {row.path: row.category for row in run.assignments}
+    expected = [found[Path(path).name] if path != "odd/cut.png" else "" for path in paths]
+    assert [row.category for row in rows] == expected
+    unreadable = rows[2]
+    assert (unreadable.category_id, unreadable.is_novel, unreadable.status) == (-1, False, "unreadable")
+    assert np.isnan(unreadable.outlier_score)
+    assert [row.status for row in rows].count("predicted") == 5
+    assert "odd/cut.png cannot be read" in caplog.text
+    frame = pandas.DataFrame({"path": paths}, index=range(5, 11))
+    assigner = run.assigner(device="cpu")
+    for same in (frame, frame["path"], np.array(paths), tuple(map(Path, paths))):
+        assert [row.category for row in assign_any(assigner, same)[0]] == expected
+
+
+def test_a_listed_path_that_is_not_there_or_a_folder_is_named(run, photos) -> None:
+    there = [f"photos/{name}" for name in sorted(photos.truth)]
+    with pytest.raises(DataError, match=r"1 of the 61 .* are not there \(path 60: photos/nope.png\)"):
+        run.predict([*there, "photos/nope.png"], device="cpu")
+    with pytest.raises(DataError, match="path 1: photos is a folder; give a folder by itself"):
+        run.predict([there[0], "photos"], device="cpu")
+    with pytest.raises(DataError, match=r"path 1: found .* as the path of an image"):
+        run.predict([there[0], np.zeros((4, 4, 3), dtype=np.uint8)], device="cpu")
+
+
+def test_images_in_memory_keep_their_order_and_the_unreadable_their_rows(run, photos) -> None:
+    names = sorted(photos.truth, reverse=True)[:3]
+    found = {row.path: row.category for row in run.assignments}
+    with Image.open(photos.folder / names[0]) as first, Image.open(photos.folder / names[1]) as second:
+        array = np.asarray(first)
+        cut = Image.open(io.BytesIO(Path("odd/cut.png").read_bytes()))
+        rows = run.predict([array, cut, second, array], device="cpu")
+    assert [row.path for row in rows] == [f"image-{i:06d}" for i in range(4)]
+    assert [row.category for row in rows] == [found[names[0]], "", found[names[1]], found[names[0]]]
+    assert [row.status for row in rows] == ["predicted", "unreadable", "predicted", "predicted"]
+    assert [row.status for row in run.predict(["odd/cut.png"], device="cpu")] == ["unreadable"]
