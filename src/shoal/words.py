@@ -33,6 +33,11 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %" if math.isfinite(share) else "–"
 
 
+def part_of(share: float, n: int) -> str:
+    """A share of `n` things: in percent, or as their number where a percentage would sound too exact."""
+    return percent(share) if n >= 100 else f"{round(n * share):,}"
+
+
 def number(value: float, digits: int = 2) -> str:
     """A number with fixed decimals; a dash for NaN."""
     return f"{value:.{digits}f}" if math.isfinite(value) else "–"

@@ -40,7 +40,10 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     assert run.exit_code == 0, run.stderr
     assert run.stderr.splitlines()[0] == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
     answer, path = run.stdout.splitlines()
-    assert answer == "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely"
+    assert answer == (
+        "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely; "
+        "labels cannot check how far confidence can be trusted"
+    )
     found = Run.open(path)
     assert found.n_clusters == 5
     assert [found.json("estimate")[part] for part in ("rule", "interval")] == ["pairs", [5, 6]]
@@ -291,7 +294,7 @@ def test_a_range_is_kept_to_and_said(file: Path, tmp_path: Path) -> None:
     found, estimate = json.loads(run.stdout), Run.open(tmp_path / "run").json("estimate")
     assert 7 <= found["interval"][0] <= found["n_clusters"] <= found["interval"][1] <= 9
     assert found["range"] == estimate["range"] == [7, 9]
-    assert found["answer"].endswith("likely within the 7 to 9 that were given")
+    assert "likely within the 7 to 9 that were given; labels cannot" in found["answer"]
     assert not estimate["is_given"]
     inference = Run.open(tmp_path / "run").config["inference"]
     assert (inference["min_clusters"], inference["max_clusters"]) == (7, 9)

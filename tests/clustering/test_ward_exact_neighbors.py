@@ -36,10 +36,10 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     scan = Rounds._scan
     monkeypatch.setitem(FEW, "cpu", 0)  # few clusters are put in a table and need no scan
 
-    def counting(self: Rounds, rows: torch.Tensor, report: Callable[[int], None]) -> None:
+    def counting(self: Rounds, rows: torch.Tensor, report: Callable[[int], None]) -> torch.Tensor:
         if self.n_live == len(self.heights) and not self.heights.any():  # nothing has merged
             counts.append(len(rows))
-        scan(self, rows, report)
+        return scan(self, rows, report)
 
     monkeypatch.setattr(Rounds, "_scan", counting)
     return counts

@@ -5,11 +5,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
+from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import describe_members
-from shoal.discovery.answers import Found, answer, assignment_rows, category_rows
+from shoal.clustering.inference import infer
+from shoal.clustering.iterates import unit_points
+from shoal.discovery.answers import (
+    UNCHECKED,
+    Answer,
+    Found,
+    answer,
+    assignment_rows,
+    category_rows,
+    name_categories,
+)
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.settings import DiscoverySettings
+from shoal.methods.clusters import Discovery
 from shoal.runs import Run
 
 ANGLES = torch.deg2rad(torch.tensor([0.0, 10, 20, 90, 100, 180], dtype=torch.float64))
@@ -93,3 +106,31 @@ def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_t
     assert [row.nearest_known for row in rows] == ["", "", "cat", "cat"]
     assert rows[3].nearest_known_similarity == pytest.approx(np.cos(np.deg2rad(170)))
     assert np.isnan(rows[0].nearest_known_similarity)
+
+
+def test_where_training_left_too_few_labels_unseen_confidence_is_checked_on_the_first_answer(tmp_path: Path) -> None:
+    """Digits, five of ten known: with ten unseen labels nothing is learned, and the first answer's curve is taken."""
+    images, digits = load_digits(return_X_y=True)
+    images, digits = images[:600], digits[:600]
+    given = np.where((digits < 5) & (np.random.default_rng(0).random(600) < 0.5), digits, -1)
+    points = unit_points(images)
+    clusters = infer(points, given, 8).labels  # too few, so that a good part is put wrong
+    discovery = Discovery(clusters=clusters, n_clusters=8, embeddings=points.numpy())
+    about = (discovery, [str(row) for row in range(600)], given, tuple("01234"))
+    first = name_categories(*about, n_neighbors=8)
+    few = np.flatnonzero(given >= 0)[:10]
+    alone = name_categories(*about, n_neighbors=8, unseen=few)
+    carried = name_categories(*about, n_neighbors=8, unseen=few, otherwise=first.calibration)
+    assert first.calibration is not None
+    assert carried.calibration is not None
+    assert (first.calibration.is_of_first, carried.calibration.is_of_first) == (False, True)
+    assert Calibration.from_dict(carried.calibration.to_dict()).is_of_first
+    assert carried.members.confidence.tolist() == first.members.confidence.tolist()
+    assert alone.members.confidence.tolist() != first.members.confidence.tolist()
+    said = [Answer(name="trained", discovery=discovery, found=found).in_words() for found in (alone, carried)]
+    assert [words.endswith(UNCHECKED) for words in said] == [True, False]
+    run = Run.create(tmp_path / "run")
+    run.write_assignments(assignment_rows(alone))
+    run.write_categories(category_rows(alone))
+    run.write_json("calibration", alone.calibration.to_dict())
+    assert answer(run).endswith(UNCHECKED)

@@ -92,3 +92,18 @@ def test_a_training_that_is_worse_by_two_errors_is_hopeless_and_one_that_is_near
         assert found.is_hopeless == is_hopeless
     even = Trial(weight=0.0, n_shifts=0, right=frozen)
     assert not Choice(hidden=(), trials=[even, trial, Trial(weight=1.0, n_shifts=0, right=frozen)]).is_hopeless
+
+
+def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:
+    """7 and 8 of 10; by two standard errors 6 more of 10 are needed to be sure, if nothing else differs."""
+    right = np.arange(10)
+    trials = [Trial(weight=0.65, n_shifts=1, right=right < 8), Trial(weight=1.0, n_shifts=1, right=right < 7)]
+    found = Choice(hidden=("a",), trials=trials)
+    assert found.in_words() == (
+        "of 10 labeled images kept from training, put right: 7 without training, 8 with it; so small a difference may "
+        "be chance, the trained answer stands, with the encoder as it came weighing 65 %"
+    )
+    assert found.to_dict()["may_be_chance"]
+    sure = Choice(hidden=("a",), trials=[trials[0], Trial(weight=1.0, n_shifts=1, right=right < 2)])
+    assert not sure.may_be_chance
+    assert "put right: 2 without training, 8 with it; the trained answer stands" in sure.in_words()

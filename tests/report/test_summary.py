@@ -99,6 +99,11 @@ def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> No
     assert summarize(Snapshot(run)).sentences[-1].endswith("with it, which may be chance; it was kept.")
     run.write_json("choice", found | {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}})
     assert summarize(Snapshot(run)).sentences[-1].endswith("with it, so it was kept.")
+    run.write_json("choice", found | {"n_images": 8, "may_be_chance": True})
+    assert summarize(Snapshot(run)).sentences[-1] == (
+        "Of 8 labeled images kept from training, 6 were put right without training and 4 with it, which may be chance; "
+        "it was not used."
+    )
 
 
 def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callable[..., Run]) -> None:
@@ -120,13 +125,20 @@ def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(plain_ru
     curve = {"confidence": [0, 1], "right": [0, 3], "n_images": [0, 4]}
     found = {"label_rate": None, "known": curve, "novel": curve, "labeled": curve, "scale": [1], "weight": 1}
     run.write_json("calibration", found | {"is_calibrated": False})
-    assert confidence_words(Snapshot(run)).startswith("Labels are too few to check confidence: it is the share of")
-    assert any(line.endswith("too few to check how far confidence can be trusted.") for line in _sentences(run))
+    assert confidence_words(Snapshot(run)).startswith("Labels cannot check confidence here: it is the share of")
+    assert any(line.endswith("Labels cannot say how far confidence can be trusted.") for line in _sentences(run))
     run.write_json("calibration", found | {"is_calibrated": True, "label_rate": 0.5})
-    assert "about nine in ten are right" in confidence_words(Snapshot(run))
-    assert confidence_words(Snapshot(run)).endswith(
-        "4 images in known categories and 4 in what would be novel without them."
+    assert "about nine in ten should be right" in confidence_words(Snapshot(run))
+    ending = "held back, 4 images in known categories and 4 in what would be novel without them; so few say little."
+    assert confidence_words(Snapshot(run)).endswith(ending)
+    many = {"confidence": [0, 1], "right": [0, 30], "n_images": [0, 40]}
+    found |= {"is_calibrated": True, "label_rate": 0.5, "novel": many, "labeled": many}
+    run.write_json("calibration", found | {"is_of_first": True})
+    ending = (
+        "held back, on the answer without training (too few were kept from training), 40 images in known categories "
+        "and 40 in what would be novel without them."
     )
+    assert confidence_words(Snapshot(run)).endswith(ending)
     assert not any("trusted" in line for line in _sentences(run))
 
 

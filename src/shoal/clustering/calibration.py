@@ -74,6 +74,8 @@ class Calibration:
     are too few to calibrate: then confidence is the share of neighbors."""
     weight: float = 1.0
     """How much this counts in known categories; the share of neighbors itself has the rest."""
+    is_of_first: bool = False
+    """Whether it was learned on the first answer, because training left too few labels unseen."""
 
     def confidence(self, share: Floats, categories: Ints, is_labeled: Bools) -> Floats:
         """(M,) of images in `categories` (M,) with a share (M,) of neighbors there."""
@@ -97,6 +99,7 @@ class Calibration:
             "is_calibrated": self.label_rate is not None,
             "label_rate": self.label_rate,
             "weight": self.weight,
+            "is_of_first": self.is_of_first,
             **{name: {key: getattr(curve, key).tolist() for key in CURVE} for name, curve in curves.items()},
             "scale": [None if value != value else value for value in self.scale.tolist()],
         }
@@ -104,12 +107,13 @@ class Calibration:
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> "Calibration":
         """Undo `to_dict`."""
-        curves = {
+        curves: dict[str, Any] = {
             name: ReliabilityCurve(**{key: np.array(found[name][key], dtype=float) for key in CURVE})
             for name in ("known", "novel", "labeled")
         }
         scale, weight = np.array(found["scale"], dtype=float), found.get("weight")
-        return cls(**curves, scale=scale, label_rate=found["label_rate"], weight=1.0 if weight is None else weight)
+        about: dict[str, Any] = {"label_rate": found["label_rate"], "is_of_first": bool(found.get("is_of_first"))}
+        return cls(**curves, scale=scale, weight=1.0 if weight is None else weight, **about)
 
 
 def calibrate(

@@ -36,6 +36,8 @@ from shoal.words import count, likely
 FROZEN, TRAINED = ANSWERS
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
 
+UNCHECKED = "labels cannot check how far confidence can be trusted"
+
 N_EXEMPLARS = 5
 """Images named as typical of a category."""
 
@@ -119,10 +121,12 @@ class Answer:
 
     def in_words(self) -> str:
         """What was found, and how sure the number of categories is where it was estimated."""
-        words, estimate = self.found.in_words(), self.discovery.estimate
-        if estimate is None:
-            return words
-        return f"{words}; {likely(estimate.n_clusters, estimate.interval, estimate.range)}"
+        words, estimate, calibration = [self.found.in_words()], self.discovery.estimate, self.found.calibration
+        if estimate is not None:
+            words.append(likely(estimate.n_clusters, estimate.interval, estimate.range))
+        if calibration is not None and calibration.label_rate is None:
+            words.append(UNCHECKED)
+        return "; ".join(words)
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""
@@ -171,14 +175,15 @@ def make_answer(
     settings: DiscoverySettings,
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
+    otherwise: Calibration | None = None,
 ) -> Answer:
     """Turn clusters into named categories.
 
     `unseen` are the labeled images whose labels training did not see, in the discovery that confidence is
-    `calibrated_on`: this one if not given.
+    `calibrated_on`: this one if not given. Where they are too few, confidence is calibrated as `otherwise`.
     """
     about, n_neighbors = (collection.names, collection.labels, collection.classes), settings.shift.n_neighbors
-    judged: dict[str, Any] = {"unseen": unseen, "calibrated_on": calibrated_on}
+    judged: dict[str, Any] = {"unseen": unseen, "calibrated_on": calibrated_on, "otherwise": otherwise}
     found = name_categories(discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged)
     return Answer(name=name, discovery=discovery, found=found)
 
@@ -192,6 +197,7 @@ def name_categories(
     n_neighbors: int,
     unseen: Ints | None = None,
     calibrated_on: Discovery | None = None,
+    otherwise: Calibration | None = None,
     earlier: Earlier | None = None,
 ) -> Found:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
@@ -201,6 +207,7 @@ def name_categories(
 
     Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
     calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
+    Where they are too few, the calibration is that of another answer, `otherwise`.
     """
     categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
     n_known = len(classes)
@@ -213,6 +220,8 @@ def name_categories(
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
     calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
+    if calibration.label_rate is None and otherwise is not None and otherwise.label_rate is not None:
+        calibration = replace(otherwise, is_of_first=True)
     calibration = calibration.for_novel(n_novel)
     confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
     return Found(
@@ -388,7 +397,8 @@ def answer(run: RunView) -> str:
     interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
     sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []
     sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
-    return "; ".join([words, *sure])
+    is_unchecked = run.has("calibration.json") and not run.json("calibration")["is_calibrated"]
+    return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])
 
 
 def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:

@@ -17,7 +17,7 @@ from shoal.clustering.blend import Trial, choose_weight, is_worse, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import put_right
 from shoal.discovery.validation import Withheld
-from shoal.words import count
+from shoal.words import count, part_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -55,6 +55,12 @@ class Choice:
         return all(is_worse(right, frozen, n_errors=2) for right in others)
 
     @property
+    def may_be_chance(self) -> bool:
+        """Whether what stands is better by no more than two standard errors, if it is better at all."""
+        other = self.with_training if not self.keeps_training else self.trials[-1]
+        return not is_worse(other.right, self.chosen.right, n_errors=2)
+
+    @property
     def n_images(self) -> int:
         """Labeled images whose label training never saw."""
         return len(self.trials[-1].right)
@@ -76,17 +82,17 @@ class Choice:
 
     def in_words(self) -> str:
         """The comparison, on how many images it rests, and what follows from it."""
-        shares = f"{100 * self.frozen:.1f} % without training, {100 * self.trained:.1f} % with it"
+        without, with_it = (part_of(share, self.n_images) for share in (self.frozen, self.trained))
         weight = self.chosen.weight
-        end = "the trained answer stands"
+        end = "the trained answer stands" if self.keeps_training else "training did not help, the first answer stands"
         if self.is_collapsed:
             end = "training has collapsed, the first answer stands"
-        elif not self.keeps_training:
-            end = "training did not help, the first answer stands"
-        elif self.trained < self.frozen:
-            end = "so small a difference may be chance, the trained answer stands"
+        elif self.may_be_chance:
+            kept = "trained" if self.keeps_training else "first"
+            end = f"so small a difference may be chance, the {kept} answer stands"
         if 0 < weight < 1:
             end += f", with the encoder as it came weighing {100 * weight:.0f} %"
+        shares = f"{without} without training, {with_it} with it"
         return f"of {count(self.n_images, 'labeled image')} kept from training, put right: {shares}; {end}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,6 +110,7 @@ class Choice:
             "tried": tried,
             "hidden": list(self.hidden),
             "is_collapsed": self.is_collapsed,
+            "may_be_chance": self.may_be_chance,
         }
 
 

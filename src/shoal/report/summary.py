@@ -9,11 +9,13 @@ from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
-from shoal.words import count, duration, first_few, is_wide, percent, plural, span
+from shoal.words import count, duration, first_few, is_wide, part_of, percent, plural, span
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
 
+FEW_LABELS = 20
+"""Labels held back below which they say little of confidence."""
 
 MAX_NAMED = 5
 """How many categories a sentence lists."""
@@ -107,12 +109,14 @@ def confidence_words(run: Snapshot) -> str:
         return ""
     found = run.json("calibration")
     if not found["is_calibrated"]:
-        return "Labels are too few to check confidence: it is the share of an image's nearest images in its category."
+        return "Labels cannot check confidence here: it is the share of an image's nearest images in its category."
     n_known, n_novel = (round(sum(found[name]["n_images"])) for name in ("labeled", "novel"))
+    on = ", on the answer without training (too few were kept from training)" if found.get("is_of_first") else ""
+    few = "; so few say little" if min(n_known, n_novel) < FEW_LABELS else ""
     return (
-        "Of images at confidence 0.9, about nine in ten are right: in a known category, of its class; in a novel one, "
-        "that share of the category is of one class with the image. Checked with labels held back, "
-        f"{count(n_known, 'image')} in known categories and {n_novel:,} in what would be novel without them."
+        "Of images at confidence 0.9, about nine in ten should be right: in a known category, of its class; in a novel "
+        f"one, that share of the category is of one class with the image. Checked with labels held back{on}, "
+        f"{count(n_known, 'image')} in known categories and {n_novel:,} in what would be novel without them{few}."
     )
 
 
@@ -177,7 +181,7 @@ def _not_found(run: Snapshot) -> str:
 def _unsure(run: Snapshot) -> str:
     n = int(run.is_unsure.sum())
     is_checked = not run.has("calibration.json") or run.json("calibration")["is_calibrated"]
-    end = "" if is_checked else " Labels are too few to check how far confidence can be trusted."
+    end = "" if is_checked else " Labels cannot say how far confidence can be trusted."
     if not n:
         return f"Every image has a confidence of at least {UNSURE_BELOW}.{end}"
     return f"{count(n, 'image')} {plural(n, 'is')} unsure (confidence below {UNSURE_BELOW}, or possibly new).{end}"
@@ -193,12 +197,11 @@ def _training(run: Snapshot) -> str:
     found = run.json("choice")
     n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
     end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
-    if found["kept"] == "trained" and trained < frozen:
-        end = "which may be chance; it was kept"
-    images = f"{n:,} labeled {plural(n, 'image')} kept from training"
-    return (
-        early + f"Of {images}, {percent(frozen)} were put right without training and {percent(trained)} with it, {end}."
-    )
+    if found.get("may_be_chance", found["kept"] == "trained" and trained < frozen):
+        end = f"which may be chance; it was {'kept' if found['kept'] == 'trained' else 'not used'}"
+    images, (without, with_it) = count(n, "labeled image"), (part_of(share, n) for share in (frozen, trained))
+    said = f"Of {images} kept from training, {without} were put right without training and {with_it} with it, {end}."
+    return early + said
 
 
 def _skipped(run: Snapshot) -> str:

@@ -129,7 +129,7 @@ def confidence_curve(run: Run) -> Figure:
     missing = "How confidence was calibrated is left out: "
     found = Snapshot.of(run).part("calibration", f"{missing}the run does not hold it.")
     if not found["is_calibrated"]:
-        raise NotInRun(f"{missing}labels are too few, so it is the share of neighbors.")
+        raise NotInRun(f"{missing}labels cannot check it, so it is the share of neighbors.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     for name, words, color, style in CURVES:
