@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ from shoal.data.readers import read_collection
 from shoal.data.readers.labels import labels_of_rows
 from shoal.data.readers.tables import Table
 from shoal.data.storage.addresses import Address
+from shoal.data.storage.opening import read_stored, row_of
 from shoal.data.storage.remote import file_system
+from shoal.data.storage.retries import Lost
 from shoal.errors import DataError, MissingError
 from stores import Web, web_server, write_parquets, write_tars
 
@@ -115,6 +118,28 @@ def test_a_shard_on_the_web_is_read_in_ranges(kind: str, make_images: Make, tmp_
         found = read_collection(f"{web.address}/{file.name}")
         assert (found.names, found.classes) == (tuple(NAMES), ("x", "y"))
         np.testing.assert_array_equal(load_pixels(found, SIZE, n_workers=1)[:], expected[:])
+
+
+def test_a_row_after_a_lost_connection_is_read_anew(
+    make_images: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{i:02d}.png" for i in range(24)]
+    folder = make_images(names)
+    write_parquets(folder, {}, tmp_path / "shards", n_shards=1)
+    for module in ("remote", "opening"):
+        monkeypatch.setattr(f"shoal.data.storage.{module}.BUFFER_BYTES", 256)  # so that a group is read in many parts
+    monkeypatch.setenv("SHOAL_TRIES", "1")
+    with web_server(tmp_path / "shards") as web:
+        file = f"{web.address}/train-00000-of-00001.parquet"
+        assert read_stored(row_of(file, 0, "image.bytes")) == (folder / names[0]).read_bytes()
+        web.always = (".parquet",)
+        with pytest.raises(Lost):
+            read_stored(row_of(file, 9, "image.bytes"))
+        web.always = ()
+        assert read_stored(row_of(file, 9, "image.bytes")) == (folder / names[9]).read_bytes()
+        with ThreadPoolExecutor(8) as threads:  # as the review asks
+            found = list(threads.map(lambda i: read_stored(row_of(file, i, "image.bytes")), [*range(24)] * 3))
+    assert found == [(folder / name).read_bytes() for name in names] * 3
 
 
 def test_a_server_without_ranges_cannot_give_a_shard(make_images: Make, tmp_path: Path) -> None:

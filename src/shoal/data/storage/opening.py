@@ -5,6 +5,7 @@ bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE i
 """
 
 import re
+import threading
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,7 +68,7 @@ class ReadAhead:
     """Reads images in their order, the next few already while one is decoded; only what crosses a network."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.waiting = deque(path for path in paths if is_stored(path) and not path.startswith("row:"))
+        self.waiting = deque(path for path in paths if "://" in path and not path.startswith("row:"))
         self.threads = ThreadPoolExecutor(N_AHEAD) if self.waiting else None
         self.coming: dict[str, Future[bytes]] = {}
 
@@ -106,9 +107,18 @@ class _Rows:
         self.firsts = np.cumsum([0, *sizes])
         self.group, self.first, self.batch = -1, 0, list[Any]()
         self.batches = iter(())
+        self.lock = threading.Lock()
 
     def read(self, row: int) -> bytes:
-        """The bytes of one row."""
+        """The bytes of one row; one at a time, whoever asks."""
+        with self.lock:
+            try:
+                return self._read(row)
+            except Exception:  # the next row of the group must not go on from a reader that failed
+                self.group = -1
+                raise
+
+    def _read(self, row: int) -> bytes:
         group = int(np.searchsorted(self.firsts, row, side="right")) - 1
         if group != self.group or row < self.first:
             how = {"row_groups": [group], "columns": [self.column], "use_threads": False}
