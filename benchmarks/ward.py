@@ -3,6 +3,7 @@
     python benchmarks/ward.py --device cpu                   # 2k to 30k beside scipy, fastcluster, BLAS + fastcluster
     python benchmarks/ward.py --device cpu --sizes 127000 --tools shoal
     python benchmarks/ward.py --device cpu --sizes 3000 8000 --tools "shoal tight" "scipy tight"
+    python benchmarks/ward.py --device cpu --sizes 2600 5000 --tools "shoal one-hot" "scipy one-hot"
     python benchmarks/ward.py --device cuda                  # GPU = CPU bit for bit, then 6k to 1.28M
 
 Every measurement runs in a process of its own, so that its peak memory is its own; the figure covers the interpreter
@@ -27,6 +28,7 @@ import numpy as np
 D, N_CENTERS, NOISE, SEED = 768, 200, 1.45, 0
 TOOLS = ("shoal", "shoal ready", "shoal shifted", "BLAS + fastcluster", "fastcluster", "scipy")
 TIGHT_TOOLS = ("shoal tight", "scipy tight")
+ONE_HOT_TOOLS = ("shoal one-hot", "scipy one-hot")
 MATRIX_LIMIT = {"scipy": 20_000, "scipy tight": 20_000, "fastcluster": 20_000, "BLAS + fastcluster": 30_000}
 CPU_SIZES = [2_000, 5_000, 10_000, 20_000, 30_000]
 CUDA_SIZES = [6_000, 12_000, 50_000, 127_000, 1_280_000]
@@ -101,7 +103,10 @@ def exact_neighbors(rows: np.ndarray, k: int) -> Any:
 
 def prepared(tool: str, n: int) -> Callable[[], np.ndarray]:
     """The call to time: everything else, imports, data and a first small tree, is done before."""
-    rows = tight_rows(n) if tool.endswith("tight") else make_rows(n, shifted=tool.endswith("shifted"))
+    if tool.endswith("one-hot"):
+        rows = np.eye(n, dtype=np.float32)
+    else:
+        rows = tight_rows(n) if tool.endswith("tight") else make_rows(n, shifted=tool.endswith("shifted"))
     if tool.startswith("shoal"):
         from shoal.clustering.ward import ward_linkage
 
@@ -159,7 +164,7 @@ def cpu_table(sizes: list[int], tools: list[str]) -> list[str]:
                 file = Path(folder) / f"{n}_{tool.replace(' ', '_')}.npy"
                 found = measure(tool, n, file)
                 note = ""
-                if tool in ("shoal", "shoal tight"):
+                if tool in ("shoal", "shoal tight", "shoal one-hot"):
                     ours = np.load(file)
                 elif ours is not None and not tool.endswith("shifted"):
                     note = compare(ours, np.load(file))
@@ -248,7 +253,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--sizes", type=int, nargs="+", help="numbers of rows (default: those of the table)")
-    parser.add_argument("--tools", nargs="+", choices=TOOLS + TIGHT_TOOLS, default=list(TOOLS))
+    parser.add_argument("--tools", nargs="+", choices=TOOLS + TIGHT_TOOLS + ONE_HOT_TOOLS, default=list(TOOLS))
     parser.add_argument("--record", type=Path, help="Markdown file to write")
     parser.add_argument("--one", nargs=3, metavar=("TOOL", "N", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()

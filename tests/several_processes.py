@@ -13,7 +13,7 @@ PATH = f"{TESTS.parent / 'src'}{os.pathsep}{TESTS}"
 
 def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
     """Start `code` in n processes that know their rank and a free port."""
-    shared = {"PYTHONPATH": PATH, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+    shared = {"PYTHONPATH": PATH, "WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
     started = []
     for rank in range(n):
         names = shared | {"RANK": rank, "LOCAL_RANK": rank}
@@ -21,6 +21,13 @@ def start_processes(code: str, n: int = 2) -> list[subprocess.Popen]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen([sys.executable, "-c", code], env=env, **pipes))
     return started
+
+
+def start_torchrun(*words: str) -> subprocess.Popen:
+    """Start torchrun itself."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "torch.distributed.run", *words]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": PATH}, **pipes)
 
 
 def end_first(started: list[subprocess.Popen], timeout_s: float = 600) -> tuple[int, str]:
@@ -45,7 +52,7 @@ def finish_processes(started: list[subprocess.Popen], timeout_s: float = 600) ->
     return [printed for printed, _ in said]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that nobody has now, and that no connection is given before the processes take it, as those above are."""
     while True:
         port = random.SystemRandom().randrange(10_000, 32_000)

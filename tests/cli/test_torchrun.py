@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import write_table
-from several_processes import finish_processes, start_processes
+from several_processes import end_first, finish_processes, free_port, start_processes, start_torchrun
 from shoal.cli.main import app
 from shoal.data.readers import read_embeddings
 from shoal.runs import Run
@@ -90,6 +90,55 @@ def test_compare_ranks_the_same_methods_by_the_same_numbers(make_photos, tmp_pat
     )
     ranks = [[(row["method"], row["rank"], row["accuracy"]) for row in each["rows"]] for each in (one, two)]
     assert ranks[0] == ranks[1]
+
+
+DYING = """
+import os, signal
+from shoal.training.checkpoint import Journal
+write = Journal.write
+
+def die(self, epoch, *rest):
+    write(self, epoch, *rest)
+    if epoch == 2 and os.environ["RANK"] == {rank!r}:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+Journal.write = die
+"""
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_run_whose_process_was_killed_goes_on_with_another_number_of_them(
+    photos, tmp_path: Path, before: int, after: int
+) -> None:
+    """The last process is killed after its second epoch; the main one, where there are two, says so and ends."""
+    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5, "--device", "cpu"]
+    words = ["discover", *given, "--epochs", 4, "--out", tmp_path / "run"]
+    code = DYING.format(rank=str(before - 1)) + SHOAL.format(words=[*map(str, words)])
+    status, said = end_first(start_processes(code, before))
+    if before == 2:
+        assert status == 1
+        assert "error: process 0 of 2 ends, because another one has ended" in said.splitlines()[-1]
+    else:
+        assert status == -9
+    assert not Run(tmp_path / "run").is_finished
+    (alone if after == 1 else in_two)(*words, "--resume")
+    alone("discover", *given, "--epochs", 4, "--out", tmp_path / "whole")
+    found = [[(row.path, row.category) for row in Run.open(tmp_path / name).assignments] for name in ("run", "whole")]
+    assert found[0] == found[1]
+
+
+def test_two_nodes_cluster_as_one_process_does(features: Path, tmp_path: Path) -> None:
+    """Two calls of torchrun that meet at a port, as on two machines, each with two processes."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone("cluster", features, "--out", one, "--device", "cpu")
+    script = tmp_path / "run.py"
+    script.write_text(SHOAL.format(words=["cluster", str(features), "--out", str(two), "--device", "cpu"]))
+    meet = ["--nnodes", "2", "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-id", "test"]
+    meet += ["--rdzv-endpoint", f"localhost:{free_port()}"]
+    started = [start_torchrun("--node-rank", str(node), *meet, str(script)) for node in range(2)]
+    assert sum(said.count(str(two)) for said in finish_processes(started)) == 1
+    for name in ("assignments.csv", "tree.npy"):
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
 
 
 def test_a_command_that_nothing_is_shared_of_is_done_once(features: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shoal.clustering.sums import halving_sum
 from shoal.clustering.ward.bounds import weight
+from shoal.clustering.ward.single_entries import SingleEntries
 from shoal.clustering.ward.workers import Scratch, Workers
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
@@ -24,6 +25,12 @@ class Geometry:
         self.sizes = sizes
         self._step = max(1, CHUNK_ELEMENTS[centroids.device.type] // centroids.shape[1])
         self._scratch = Scratch(centroids.device)
+        self._singles: SingleEntries | None = None
+
+    def look_for_singles(self) -> None:
+        """Make distances with all clusters cheap where most have one entry; it takes a look at every entry."""
+        found = SingleEntries(self.centroids)
+        self._singles = found if found.are_many else None
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
         """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
@@ -36,6 +43,16 @@ class Geometry:
 
     def all_distances(self, rows: Tensor, columns: slice) -> Tensor:
         """D of some rows with all clusters of a slice: (R, C)."""
+        weights = weight(self.sizes[rows, None], self.sizes[columns])
+        if self._singles is None:
+            return self._all_squares(rows, columns).mul_(weights)
+        found = torch.stack([self._singles.squares(self.centroids[row], columns) for row in rows])
+        others = (~self._singles.is_single[columns]).nonzero()[:, 0]
+        found[:, others] = self._all_squares(rows, others + columns.start)
+        return found.mul_(weights)
+
+    def _all_squares(self, rows: Tensor, columns: slice | Tensor) -> Tensor:
+        """(R, C) squared distances of centroids, by differences of all columns."""
         theirs, n_columns = self.centroids[columns], self.centroids.shape[1]
         found = torch.empty(len(rows), len(theirs), dtype=torch.float64, device=rows.device)
         for left in range(0, len(theirs), self._step):
@@ -47,7 +64,7 @@ class Geometry:
                 gap = self._scratch.array("left", shape, torch.float64).view(len(own), len(others), n_columns)
                 torch.sub(own, others, out=gap)
                 found[start : start + step, left : left + self._step] = halving_sum(gap.mul_(gap))
-        return found.mul_(weight(self.sizes[rows, None], self.sizes[columns]))
+        return found
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Put the centroid and size of each union into the slot `kept`."""
@@ -58,11 +75,15 @@ class Geometry:
             union = self._gather("left", left).mul_(a).add_(self._gather("right", right).mul_(b)).div_(total)
             self.centroids.index_copy_(0, left, union)
             self.sizes.index_copy_(0, left, total[:, 0])
+        if self._singles is not None:
+            self._singles.merge(kept)
 
     def keep(self, slots: Tensor, workers: Workers) -> None:
         """Move the given slots (ascending) to the front and forget the others; in place, a chunk at a time."""
         move_to_front(self.centroids, slots, self._step, workers)
         self.centroids, self.sizes = self.centroids[: len(slots)], self.sizes[slots]
+        if self._singles is not None:
+            self._singles.keep(slots)
 
     def _gather(self, name: str, slots: Tensor) -> Tensor:
         """(E, D) copies of some centroids, in memory that is used again for the next of that name."""

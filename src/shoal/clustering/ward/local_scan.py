@@ -57,25 +57,24 @@ class LocalScanner:
     def scan(self, rows: Tensor, accept: Accept, may_leave: bool = False) -> Tensor:
         """Find lists and nearest clusters of `rows`, all certain, and hand them to `accept` as they come.
 
-        Where the first rows are as far from most clusters as from the nearest, the others are returned, if they may be.
+        Rows that are as far from most clusters as from the nearest are returned, if they may be.
         """
         at_most = self.memory // (ELEMENT_BYTES * self.workers.n * len(self.dead))
         blocks = torch.split(rows, self.workers.share(len(rows), max(1, at_most)))
         first, rest = blocks[: self.workers.n], blocks[self.workers.n :]
 
-        def work(block: Tensor) -> int:
-            lists, decision, n_measured = self._scan_rows(block)
-            accept(block, lists, decision)
-            return n_measured
+        def work(block: Tensor) -> Tensor:
+            found = self._scan_rows(block, may_leave)
+            if found is None:
+                return block
+            accept(block, *found)
+            return block[:0]
 
-        n_measured = sum(self.workers.map(work, first))
-        if may_leave and rest and n_measured > TIED_SHARE * sum(map(len, first)) * int((self.dead == 0).sum()):
-            return torch.cat(rest)
-        self.workers.map(work, rest)
-        return rows[:0]
+        left = torch.cat(self.workers.map(work, first))
+        return torch.cat([left, *rest] if len(left) else [left, *self.workers.map(work, rest)])
 
-    def _scan_rows(self, rows: Tensor) -> tuple[Lists, Decision, int]:
-        """Lists, nearest clusters, and how many had to be measured because they were tied."""
+    def _scan_rows(self, rows: Tensor, may_leave: bool) -> tuple[Lists, Decision] | None:
+        """Lists and nearest clusters; None where rows may be left and most clusters are tied for the nearest."""
         low, limit = self._lows(rows)
         sharpen(self.geometry, rows, low, low <= limit[:, None])
         n_best = min(self.k + 1, low.shape[1])
@@ -87,8 +86,10 @@ class LocalScanner:
         decision = settle(self.geometry, self.margins, rows, lists)
         unsure = (~decision.is_certain).nonzero()[:, 0]
         is_rival = ~self.margins.certain(decision.distance[unsure, None], low[unsure])
+        if may_leave and int(is_rival.sum()) > TIED_SHARE * len(rows) * int((self.dead == 0).sum()):
+            return None
         decision.put(unsure, nearest_rival(self.geometry, rows[unsure], is_rival))
-        return lists, decision, int(is_rival.sum())
+        return lists, decision
 
     def _lows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(R, M) lows about the center of all, inf for a row itself and the dead; (R,) what may be near, in heights."""

@@ -180,6 +180,8 @@ class HeightTable:
         self.precision, self.n_measured, n = precision, 0, len(self.dead)
         if precision is None:
             self.points.clear()
+            if self.dead.device.type == "cpu":
+                self.geometry.look_for_singles()
         else:
             self._add_points(precision)
         self.heights = torch.empty(0, 0)  # the old one's memory is needed
