@@ -168,14 +168,12 @@ def together() -> Iterator[None]:
 
 def by_main(work: Callable[[], Result], device: torch.device) -> Result | None:
     """Let the main process do some work, and call the others for a part of it; they return None when it has ended."""
-    if is_started() and not is_main():
-        flag_from_main(True, device)
-        return None
-    try:
+    found = None
+    if is_main():
         with others_waiting():
-            return work()
-    finally:
-        flag_from_main(True, device)
+            found = work()
+    flag_from_main(True, device)
+    return found
 
 
 def can_share(device: torch.device, n_products: float, least: float) -> bool:

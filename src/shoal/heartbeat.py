@@ -33,44 +33,52 @@ def lost(rank: int, n_processes: int) -> str:
 
 
 class Heartbeat:
-    """A context in which a thread gives signs of life to a store, and looks for those of the others.
+    """A context in which one thread gives signs of life to a store and looks for those of the others; another watches.
 
-    `store` is a connection of its own, with `set` and `get`. The first look waits until every process has begun.
+    `store` is a connection of its own, with `set` and `get`. A `get` may wait for a machine that is gone, so whoever
+    counts does not ask.
     """
 
     def __init__(self, store: Any, rank: int, n_processes: int) -> None:
         self.store, self.rank, self.n_processes = store, rank, n_processes
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._talker = threading.Thread(target=self._talk, name="heartbeat", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="heartbeat-watch", daemon=True)
         self._seen: dict[int, tuple[bytes, int]] = {}
         """Of each other process its last sign, and how often in a row it was found."""
+        self._found_lost = False
+        self._n_waits = 0
+        """Looks of the watcher since the store has last answered."""
 
     def __enter__(self) -> "Heartbeat":
         self.store.set(self._key(self.rank), b"0")
-        self._thread.start()
+        self._talker.start()
+        self._watcher.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
-        self._thread.join()
-        with contextlib.suppress(RuntimeError):  # whoever holds the store may have gone already
-            self.store.set(self._key(self.rank), LEFT if kind is None else ENDED)
+        self._watcher.join()
+        self._talker.join(BEAT_S)
+        if not self._talker.is_alive():  # else the store does not answer
+            with contextlib.suppress(RuntimeError):
+                self.store.set(self._key(self.rank), LEFT if kind is None else ENDED)
 
-    def _beat(self) -> None:
-        n_beats = n_failures = 0
+    def _talk(self) -> None:
+        n_beats = 0
         while not self._stop.wait(BEAT_S):
             n_beats += 1
-            try:
+            with contextlib.suppress(RuntimeError):  # the machine that holds the store does not answer
                 self.store.set(self._key(self.rank), str(n_beats).encode())
-                found = [self._is_lost(other) for other in range(self.n_processes) if other != self.rank]
-                is_lost = any(found)
-                n_failures = 0
-            except RuntimeError:  # the machine that holds the store does not answer
-                n_failures += 1
-                is_lost = n_failures > N_MISSED
-            if is_lost and not self._stop.is_set():
+                lost_ones = [other for other in range(self.n_processes) if other != self.rank and self._is_lost(other)]
+                self._found_lost, self._n_waits = bool(lost_ones), 0
+
+    def _watch(self) -> None:
+        while not self._stop.wait(BEAT_S):
+            self._n_waits += 1
+            if self._found_lost or self._n_waits > N_MISSED:
                 end_process(lost(self.rank, self.n_processes))
 
     def _is_lost(self, other: int) -> bool:

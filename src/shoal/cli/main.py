@@ -1,5 +1,6 @@
 """The `shoal` command: its commands by name, and the one place where errors become text and exit codes."""
 
+import os
 import traceback
 from typing import Annotated, Any
 
@@ -48,8 +49,10 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; turn an exception into a message on stderr and an exit code."""
-        if not is_first_process() and not any(word in SHARED for word in ctx._protected_args[:1]):
-            return None
+        if not any(word in SHARED for word in ctx._protected_args[:1]):
+            if not is_first_process():
+                return None
+            os.environ.pop("WORLD_SIZE", None)  # of torchrun: nobody else is there
         try:
             return super().invoke(ctx)
         except ShoalError as error:

@@ -32,6 +32,11 @@ class Geometry:
         found = SingleEntries(self.centroids)
         self._singles = found if found.are_many else None
 
+    @property
+    def has_singles(self) -> bool:
+        """Whether most clusters have one entry, as far as it was looked for."""
+        return self._singles is not None
+
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
         """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""
         found = torch.empty(len(rows), dtype=torch.float64, device=rows.device)

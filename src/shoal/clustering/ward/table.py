@@ -120,6 +120,7 @@ class HeightTable:
 
     def _decided(self, rows: Tensor) -> Decision:
         step = self.workers.share(len(rows), FIND_ROWS[rows.device.type], SHARED_ROWS)
+        step = step if self.minima is None else max(1, len(rows))  # of which little is read
         found = self.workers.map(self._first, torch.split(rows, step))
         nearest, distance, second = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         if self.precision is None:
@@ -204,8 +205,9 @@ class HeightTable:
             columns = slice(start, start + step)
             found[:, columns] = self.geometry.all_distances(rows, columns)
 
-        step = self.workers.share(len(self.dead), len(self.dead))
-        self.workers.map(work, range(0, len(self.dead), step))
+        n = len(self.dead)
+        step = n if self.geometry.has_singles else self.workers.share(n, n)  # which are done before a worker has begun
+        self.workers.map(work, range(0, n, step))
         return found.add_(self.dead).scatter_(1, rows[:, None], torch.inf)
 
     def _fill_rows(self, start: int) -> None:
