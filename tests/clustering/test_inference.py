@@ -148,6 +148,7 @@ def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyP
         assert torch.equal(lists.indices, k_nearest(points, points, iterates_module.WARD_LIST, exclude=own).indices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimate_shifts", [0, 1, 2, 3])
 def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None:
     """On these classes every shift changes the estimate, so that one more or one less would be seen."""

@@ -1,5 +1,7 @@
 """Two processes that share Ward's scans and the search for neighbors find, bit for bit, what one does."""
 
+import pytest
+
 from several_processes import finish_processes, start_processes
 
 SCRIPT = """
@@ -46,6 +48,7 @@ with d.processes(cpu):
 """
 
 
+@pytest.mark.slow
 def test_shared_scans_and_searches_give_the_bits_of_one_process() -> None:
     first, second = finish_processes(start_processes(SCRIPT))
     same, n_first = first.splitlines()

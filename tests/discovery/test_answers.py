@@ -11,15 +11,8 @@ from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import describe_members
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
-from shoal.discovery.answers import (
-    UNCHECKED,
-    Answer,
-    Found,
-    answer,
-    assignment_rows,
-    category_rows,
-    name_categories,
-)
+from shoal.discovery.answer_words import UNCHECKED, answer
+from shoal.discovery.answers import Answer, Found, assignment_rows, category_rows, name_categories
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.clusters import Discovery

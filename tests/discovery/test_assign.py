@@ -34,6 +34,7 @@ def discovered(photos, out: Path, **changes) -> Run:
 BOTTLENECK = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["trained", "bottleneck", "frozen"])
 def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, kind: str) -> None:
     cms = choose_settings(config=photos.config).method_settings

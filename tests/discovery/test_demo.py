@@ -44,6 +44,7 @@ def quick(photos, monkeypatch: pytest.MonkeyPatch, one_thread):
     return replace(choose_settings(config=photos.config), n_clusters=10)
 
 
+@pytest.mark.slow
 def test_it_ends_with_a_score_and_a_report(quick, tmp_path: Path) -> None:
     found = run_demo(tmp_path / "demo", quick, device="cpu")
     collection, _truth = few_digits()

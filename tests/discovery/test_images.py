@@ -16,7 +16,7 @@ from photo_runs import run_on
 from shoal.clustering.blend import Trial
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.discovery.answers import answer
+from shoal.discovery.answer_words import answer
 from shoal.discovery.assign import Assigner
 from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
@@ -306,6 +306,7 @@ def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: 
     assert sum(not category.is_novel for category in run.categories) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_images", [14, 20])
 def test_twenty_images_are_enough_and_batches_shrink_to_fit(
     make_photos: Callable, tmp_path: Path, n_images: int

@@ -32,6 +32,7 @@ def with_training(settings: DiscoverySettings, **values) -> DiscoverySettings:
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, monkeypatch, caplog) -> None:
     """The batch is larger than the collection, of which the main process speaks; the helper takes the smaller one."""
     asked = []

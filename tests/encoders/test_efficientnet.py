@@ -62,6 +62,7 @@ def pictures(size):
     return (smooth + 0.05 * torch.randn(smooth.shape, generator=generator)).clamp(0, 1) * 2 - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 128, 224])
 def test_the_default_encoder_is_as_close_to_float64_as_its_networks_own_forward(shipped, size):
     """docs/encoders.md gives the figures. Folding rounds elsewhere than the network does, not more.

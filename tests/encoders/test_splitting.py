@@ -69,6 +69,7 @@ def test_trunk_and_tail_are_the_models_own_forward(make_transformer, kind):
             assert (found - own).abs().max() <= 1e-6 * own.abs().max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SPLIT)
 def test_gradients_of_the_tail_are_those_of_the_whole_model(make_transformer, kind):
     model, images = make_transformer(kind), make_images(kind)

@@ -75,6 +75,7 @@ def test_a_clustering_that_fails_takes_only_its_own_cell(run, tmp_path, monkeypa
     assert "left out, ValueError: found NaN." in found.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error",
     [
@@ -121,6 +122,7 @@ def test_the_command_ends_with_1_after_writing_the_tables(tmp_path, monkeypatch,
     assert "2 cell(s) failed and are left out; the same command tries them again" in found.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["gcd", "cms"])
 def test_a_collapsed_training_is_named_under_the_table_and_in_its_cell(run, tmp_path, monkeypatch, method):
     """All embeddings alike, whether the method has a bank or not; the other method's cells say that all is well."""

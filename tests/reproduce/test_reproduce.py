@@ -85,6 +85,7 @@ def check_latex(text, n_columns, n_rows):
         assert not re.search(r"(?<!\\)[%_#^~]", line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "protocol"), plain_first(DRAWN))
 def test_the_figure_is_drawn(run, stand_in, name, protocol):
     found = run(name, options=replace(stand_in.options, protocol=protocol))

@@ -95,7 +95,7 @@ def _settings(
 
 def _show_answer(run: "Run", *, as_json: bool) -> None:
     """Print what was found, and what to do next."""
-    from shoal.discovery.answers import answer
+    from shoal.discovery.answer_words import answer
 
     words = answer(run)
     estimate = {name: run.json("estimate")[name] for name in ("interval", "range")}

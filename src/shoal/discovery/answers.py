@@ -22,21 +22,19 @@ from shoal.clustering.calibration import Calibration, calibrate
 from shoal.clustering.categories import NONE, Membership, describe_members, number_clusters, other_neighbors
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Collection, Earlier
+from shoal.discovery.answer_words import UNCHECKED, counts_in_words
 from shoal.discovery.kept import name_anew, name_as_before
 from shoal.discovery.reviewed_clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.stability import range_in_words
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, UNSURE_BELOW, Assignment, Category, Run, RunView, locked
+from shoal.runs import ANSWERS, UNSURE_BELOW, Assignment, Category, Run, locked
 from shoal.training.model import TaskShape
-from shoal.words import count, likely
+from shoal.words import likely
 
 FROZEN, TRAINED = ANSWERS
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
-
-UNCHECKED = "labels cannot check how far confidence can be trusted"
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""
@@ -70,7 +68,7 @@ class Found:
     def in_words(self) -> str:
         """The answer: '14 known categories found, 9 likely new, 212 images unsure'."""
         sizes = np.bincount(self.categories, minlength=len(self.classes)).tolist()
-        return _in_words(sizes[: self.n_known], sizes[self.n_known :], int(self.is_unsure.sum()))
+        return counts_in_words(sizes[: self.n_known], sizes[self.n_known :], int(self.is_unsure.sum()))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -387,23 +385,3 @@ def _mean(values: Floats) -> float:
 
 def _name(found: Found, category: int) -> str:
     return "" if category == NONE else found.classes[category]
-
-
-def answer(run: RunView) -> str:
-    """The answer of a finished run in words, as `Found.in_words` gives it, and how sure K is where it was estimated."""
-    known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
-    words = _in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
-    estimate = run.json("estimate") if run.has("estimate.json") else {}
-    interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
-    sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []
-    sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
-    is_unchecked = run.has("calibration.json") and not run.json("calibration")["is_calibrated"]
-    return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])
-
-
-def _in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
-    n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
-    known = f"{count(n_known, 'known category')} found"
-    if n_known < len(known_sizes):
-        known += f" (of {len(known_sizes)})"
-    return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"

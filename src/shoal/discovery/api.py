@@ -15,7 +15,8 @@ from shoal.data.readers import read_collection, read_names
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.shards import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
-from shoal.discovery.answers import answer, write_report
+from shoal.discovery.answer_words import answer
+from shoal.discovery.answers import write_report
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.images import discover_images

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.discovery.answers import answer
+from shoal.discovery.answer_words import answer
 from shoal.discovery.changed import brief
 from shoal.discovery.frozen import doubt_labels
 from shoal.discovery.stability import doubt_range

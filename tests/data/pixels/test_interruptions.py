@@ -133,6 +133,7 @@ def test_a_killed_run_leaves_no_workers_and_no_half_cache(
     assert_next_run_is_right(collection, tmp_path, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.5, 0.0])
 def test_a_full_disk_is_explained_and_the_cache_stays_true(
     collection: Collection, expected: np.ndarray, tmp_path: Path, share: float

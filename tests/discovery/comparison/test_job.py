@@ -98,6 +98,7 @@ def test_every_method_is_a_run_that_was_given_the_same_labels_and_none_that_judg
     assert not list(found.path.glob("trial-*"))
 
 
+@pytest.mark.slow
 def test_a_score_is_that_of_the_table_of_kept_labels(collection, settings, whole) -> None:
     """kept.csv has what each method did with each kept image; a known one is right in the category of its name."""
     lines = [line.split(",") for line in (whole.path / "kept.csv").read_text(encoding="utf-8").splitlines()]

@@ -60,6 +60,7 @@ def test_training_curves_draw_only_what_was_measured(plain_run: Callable[..., Ru
     assert line(figure) == ([1], [2.0])
 
 
+@pytest.mark.slow
 def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
     shifts = digits.json("shifts")
     figure = shift_accuracy(digits)

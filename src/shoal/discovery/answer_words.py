@@ -1,0 +1,30 @@
+"""What is said of an answer in one line: categories, unsure images, how sure the number and the confidence are."""
+
+from collections.abc import Sequence
+
+from shoal.discovery.stability import range_in_words
+from shoal.runs import UNSURE_BELOW, RunView
+from shoal.words import count, likely
+
+UNCHECKED = "labels cannot check how far confidence can be trusted"
+
+
+def answer(run: RunView) -> str:
+    """The answer of a finished run in words, as `Found.in_words` gives it, and how sure K is where it was estimated."""
+    known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
+    words = counts_in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
+    estimate = run.json("estimate") if run.has("estimate.json") else {}
+    interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
+    sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []
+    sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
+    is_unchecked = run.has("calibration.json") and not run.json("calibration")["is_calibrated"]
+    return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])
+
+
+def counts_in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
+    """How many categories have images, of those that were known and of new ones, and how many images are unsure."""
+    n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
+    known = f"{count(n_known, 'known category')} found"
+    if n_known < len(known_sizes):
+        known += f" (of {len(known_sizes)})"
+    return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"
