@@ -66,7 +66,10 @@ def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Se
     for key in found:
         if key not in fields:
             raise UsageError(f"{where}: unknown setting {str(key)!r}{did_you_mean(str(key), fields)}")
-    values = {key: _convert(hints[key], value, f"{where}: {key}") for key, value in found.items()}
+    values = {
+        key: _convert(hints[key], value, f"{where}: {found.get(fields[key].metadata.get('named_by'), key)}")
+        for key, value in found.items()
+    }
     missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
     if missing:
         raise UsageError(f"{where}: missing setting(s) {', '.join(missing)}")

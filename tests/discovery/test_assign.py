@@ -17,10 +17,11 @@ from shoal.discovery.assign import Assigner
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.encoders.head import HeadSettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run
+from shoal.settings import dump_settings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -137,6 +138,24 @@ def test_embeddings_of_another_kind_are_refused(embedded: LabeledEmbeddings, tmp
         Assigner(run, device="cpu").assign_embeddings(["a", "b"], np.ones((2, 3)))
     with pytest.raises(UsageError, match="outlier_share: found 1"):
         Assigner(run, outlier_share=1)
+
+
+def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_remedy(
+    embedded: LabeledEmbeddings, tmp_path: Path
+) -> None:
+    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    file, remedy = run.path / "config.yaml", "; put back a copy of it, or make the run again with --force"
+    of_images = dump_settings(DiscoverySettings())
+    for config, value, read, problem in (
+        (file.read_text(), "n_neighbors: many", "shift", "inference: shift: n_neighbors: found 'many'"),
+        (of_images, "input_size: abc", "settings", "cms: input_size: found 'abc'"),
+        (of_images, "seed: -1", "settings", "seed: found -1"),
+    ):
+        name = value.partition(":")[0]
+        file.write_text(edited := re.sub(rf"\b{name}: .*", value, config, count=1))
+        line = next(at for at, text in enumerate(edited.splitlines(), start=1) if text.strip() == value)
+        with pytest.raises(DataError, match=rf"config.yaml, line {line}: damaged or edited, {problem}.*{remedy}"):
+            getattr(Assigner(run, device="cpu"), read)
 
 
 def test_a_trained_run_without_its_model_is_refused(photos, tmp_path: Path) -> None:

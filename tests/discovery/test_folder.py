@@ -13,7 +13,7 @@ from shoal.discovery import frozen
 from shoal.discovery import images as module
 from shoal.discovery.folder import collection_checksum
 from shoal.discovery.reporter import Reporter
-from shoal.errors import ShoalError, UsageError
+from shoal.errors import DataError, ShoalError, UsageError
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,6 +88,10 @@ def test_a_resumed_run_must_be_the_same_run_and_differences_are_listed(
     assert "seed: 3, was 0; cms.training.epochs: 7, was 2" in str(refused.value)
     photos.labels.write_text(photos.labels.read_text().replace("blue", "navy"))
     with pytest.raises(UsageError, match="the images or their labels"):
+        run_on(photos, tmp_path / "run", settings, resume=True)
+    config = tmp_path / "run" / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: first"))
+    with pytest.raises(DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"):
         run_on(photos, tmp_path / "run", settings, resume=True)
 
 

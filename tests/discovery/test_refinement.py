@@ -176,6 +176,10 @@ def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredR
     with pytest.raises(UsageError, match="nobody has reviewed it"):
         shoal.refine(reviewed, **HOW)
     log.rename(reviewed.path / "review.jsonl")
+    config = reviewed.path / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: first"))
+    with pytest.raises(DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"):
+        shoal.refine(reviewed, **HOW)
     Run(reviewed.path).write_json("changes", {"cannot_links": [1]})
     with pytest.raises(DataError, match="cannot_links: expected lists of ids by image"):
         shoal.refine(reviewed, **HOW)

@@ -40,7 +40,6 @@ from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
 from shoal.progress import Outlook
 from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
-from shoal.settings import from_dict
 from shoal.training.checkpoint import load_model, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
@@ -129,15 +128,14 @@ class Assigner:
                 f"{self.run.path}: was made from ready embeddings, so nothing here can embed images; embed them as "
                 "those were, and give the file (npy, npz, parquet or csv)"
             )
-        return from_dict(DiscoverySettings, self.run.config, where=str(self.run.path / "config.yaml"))
+        return self.run.config_as(DiscoverySettings)
 
     @cached_property
     def shift(self) -> ShiftSettings:
         """The mean shift of the run, whose neighbors vote."""
         if "method" in self.run.config:
             return self.settings.shift
-        config = self.run.path / "config.yaml"
-        return from_dict(ClusterSettings, self.run.config, where=str(config)).inference.shift
+        return self.run.config_as(ClusterSettings).inference.shift
 
     @cached_property
     def networks(self) -> Networks:

@@ -10,7 +10,7 @@ from shoal.checksums import digest_names
 from shoal.data.collection import Collection
 from shoal.errors import UsageError
 from shoal.runs import Run
-from shoal.settings import differences, load_settings
+from shoal.settings import differences
 
 
 def take_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
@@ -67,7 +67,7 @@ def collection_checksum(collection: Collection) -> str:
 
 
 def _check_same(run: Run, settings: Any, images: str) -> None:
-    different = differences(settings, load_settings(type(settings), run.path / "config.yaml"))
+    different = differences(settings, run.config_as(type(settings)))
     if run.provenance.get("fingerprint") != images:
         different.append("the images or their labels")
     if different:

@@ -51,6 +51,7 @@ class Refinement:
     @property
     def config(self) -> Path:
         """The settings of the reviewed run, which hold for the next one where nobody says otherwise."""
+        self.run.config_as(DiscoverySettings)  # refused as a file of a run, not as one that a user gave
         return self.run.path / "config.yaml"
 
     @property

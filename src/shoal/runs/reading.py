@@ -17,7 +17,8 @@ import numpy as np
 import yaml
 
 from shoal.arrays import DAMAGED, archive_arrays
-from shoal.errors import DataError
+from shoal.errors import DataError, UsageError
+from shoal.settings import Settings, from_dict
 
 OPTIONAL = frozenset(
     {
@@ -128,6 +129,15 @@ def read_settings(file: Path) -> dict[str, Any]:
     return found
 
 
+def read_settings_as(cls: type[Settings], file: Path) -> Settings:
+    """Read the settings that a run was told, of which `cls` says the names and values."""
+    try:
+        return from_dict(cls, read_settings(file), where=str(file))
+    except UsageError as error:  # nobody gave these settings now: the file is not as it was written
+        reason = str(error).removeprefix(f"{file}: ")
+        raise damaged(file, reason, _line_of_setting(reason, file)) from error
+
+
 def read_array(file: Path) -> np.ndarray[Any, Any]:
     """Map an array into memory, read-only."""
     with reading(file):
@@ -227,6 +237,18 @@ def _line(error: BaseException, file: Path) -> int | None:
         return bytes(error.object).count(b"\n", 0, error.start) + 1
     mark = getattr(error, "problem_mark", None)
     return None if mark is None else int(mark.line) + 1
+
+
+def _line_of_setting(reason: str, file: Path) -> int | None:
+    """The line of a setting in YAML that a reason such as 'cms: input_size: found …' names, as far as it is there."""
+    node, line = yaml.compose(read_text(file), Loader=yaml.SafeLoader), None
+    for name in reason.split(": "):
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        at, node = next(((key, value) for key, value in pairs if key.value == name), (None, None))
+        if at is None:
+            break
+        line = at.start_mark.line + 1
+    return line
 
 
 def _short(value: Any) -> str:

@@ -7,8 +7,17 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.errors import DataError
-from shoal.runs.reading import damaged, read_array, read_members, read_object, read_objects, read_settings
+from shoal.runs.reading import (
+    damaged,
+    read_array,
+    read_members,
+    read_object,
+    read_objects,
+    read_settings,
+    read_settings_as,
+)
 from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
+from shoal.settings import Settings
 
 COMPARED = "methods"
 """The folder inside a comparison that holds a run of each method."""
@@ -67,6 +76,10 @@ class RunView:
     def config(self) -> dict[str, Any]:
         """The resolved settings."""
         return read_settings(self.path / "config.yaml")
+
+    def config_as(self, cls: type[Settings]) -> Settings:
+        """The resolved settings as the class that they were written from."""
+        return read_settings_as(cls, self.path / "config.yaml")
 
     def json(self, name: str) -> dict[str, Any]:
         """Read `<name>.json`."""
