@@ -211,6 +211,16 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
             read()
 
 
+@pytest.mark.parametrize("name", ["embeddings", "tree"])
+def test_an_array_that_is_none_is_never_advised_to_be_unpickled(tmp_path: Path, name: str) -> None:
+    run = finished_run(tmp_path / "run")
+    file = run.path / f"{name}.npy"
+    for damage in (lambda: file.write_bytes(b"junk"), lambda: np.save(file, np.array([{}, []], dtype=object))):
+        damage()
+        with pytest.raises(DataError, match=rf"{name}\.npy: damaged or edited, not an array of numbers or texts; "):
+            run.array(name)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
 def test_an_array_that_does_not_fit_on_the_disk_says_so(tmp_path: Path) -> None:
     code = (

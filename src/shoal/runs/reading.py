@@ -227,6 +227,8 @@ def _reason(error: BaseException) -> str:
         return f"not UTF-8 (byte 0x{error.object[error.start]:02x})"
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read ({error.strerror})"
+    if "allow_pickle" in str(error) or "Python objects" in str(error):  # numpy advises to load these unsafely
+        return "not an array of numbers or texts"
     return f"cannot be read ({' '.join(str(error).split())[:120] or type(error).__name__})"
 
 
