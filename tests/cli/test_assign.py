@@ -86,7 +86,7 @@ def test_a_watched_folder_is_read_until_it_is_interrupted(
         if n_looks > 5:
             raise KeyboardInterrupt
         if (name := next(names, None)) is not None:
-            shutil.copy(photos.folder / name, inbox)
+            shutil.copy(photos.folder / name, inbox / f"two\nlines-{name}")
 
     monkeypatch.setattr("shoal.cli.assign.time.sleep", sleep)
     out = tmp_path / "new.csv"

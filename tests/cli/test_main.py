@@ -33,6 +33,17 @@ def command_that_says() -> typer.Typer:
     return app
 
 
+def test_a_result_that_is_not_for_a_terminal_is_written_as_it_is() -> None:
+    app, name = typer.Typer(cls=main.Commands), "red\x1b[31m\x1b]0;title\x07.jpg"
+
+    @app.command()
+    def table() -> None:
+        console.result(f"path\n{name}", {}, as_json=False)
+
+    app.callback()(main.options)
+    assert CliRunner().invoke(app, ["table"]).stdout == f"path\n{name}\n"
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -109,7 +109,7 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
                 write_text(out, to_csv(Assignment, rows.values()))
                 detail(f"{count(len(new), 'image')} assigned")
             for row in new if out is None else ():
-                result(to_csv(Assignment, [row]).splitlines()[1], _plain(row), as_json=as_json)
+                result(to_csv(Assignment, [row]).partition("\n")[2].rstrip("\n"), _plain(row), as_json=as_json)
             time.sleep(every)
     except KeyboardInterrupt:
         say(f"{count(len(rows), 'image')} assigned")

@@ -65,7 +65,8 @@ def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
         typer.echo(escaped_json(json.dumps(found, ensure_ascii=False)))
     else:
-        typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text)
+        # Told of colors, typer does not take for one, and remove, what only looks like it in a name.
+        typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True)
 
 
 def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextManager[Progress]":
