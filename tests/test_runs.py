@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from held_runs import hold_lock
 from shoal.errors import DataError, UsageError
 from shoal.runs import Assignment, Category, Run, Skip
 from small_runs import append_metrics
@@ -117,6 +118,10 @@ def test_an_unfinished_run_can_be_taken_up_again_but_not_read(tmp_path: Path) ->
     run.start(Settings(), seed=0, device="cpu", command="", fingerprint="of its images")
     with pytest.raises(DataError, match="was not finished; run the same command with --resume"):
         Run.open(run.path)
+    with hold_lock(run.path) as holder:
+        with pytest.raises(UsageError, match=f"is being written by process {holder.pid} on "):
+            Run.open(run.path)
+        holder.kill()
     assert Run.create(run.path).config == {"epochs": 3}
 
 

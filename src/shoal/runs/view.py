@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.errors import DataError
+from shoal.runs.lock import check_not_held
 from shoal.runs.reading import (
     damaged,
     read_array,
@@ -33,6 +34,8 @@ class RunView:
     def open(cls, path: Path | str) -> Self:
         """Open a finished run for reading."""
         run = cls(Path(path))
+        if not run.has("comparison.json") and not run.is_finished:
+            check_not_held(run.path)  # whoever holds it will finish it, and nobody else can
         if not (run.path / "provenance.json").is_file():
             raise DataError(f"{run.path}: no run here (no provenance.json); give the folder a run was written to")
         if run.has("comparison.json"):
