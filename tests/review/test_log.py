@@ -32,6 +32,15 @@ def test_a_look_writes_nothing_and_an_action_says_who_when_what(run: Run) -> Non
     assert action == {"seq": 1, "action": "confirm", "by": "ann", "groups": groups}
 
 
+def test_an_action_that_is_refused_begins_no_log(run: Run) -> None:
+    before = sorted(file.name for file in run.path.iterdir())
+    with pytest.raises(UsageError, match=r"no category '00\.png'"):
+        verbs.decide(Review(run), "confirm", "00.png", None)
+    with pytest.raises(UsageError, match="has nothing to undo"):
+        Review(run).undo()
+    assert sorted(file.name for file in run.path.iterdir()) == before
+
+
 def test_half_a_last_line_is_told_and_dropped(run: Run) -> None:
     verbs.rename(Review(run), "gull", "tern")
     file = run.path / "review.jsonl"

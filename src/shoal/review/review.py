@@ -71,14 +71,12 @@ class Review:
         with self.lock, self.log.held():
             if _stamp(self.run) != self._table:
                 raise UsageError(f"{self.run.path}: the run was written anew meanwhile; open its review again")
-            if not self.log and not self._is_open:
-                self.log.write_new([self._start(who)])
-                self._is_open = True
+            is_new = not self.log and not self._is_open
             self._read_on(mends=True)
             action = make(self.state)
             change = self.state.prepare(action, base)
             entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action)
-            self.log.append(line_of(entry, self.answer.paths))
+            self._add(line_of(entry, self.answer.paths), who, is_new=is_new)
             self.state.commit(entry, change)
             return entry
 
@@ -99,8 +97,13 @@ class Review:
 
         return self.act(make, by=by, base=base)
 
-    def _start(self, by: str) -> dict[str, Any]:
-        return start_line(self.answer, by, now())
+    def _add(self, line: Mapping[str, Any], by: str, *, is_new: bool) -> None:
+        """Write a line; the first one with the start of the log, so that what is refused leaves no log behind."""
+        if not is_new:
+            self.log.append(line)
+            return
+        self.log.write_new([start_line(self.answer, by, now()), line])
+        self._is_open = True
 
     def _read_on(self, *, mends: bool) -> bool:
         n_before = self.state.seq
