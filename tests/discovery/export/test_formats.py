@@ -230,6 +230,9 @@ def test_what_cannot_be_exported_is_said(run: Run, tmp_path: Path) -> None:
     (tmp_path / "full" / "mine.txt").write_text("")
     with pytest.raises(UsageError, match="holds files already"):
         export_run(run, "csv", tmp_path / "full")
+    for target, words in (("mine.txt", "mine.txt: is a file"), ("mine.txt/out", "mine.txt/out: cannot be written")):
+        with pytest.raises(UsageError, match=words):
+            export_run(run, "csv", tmp_path / "full" / target)
     run.write_json("provenance", {**run.provenance, "root": ""})
     with pytest.raises(UsageError, match="was not made from image files"):
         export_run(run, "imagefolder", tmp_path / "out")

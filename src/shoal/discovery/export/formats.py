@@ -132,8 +132,9 @@ def _draft(target: Path) -> Iterator[Path]:
     """A folder inside `target` whose content moves there when it is whole; otherwise nothing of it stays."""
     is_new, draft = not target.exists(), target / DRAFT
     shutil.rmtree(draft, ignore_errors=True)  # of an export that was killed
-    make_folder(draft)
+    make_folder(target)  # by itself, so that what is in the way is named as the user knows it
     try:
+        make_folder(draft)
         yield draft
         for entry in sorted(draft.iterdir()):
             with writing(target / entry.name):
