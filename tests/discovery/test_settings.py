@@ -177,6 +177,9 @@ def test_any_setting_is_changed_by_its_name() -> None:
     [
         ("hiden_share", 0.4, "unknown setting 'hiden_share'; did you mean 'hidden_share'"),
         ("training.batchsize", 8, "unknown setting 'batchsize'; did you mean 'batch_size'"),
+        ("batch_size", 64, "unknown setting 'batch_size'; did you mean 'training.batch_size'"),
+        ("batchsize", 64, "unknown setting 'batchsize'; did you mean 'training.batch_size'"),
+        ("train.epochs", 2, "unknown setting 'train.epochs'; did you mean 'training.epochs'"),
         ("gcd.n_init", 8, "no such setting|unknown setting 'n_init'"),
         ("training", 8, "a group of settings, expected one of them by name"),
         ("training.batch_size", "many", "batch_size: found 'many', expected a whole number"),

@@ -4,7 +4,8 @@ One without a method's name in front is for every method that has the setting, a
 name, it is for that method alone.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import yaml
@@ -78,19 +79,40 @@ def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, w
 
 
 def refuse_change(name: str, method: str, where: str, *, beside: Collection[str] = ()) -> str:
-    """Why a change is refused: the names beside it where the group of settings exists, else how they are named.
+    """Why a change is refused: the whole name of a setting whose last part was meant, where there is one.
+
+    Else the names beside it where the group of settings exists, else how they are named.
 
     `beside` are names outside of any group that stand beside those of the method, which then is the only one.
     """
     *groups, last = plain_name(name).split(".")
     asked = [method] if name.startswith(f"{method}.") or beside else list(METHODS)
-    known = {key for other in asked for key in _group(to_dict(get_method(other).settings()), groups) or {}}
+    plain = [to_dict(get_method(other).settings()) for other in asked]
+    if meant := _meant(last, {*beside, *(one for settings in plain for one in _whole_names(settings))}, bool(groups)):
+        return f"{where}: unknown setting {name!r}; did you mean {' or '.join(map(repr, meant))}?"
+    known = {key for settings in plain for key in _group(settings, groups) or {}}
     if known:
         known |= set() if groups else set(beside)
         return (
             f"{where}: {''.join(f'{group}: ' for group in groups)}unknown setting {last!r}{did_you_mean(last, known)}"
         )
     return f"{where}: no such setting {name!r}; name it as the recipes do, as in training.epochs"
+
+
+def _meant(last: str, names: Collection[str], is_exact: bool) -> list[str]:
+    """Dotted names with this last part or, unless it must be exact, with one that is spelled nearly so."""
+    parts = {name.rpartition(".")[2] for name in names}
+    near = [last] if is_exact else get_close_matches(last, parts, n=1, cutoff=0.8)
+    return sorted(name for name in names if name.rpartition(".")[2] in near)[:3]
+
+
+def _whole_names(plain: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """The dotted names of all settings."""
+    for name, value in plain.items():
+        if isinstance(value, dict):
+            yield from _whole_names(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
 
 
 def _group(plain: Any, groups: list[str]) -> dict[str, Any] | None:
