@@ -117,6 +117,7 @@ def test_ctrl_c_twice_quits_at_once_and_the_run_can_be_resumed(given, tmp_path: 
     assert (process.returncode, printed) == (130, "")
     assert "go on with --resume" in said.splitlines()[-1]
     assert not Run(tmp_path / "run").is_finished
+    assert "interrupted" in (tmp_path / "run" / "train.log").read_text("utf-8").splitlines()[-1]
     assert discover(*given, "--resume").exit_code == 0
 
 

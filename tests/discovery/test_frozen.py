@@ -50,6 +50,8 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
     monkeypatch.setattr(module, "answer_trained", look)
     with pytest.raises(KeyboardInterrupt):
         run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append))
+    log = tmp_path / "run" / "train.log"
+    assert log.read_text().splitlines()[-1].endswith("interrupted; the same command with --resume goes on")
     with pytest.raises(KeyboardInterrupt):  # and is there again, without being made again, when it is resumed
         run_on(photos, tmp_path / "run", replace(settings, n_clusters=5), reporter=Reporter(heard.append), resume=True)
     (said,) = [line for line in heard if line.startswith("embedding")]

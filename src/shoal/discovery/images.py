@@ -6,7 +6,8 @@ killed run goes on where it stopped.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
+from shoal.errors import ShoalError
 from shoal.methods.clusters import Representation
 from shoal.runs import LOCK, Run, check_not_held, locked
 
@@ -129,9 +131,22 @@ def _discover(job: _Job) -> None:
         if run.is_complete:  # by another process, since
             _leave(job)
             return
-        _fill(job, encoder, found)
+        with _interruption_logged(run):
+            _fill(job, encoder, found)
         if job.then is not None:
             job.then(run)
+
+
+@contextmanager
+def _interruption_logged(run: Run) -> Iterator[None]:
+    """Say in train.log, where it is begun, that Ctrl-C has ended the run."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if run.has("train.log"):
+            with suppress(ShoalError):  # a full disk must not hide that it was Ctrl-C
+                run.log("interrupted; the same command with --resume goes on")
+        raise
 
 
 def _leave(job: _Job) -> None:
