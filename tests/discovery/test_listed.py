@@ -43,7 +43,7 @@ def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> Non
     assert (unreadable.category_id, unreadable.is_novel, unreadable.status) == (-1, False, "unreadable")
     assert np.isnan(unreadable.outlier_score)
     assert [row.status for row in rows].count("predicted") == 5
-    assert "odd/cut.png cannot be read" in caplog.text
+    assert "note: odd/cut.png: cannot be decoded" in caplog.text
     frame = pandas.DataFrame({"path": paths}, index=range(5, 11))
     assigner = run.assigner(device="cpu")
     for same in (frame, frame["path"], np.array(paths), tuple(map(Path, paths))):
@@ -52,7 +52,7 @@ def test_listed_paths_have_a_row_each_in_their_order(run, photos, caplog) -> Non
 
 def test_a_listed_path_that_is_not_there_or_a_folder_is_named(run, photos) -> None:
     there = [f"photos/{name}" for name in sorted(photos.truth)]
-    with pytest.raises(DataError, match=r"1 of the 61 .* are not there \(path 60: photos/nope.png\)"):
+    with pytest.raises(DataError, match=r"1 of the 61 listed images is not there \(path 60: photos/nope.png\)"):
         run.predict([*there, "photos/nope.png"], device="cpu")
     with pytest.raises(DataError, match="path 1: photos is a folder; give a folder by itself"):
         run.predict([there[0], "photos"], device="cpu")

@@ -68,7 +68,7 @@ class DiscoveredRun(Reviewed):
         """
         rows, skipped = assign_any(self.assigner(device=device), images)
         for image in skipped:
-            Reporter().say(f"note: {image.name} cannot be read, {image.reason}")
+            Reporter().say(f"note: {image.name}: {image.reason}")
         return rows
 
     def evaluate(self, truth: Any) -> Score:

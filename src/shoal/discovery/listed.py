@@ -16,7 +16,7 @@ from shoal.data.storage.addresses import as_address
 from shoal.discovery.assign import Assigner
 from shoal.errors import DataError
 from shoal.runs import UNREADABLE, Assignment
-from shoal.words import first_few
+from shoal.words import count, first_few, plural
 
 Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
 """A row per image, and the images that could not be read."""
@@ -61,8 +61,8 @@ def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
     absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
     if absent:
         raise DataError(
-            f"{len(absent):,} of the {len(paths):,} listed images are not there ({first_few(absent, separator='; ')}); "
-            "correct their paths, or leave them out"
+            f"{len(absent):,} of the {count(len(paths), 'listed image')} {plural(len(absent), 'is')} not there "
+            f"({first_few(absent, separator='; ')}); correct the paths, or leave out these images"
         )
     return _assign_each(assigner, collection, names, [os.fspath(path) for path in paths])
 
