@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ import pytest
 from held_runs import hold_lock
 from shoal.errors import DataError, UsageError
 from shoal.runs import Assignment, Category, Run, Skip
-from small_runs import append_metrics
+from small_runs import append_metrics, write_small
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,8 @@ def finished_run(path: Path) -> Run:
     run = Run.create(path)
     run.start(Settings(), seed=7, device="cpu", command="shoal test", fingerprint="abc")
     run.write_assignments(ROWS)
-    run.write_categories([CATEGORY])
-    run.write_array("embeddings", np.eye(3, dtype=np.float32))
+    run.write_categories(CATEGORIES)
+    run.write_array("embeddings", np.eye(2, 3, dtype=np.float32))
     run.write_json("estimate", ESTIMATE)
     run.finish(seconds=1.5)
     return run
@@ -48,24 +49,26 @@ ROWS = [
         path="line\nbreak.jpg", category_id=1, category="novel-001", is_novel=True, confidence=1.0, outlier_score=0.0
     ),
 ]
-CATEGORY = Category(
-    category_id=1, category="=1+1", is_novel=True, size=2, n_labeled=0, confidence=0.5, exemplars=("a;b.jpg", "ü,.png")
-)
+ALIKE = {"size": 1, "n_labeled": 0, "confidence": 0.5, "exemplars": ("a;b.jpg", "ü,.png")}
+CATEGORIES = [
+    Category(category_id=number, category=name, is_novel=number > 0, **ALIKE)
+    for number, name in enumerate(("Ærfugl / hunn", "novel-001", "=1+1"))
+]
 
 
 def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     finished_run(tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert str(run.assignments) == str(ROWS)  # as text, because nan != nan
-    assert str(run.categories) == str([CATEGORY])
-    assert run.n_clusters == 1
+    assert str(run.categories) == str(CATEGORIES)
+    assert run.n_clusters == 3
     assert run.skipped == []
     assert run.config == {"epochs": 3}
     assert run.provenance["seed"] == 7
     assert run.provenance["packages"]["torch"]
     assert run.json("estimate") == ESTIMATE
     assert run.has("tree.npy") is False
-    assert run.array("embeddings").tolist() == np.eye(3).tolist()
+    assert run.array("embeddings").tolist() == np.eye(2, 3).tolist()
 
 
 def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(tmp_path: Path, monkeypatch) -> None:
@@ -108,7 +111,7 @@ def test_a_finished_run_is_overwritten_only_when_asked(tmp_path: Path) -> None:
     (run.path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="give --force"):
         Run.create(run.path)
-    assert Run.open(run.path).n_clusters == 1
+    assert Run.open(run.path).n_clusters == 3
     Run.create(run.path, force=True)
     assert [file.name for file in run.path.iterdir()] == ["notes.txt"]  # only what a run wrote is removed
 
@@ -195,6 +198,30 @@ def test_an_edited_table_says_which_cell_of_which_line_is_wrong(tmp_path: Path) 
             _ = run.assignments
     file.write_text("\ufeff" + text.replace("false", "FALSE").replace("true", "TRUE"))  # as a spreadsheet saves it
     assert str(run.assignments) == str(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("part", "old", "new", "problem"),
+    [
+        ("assignments", ",2,novel-001,", ",99,novel-001,", "assignments.csv, line 8: .*99, which categories.csv has"),
+        ("assignments", "04.png,", "03.png,", "assignments.csv, line 6: .*'03.png' is an image of line 5 too"),
+        ("assignments", "\n11.png.*\n", "\n", "assignments.csv: .*found 11 rows, but .* embeddings.npy is .12, 8."),
+        ("categories", "novel-002", "owl", "assignments.csv, line 11: .* 3 is 'novel-002', in categories.csv 'owl'"),
+        ("categories", "\n1,", "\n0,", "categories.csv, line 3: .*found id 0 at position 1"),
+    ],
+)  # fmt: skip
+def test_tables_that_were_edited_apart_are_refused_when_the_run_is_opened(
+    tmp_path: Path, part: str, old: str, new: str, problem: str
+) -> None:
+    run = write_small(tmp_path / "run")
+    assert Run.open(run.path).n_clusters == 4
+    file = run.path / f"{part}.csv"
+    file.write_text(re.sub(old, new, file.read_text(), count=1))
+    with pytest.raises(DataError, match=f"{problem}.*; put back a copy of it, or make the run again with --force"):
+        Run.open(run.path)
+    run.drop("embeddings.npy", "categories.csv" if part == "assignments" else "assignments.csv")
+    if "03.png" not in problem:
+        Run.open(run.path)  # what there is says nothing else
 
 
 def test_a_damaged_run_is_cleared_by_force_and_by_nothing_else(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ def test_every_image_is_in_the_folder_of_its_category(run: Path, photos, tmp_pat
 
 def test_it_says_how_many_labels_disagree_and_what_to_do_in_label_studio(run: Path, photos, tmp_path: Path) -> None:
     opened = Run.open(run)
-    rows = opened.assignments
-    opened.write_assignments([replace(rows[0], label_given="red", category="novel-001"), *rows[1:]])
+    rows, novel = opened.assignments, next(found for found in opened.categories if found.is_novel)
+    category = {"category_id": novel.category_id, "category": novel.category, "is_novel": True}
+    opened.write_assignments([replace(rows[0], label_given="red", **category), *rows[1:]])
     found = invoke("export", run, "--to", "labelstudio", "--out", tmp_path / "tasks")
     assert "1 image came with another label than the category found: the label was kept\n" in found.stderr
     assert f"LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT={photos.folder.parent}\n" in found.stderr

@@ -106,7 +106,6 @@ class Assigner:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
         self.run, self.reporter = run, reporter
         self.device, self._encoder_device = choose_device(device), encoder_device(device)
-        _check_ids(RunView(run.path))
         categories, rows = run.categories, run.assignments
         self.classes = [category.category for category in categories]
         self.ids = [category.category_id for category in categories]
@@ -220,22 +219,6 @@ class Assigner:
 
     def _name(self, category: int) -> str:
         return "" if category == NONE else self.classes[category]
-
-
-def _check_ids(run: RunView) -> None:
-    """Refuse tables that were edited apart: an id for each category, known ones first, no others on images."""
-    categories, rows, ids = run.categories, run.assignments, set[int]()
-    for position, category in enumerate(categories):
-        is_behind = position > 0 and categories[position - 1].is_novel and not category.is_novel
-        if category.category_id < 0 or category.category_id in ids or is_behind:
-            raise damaged(
-                run.path / "categories.csv", f"found id {category.category_id} at position {position}", position + 2
-            )
-        ids.add(category.category_id)
-    for row in rows:
-        if row.category_id not in ids:
-            file = run.path / "assignments.csv"
-            raise damaged(file, f"{row.path!r} has the category {row.category_id}, which categories.csv has not")
 
 
 def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibration | None:

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from shoal.errors import DataError
+from shoal.runs.agreement import check_agreement
 from shoal.runs.lock import check_not_held
 from shoal.runs.reading import (
     damaged,
@@ -32,7 +33,7 @@ class RunView:
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open a finished run for reading."""
+        """Open a finished run for reading; tables that contradict each other are refused."""
         run = cls(Path(path))
         if not run.has("comparison.json") and not run.is_finished:
             check_not_held(run.path)  # whoever holds it will finish it, and nobody else can
@@ -46,6 +47,7 @@ class RunView:
             # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
             how = "with --resume" if "fingerprint" in run.provenance else "again"
             raise DataError(f"{run.path}: the run was not finished; run the same command {how}")
+        check_agreement(run.path)
         return run
 
     def __repr__(self) -> str:
