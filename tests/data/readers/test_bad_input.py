@@ -332,6 +332,16 @@ def test_an_address_is_not_called_a_folder(make_images: Make) -> None:
         read_collection(make_images(["a.png"]), "https://example.org/photos")
 
 
+def test_addresses_among_paths_of_this_machine_are_called_so(make_images: Make) -> None:
+    root, address = make_images(["a.png"]), "https://example.org/b.png"
+    table = write(root / "t.csv", f"path,label\na.png,cat\n{address},dog\n")
+    said = rf"t.csv, line 3: '{address}' is an address, but the images are those in {root}; .*the table alone"
+    with pytest.raises(DataError, match=said):
+        read_collection(root, table)
+    with pytest.raises(DataError, match=rf"t.csv, line 3: '{address}' is an address, others lie on this machine"):
+        read_collection(table)
+
+
 def test_all_images_labeled_and_none_labeled_are_both_readable(make_images: Make) -> None:
     root = make_images(["cat/a.png", "dog/b.png"])
     assert read_collection(root).count() == "2 images, 2 labeled in 2 categories, 0 unlabeled"

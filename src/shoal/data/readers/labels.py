@@ -162,6 +162,11 @@ class _Finder:
         """The name of the image, or None where there is none; a path out of the root is refused."""
         spellings = [raw, raw.replace("\\", "/")] if "\\" in raw else [raw]
         inside = [name for path in spellings for name in self._inside(path)]
+        if not inside and isinstance(self.root, Path) and ADDRESS.match(raw):
+            raise DataError(
+                f"{location}: {raw!r} is an address, but the images are those in {self.root}; give paths inside that "
+                "folder, or the table alone to read its images from their addresses"
+            )
         if not inside:
             raise DataError(f"{location}: {raw!r} leads out of {self.root}; give paths inside that folder")
         return self.names.find(inside)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shoal.data.readers.labels import refuse_many_absent, refuse_second_label
+from shoal.data.storage.addresses import as_address
 from shoal.errors import DataError
 from shoal.words import first_few
 
@@ -113,6 +114,8 @@ def _check_array(array: Any, where: str, *, n_leading: int) -> None:
 def _absolute(raw: Any, folder: Path | None, location: str) -> str:
     if not isinstance(raw, str | os.PathLike) or not os.fspath(raw):
         raise DataError(f"{location}: found {str(raw)[:40]!r} as the path of an image; every row needs one")
+    if as_address(raw) is not None:
+        raise DataError(f"{location}: {raw!r} is an address, others lie on this machine; give one or the other")
     path = os.path.normpath(os.path.join(folder or Path.cwd(), raw))  # noqa: PTH118
     if folder is not None and not os.path.isabs(raw) and Path(os.path.commonpath([path, folder])) != folder:  # noqa: PTH117
         raise DataError(f"{location}: {os.fspath(raw)!r} leads out of {folder}; give paths inside it, or absolute ones")
