@@ -145,7 +145,7 @@ def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_reme
 ) -> None:
     run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
     file, remedy = run.path / "config.yaml", "; put back a copy of it, or make the run again with --force"
-    of_images = dump_settings(DiscoverySettings())
+    of_images = dump_settings(DiscoverySettings(train=False))
     for config, value, read, problem in (
         (file.read_text(), "n_neighbors: many", "shift", "inference: shift: n_neighbors: found 'many'"),
         (of_images, "input_size: abc", "settings", "cms: input_size: found 'abc'"),
@@ -156,6 +156,10 @@ def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_reme
         line = next(at for at, text in enumerate(edited.splitlines(), start=1) if text.strip() == value)
         with pytest.raises(DataError, match=rf"config.yaml, line {line}: damaged or edited, {problem}.*{remedy}"):
             getattr(Assigner(run, device="cpu"), read)
+    for value, problem in (("encoder: nope", "no encoder 'nope'"), ("input_size: -4", "input size: found -4")):
+        file.write_text(re.sub(rf"\b{value.partition(':')[0]}: .*", value, of_images, count=1))
+        with pytest.raises(DataError, match=rf"config.yaml: damaged or edited, {problem}.*{remedy}"):
+            _ = Assigner(run, device="cpu").networks
 
 
 def test_a_trained_run_without_its_model_is_refused(photos, tmp_path: Path) -> None:

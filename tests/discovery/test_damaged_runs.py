@@ -67,6 +67,7 @@ OWN: dict[str, dict[str, Damage]] = {
     "calibration.json": {
         "scale": in_json(lambda found: found.update(scale=[1.0])),
         "curve": in_json(lambda found: found.update(known={"confidence": []})),
+        "no rate": in_json(lambda found: found.pop("label_rate")),
     },
     "choice.json": {"kept": in_json(lambda found: found.pop("kept"))},
     "metrics.jsonl": {"words": replaced('"epoch": 1', '"epoch": "first"')},
@@ -90,6 +91,7 @@ OWN: dict[str, dict[str, Damage]] = {
     "frozen.npy": {"shape": lambda file: np.save(file, np.ones((3, 2), np.float32))},
     "thumbnails.zip": {},
     "model.safetensors": {},
+    "model.json": {"weight": in_json(lambda found: found.update(frozen_weight=7))},
     "skipped.csv": {},
 }  # fmt: skip
 

@@ -18,7 +18,10 @@ InputSize = Annotated[int | None, typer.Option(help="Side of the images the enco
 PathColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the paths.")]
 AllowMissing = Annotated[
     bool,
-    typer.Option("--allow-missing", help="Go on where many rows of a table name images that are not there."),
+    typer.Option(
+        "--allow-missing",
+        help="Go on where many rows of a table name images that are not there, or shards are damaged.",
+    ),
 ]
 LabelColumn = Annotated[str | None, typer.Option(help="Column of the table that holds the labels.")]
 NClusters = Annotated[

@@ -112,7 +112,7 @@ class Calibration:
             for name in ("known", "novel", "labeled")
         }
         scale, weight = np.array(found["scale"], dtype=float), found.get("weight")
-        about: dict[str, Any] = {"label_rate": found["label_rate"], "is_of_first": bool(found.get("is_of_first"))}
+        about: dict[str, Any] = {"label_rate": found.get("label_rate"), "is_of_first": bool(found.get("is_of_first"))}
         return cls(**curves, scale=scale, weight=1.0 if weight is None else weight, **about)
 
 

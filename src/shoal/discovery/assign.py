@@ -139,7 +139,10 @@ class Assigner:
     @cached_property
     def networks(self) -> Networks:
         """The run's encoder, and its model where it was trained."""
-        return load_networks(self.run, self.settings, self._encoder_device)
+        try:
+            return load_networks(self.run, self.settings, self._encoder_device)
+        except UsageError as error:  # of a value that no user has typed
+            raise damaged(self.run.path / "config.yaml", str(error)) from error
 
     def assign(
         self, source: str | os.PathLike[str], *, allow_missing: bool = False
@@ -254,6 +257,8 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
     model = get_method(settings.method).build(chosen, shape)
     load_model(model, read_checkpoint(file).tensors, str(file))
     weight, frozen = float(how.get("frozen_weight", 0.0)), None
+    if not 0 <= weight <= 1:
+        raise damaged(run.path / "model.json", f"frozen_weight is {weight:g}, and not from 0 to 1")
     if weight > 0:
         frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
     return Networks(

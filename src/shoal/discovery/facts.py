@@ -75,7 +75,7 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
         return None
     found = run.json("calibration")
     counts = {f"n_{name}": round(sum(found[name]["n_images"])) for name in ("labeled", "novel")}
-    about = {"is_calibrated": found["is_calibrated"], "label_rate": found["label_rate"]}
+    about = {"is_calibrated": found["is_calibrated"], "label_rate": found.get("label_rate")}
     about["is_of_first"] = bool(found.get("is_of_first"))
     return {**about, **counts, "file": str(run.path / "calibration.json")}
 

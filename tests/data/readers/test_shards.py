@@ -65,7 +65,7 @@ def test_labels_of_a_table_count_instead_of_those_in_shards(make_images: Make, t
 def test_labels_may_be_texts_and_json(tmp_path: Path, make_images: Make) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
-        for name, label in (("a.txt", b"wren\n"), ("b.json", b'{"Label": 3, "other": 1}'), ("c.json", b"{broken")):
+        for name, label in (("a.txt", b"wren\n"), ("b.json", b'{"Label": 3, "other": 1}'), ("c.txt", b"a\ntale")):
             add_member(shard, f"{name[0]}.png", data)
             add_member(shard, name, label)
         add_member(shard, "d.seg.png", data)
@@ -90,6 +90,7 @@ def test_hostile_members_are_left_out_with_the_reason(tmp_path: Path, make_image
         "../out.png": "the name leads out of the collection, or has an empty part",
         "/etc/x.png": "the name starts at the root of a file system",
         r"a\nb.png": "the name holds characters that cannot be seen",
+        "link.png": "a link or a device, no plain file",
     }
     assert "1 member with a name that its shard has already, the first is taken" in found.notes
     assert len(load_pixels(found, SIZE, n_workers=1)) == 2
@@ -110,7 +111,9 @@ def test_the_same_key_in_two_shards_gets_the_name_of_its_shard(tmp_path: Path, m
 def test_a_shard_that_is_none_is_left_out_and_all_of_them_are_an_error(make_images: Make, tmp_path: Path) -> None:
     pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards")
     (tmp_path / "shards" / "photos-001.tar").write_bytes(b"no tar file" * 500)
-    found = read_collection(pattern)
+    with pytest.raises(DataError, match=r"photos-001.tar: not a tar shard .*; copy or make it again, or go on without"):
+        read_collection(pattern)
+    found = read_collection(pattern, allow_missing=True)
     assert len(found) == 5
     assert found.left_out[0][0] == "photos-001.tar"
     assert "not a tar shard that can be read" in found.left_out[0][1]
@@ -124,17 +127,56 @@ def test_a_tar_shard_that_breaks_off_gives_what_is_before(make_images: Make, tmp
     with tarfile.open(file) as shard:
         middle = shard.getmembers()[6].offset_data + 20
     file.write_bytes(file.read_bytes()[:middle])
-    found = read_collection(file)
+    with pytest.raises(DataError, match=r"photos-000.tar: it breaks off .*; copy or make it again, or go on"):
+        read_collection(file)
+    found = read_collection(file, allow_missing=True)
     assert found.names == tuple(NAMES[:6])
+    assert "1 shard damaged, in part or whole left out: photos-000.tar" in found.notes
     assert (NAMES[6], "photos-000.tar breaks off inside of it") in found.left_out
     assert not load_pixels(found, SIZE, n_workers=1).skipped
+
+
+@pytest.mark.parametrize("damage", ["header", "cut", "appended"])
+def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_images: Make, tmp_path: Path) -> None:
+    """Of a damaged header, a cut between members and a second tar file, tarfile says nothing."""
+    write_tars(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
+    file = tmp_path / "shards" / "photos-000.tar"
+    whole = file.read_bytes()
+    with tarfile.open(file) as shard:
+        at = shard.getmembers()[6].offset
+    junk = {
+        "header": whole[:at] + b"\x07" * 512 + whole[at + 512 :],
+        "cut": whole[:at],
+        "appended": whole + whole[:at] + b"\x01" * 512,
+    }
+    file.write_bytes(junk[damage])
+    reason = {"header": f"the header at byte {at:,} is damaged", "cut": "without the zeros", "appended": "another tar"}
+    with pytest.raises(DataError, match=reason[damage]):
+        read_collection(file)
+    found = read_collection(file, allow_missing=True)
+    assert len(found) == (10 if damage == "appended" else 6)
+    assert reason[damage] in dict(found.left_out)["photos-000.tar"]
+
+
+@pytest.mark.parametrize("label", [("a.json", b'{"label": "a"'), ("a.cls", b"\xff\xfe"), ("a.cls", b"cat\ndog")])
+def test_a_label_in_a_shard_that_cannot_be_read_is_refused(label, tmp_path: Path, make_images: Make) -> None:
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    with tarfile.open(tmp_path / "s.tar", "w") as shard:
+        for name, content in (("a.png", data), label, ("b.png", data), ("b.cls", b"wren")):
+            add_member(shard, name, content)
+    with pytest.raises(DataError, match=rf"s.tar: {label[0]} holds no label that can be read \("):
+        read_collection(tmp_path / "s.tar")
+    found = read_collection(tmp_path / "s.tar", allow_missing=True)
+    assert (found.classes, found.labels.tolist()) == (("wren",), [-1, 0])
 
 
 def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path) -> None:
     folder = write_parquets(make_images(NAMES), LABELS, tmp_path / "shards")
     second = folder / "train-00001-of-00002.parquet"
     second.write_bytes(second.read_bytes()[:-100])
-    found = read_collection(f"{folder}/*.parquet")
+    with pytest.raises(DataError, match=r"not a parquet shard that can be read .*--allow-missing"):
+        read_collection(f"{folder}/*.parquet")
+    found = read_collection(f"{folder}/*.parquet", allow_missing=True)
     assert len(found) == 5
     assert "not a parquet shard that can be read" in dict(found.left_out)[second.name]
     with pytest.raises(DataError, match="not a parquet file that can be read"):

@@ -84,7 +84,8 @@ def read_collection(
         classes: The known classes in the order that their ids shall have; sorted by name if not given.
         unlabeled_names: Cells that mean 'no label', whatever their case.
         follow_symlinks: Whether links to folders are followed (links to files always are).
-        allow_missing: Whether to go on where more than a few per cent of a table's rows name images that are not there.
+        allow_missing: Whether to go on where more than a few per cent of a table's rows name images that are not there,
+            or shards are damaged.
     """
     options = _Options(
         path_column=path_column,
@@ -136,7 +137,7 @@ def _read_remote(address: Address, labels: Any, options: _Options) -> Collection
 def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: _Options) -> Collection:
     """Read tar or parquet shards: their own labels, or others that are given."""
     columns = {} if _is_table(labels) else {"image_column": options.path_column, "label_column": options.label_column}
-    found = read_shards(pattern, **columns)
+    found = read_shards(pattern, **columns, allow_missing=options.allow_missing)
     root, listing = PurePath(found.files.where), found.listing
     if labels is None and found.labels is not None:
         given = dict(zip(found.labels, _names_of([*found.labels.values()], options), strict=True))

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from shoal.data.readers.tar_shards import ShardIndex
+from shoal.data.readers.tar_shards import AGAIN, ShardIndex
 from shoal.data.storage.addresses import as_address, why_unfit
 from shoal.data.storage.opening import open_parquet
 from shoal.data.storage.remote import asking
@@ -71,7 +71,7 @@ def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_
     except Lost:
         raise
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{file}: not a parquet shard that can be read ({error}); copy or make it again") from error
+        raise DataError(f"{file}: not a parquet shard that can be read ({error}){AGAIN}") from error
     classes = [] if labels is None else features.get(labels, {}).get("names") or []
     return ShardIndex(
         names=names or [f"{row:08d}" for row in range(n_rows)],

@@ -19,7 +19,7 @@ from shoal.data.pixels.store import file_state
 from shoal.data.readers.folders import Listing
 from shoal.data.readers.parquet_shards import holds_images, index_parquet
 from shoal.data.readers.tables import LABEL_COLUMNS
-from shoal.data.readers.tar_shards import ShardIndex, index_tar
+from shoal.data.readers.tar_shards import AGAIN, ShardIndex, index_tar
 from shoal.data.storage.addresses import Address, absolute, as_address
 from shoal.data.storage.opening import open_file
 from shoal.data.storage.remote import N_AT_ONCE, asking, list_remote, state_of
@@ -29,7 +29,7 @@ from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
 from shoal.words import count, first_few
 
-VERSION = 1
+VERSION = 2
 """Raised whenever an index is made in another way."""
 
 SHARD_SUFFIXES = (".tar", ".parquet")
@@ -79,9 +79,16 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def read_shards(
-    pattern: str | os.PathLike[str], *, image_column: str | None = None, label_column: str | None = None
+    pattern: str | os.PathLike[str],
+    *,
+    image_column: str | None = None,
+    label_column: str | None = None,
+    allow_missing: bool = False,
 ) -> ShardedImages:
-    """Find the images that lie in shards. A shard that cannot be read is left out, and all of them are an error."""
+    """Find the images that lie in shards; where something of them is lost, that is an error unless it is allowed to be.
+
+    What is lost is then left out: a shard that cannot be read, what follows a damaged header, or a label.
+    """
     where = absolute(pattern)
     if str(where).lower().endswith(COMPRESSED):
         raise DataError(f"{where}: is compressed, so images cannot be read one by one; unpack it to a plain .tar file")
@@ -103,6 +110,15 @@ def read_shards(
         more = f" (and so are the {len(files) - 1} other shards)" if len(files) > 1 else ""
         raise DataError(f"{broken[0][1]}{more}")
     whole = [(i, one) for i, one in enumerate(found) if not isinstance(one, str)]
+    for i, one in whole:
+        more = f", and {len(one.damage) - 1:,} more" if len(one.damage) > 1 else ""
+        broken += [(PurePath(files[i]).name, f"{files[i]}: {one.damage[0]}{more}")] if one.damage else []
+    if broken and not allow_missing:
+        others = f"; {count(len(broken) - 1, 'other shard')} too" if len(broken) > 1 else ""
+        raise DataError(
+            f"{broken[0][1].removesuffix(AGAIN)}{others}{AGAIN}, or go on without what is lost: --allow-missing "
+            "(allow_missing in Python)"
+        )
     return _joined(str(where), files, states, whole, broken)
 
 
@@ -149,7 +165,7 @@ def _notes(
     notes = []
     if broken:
         shards = count(len(broken), "shard")
-        notes.append(f"{shards} cannot be read and left out: {first_few([name for name, _ in broken])}")
+        notes.append(f"{shards} damaged, in part or whole left out: {first_few([name for name, _ in broken])}")
     if len(left_out) > len(broken):
         notes.append(f"{count(len(left_out) - len(broken), 'member')} of shards left out, listed in skipped.csv")
     n_doubled = sum(part.n_doubled for part in parts)

@@ -18,8 +18,13 @@ from shoal.errors import DataError
 LABEL_SUFFIXES = (".cls", ".json", ".txt")
 """Members that may hold the label of the image of the same key, the surest first."""
 
+CAPTION = ".txt"
+"""Members that may also hold something else than a label: several lines or a long text are none."""
+
 MAX_LABEL_BYTES = 1 << 16
 """A larger member is no label."""
+
+AGAIN = "; copy or make it again"
 
 BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError)
 """What reading a damaged tar file may raise."""
@@ -35,6 +40,8 @@ class ShardIndex:
     labels: list[Any] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """Images that cannot be taken, and why."""
+    damage: list[str] = field(default_factory=list)
+    """What is lost of the shard, or of labels in it, so that it must not be read without a word."""
     n_doubled: int = 0
     """Members that come a second time under the same name."""
     has_labels: bool = False
@@ -48,19 +55,21 @@ class ShardIndex:
 def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardIndex:
     """Find the images of a tar shard and their labels, which JSON has under one of the `accepted` keys.
 
-    A shard that breaks off gives what it holds until there; one in which nothing can be read is an error.
+    A shard that breaks off gives what it holds until there, and the `damage`; one in which nothing can be read is an
+    error.
     """
     found, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()
     try:
         with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as shard:
             for member in shard:
                 _sort_member(shard, member, found, texts, seen, accepted)
+            found.damage += _bad_end(file, shard.offset)
     except DataError:
         raise
     except BROKEN as error:
         if not found.names:
-            raise DataError(f"{where}: not a tar shard that can be read ({error}); copy or make it again") from error
-        found.left_out.append((PurePosixPath(where).name, f"the shard breaks off: {error}; what is before it was read"))
+            raise DataError(f"{where}: not a tar shard that can be read ({error}){AGAIN}") from error
+        found.damage.append(f"it breaks off ({error})")
     _drop_cut(found, file, where)
     found.labels = [_label(name, texts) for name in found.names]
     found.has_labels = bool(texts)
@@ -79,22 +88,43 @@ def _sort_member(
     name = member.name.removeprefix("./")
     key, suffix = _split(name)
     is_hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
-    if not member.isreg() or is_hidden or suffix not in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES):
+    if member.isdir() or is_hidden or suffix not in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES):
         return
     if suffix in LABEL_SUFFIXES:
-        if member.size <= MAX_LABEL_BYTES and (text := shard.extractfile(member)) is not None:
-            texts[f"{key}{suffix}"] = _cell(text.read(), suffix, accepted)
+        try:
+            texts[f"{key}{suffix}"] = _cell(_text(shard, member, suffix), suffix, accepted)
+        except ValueError as error:
+            found.damage.append(f"{ascii(name)[1:-1]} holds no label that can be read ({error})")
         return
-    reason = why_unfit(name)
+    reason = why_unfit(name) or _why_not_plain(member)
     seen[name] += 1
-    if reason is not None or member.issparse():
-        found.left_out.append((ascii(name)[1:-1], reason or "a sparse member, whose bytes do not lie together"))
+    if reason is not None:
+        found.left_out.append((ascii(name)[1:-1], reason))
     elif seen[name] > 1:
         found.n_doubled += 1
     else:
         found.names.append(name)
         found.starts.append(member.offset_data)
         found.n_bytes.append(member.size)
+
+
+def _why_not_plain(member: tarfile.TarInfo) -> str | None:
+    """Why a member has no bytes of its own that lie together; None where it has."""
+    if member.issparse():
+        return "a sparse member, whose bytes do not lie together"
+    return None if member.isreg() else "a link or a device, no plain file"
+
+
+def _bad_end(file: BinaryIO, offset: int) -> list[str]:
+    """What is wrong where the members end: zeros must stand there, and at the end of the file."""
+    file.seek(offset)
+    block = file.read(tarfile.BLOCKSIZE)
+    if any(block):
+        return [f"the header at byte {offset:,} is damaged, and what follows is lost"]
+    file.seek(max(0, file.seek(0, 2) - tarfile.BLOCKSIZE))
+    if not block:
+        return ["it ends without the zeros that close a tar file, so it may have been cut"]
+    return ["another tar file is appended to it, which is not read"] if any(file.read()) else []
 
 
 def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
@@ -104,6 +134,7 @@ def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
         found.starts.pop()
         found.n_bytes.pop()
         found.left_out.append((found.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it"))
+        found.damage = found.damage or ["it breaks off"]
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -112,15 +143,21 @@ def _split(name: str) -> tuple[str, str]:
     return name.removesuffix(path.suffix), path.suffix.lower()
 
 
-def _cell(data: bytes, suffix: str, accepted: tuple[str, ...]) -> Any:
-    """What a member says of the label: a text or a number, None where it says nothing."""
-    text = data.decode("utf-8", "replace").strip()
+def _text(shard: tarfile.TarFile, member: tarfile.TarInfo, suffix: str) -> str:
+    """The text of a member that may hold a label; a ValueError says why it has none that can be read."""
+    if member.size > MAX_LABEL_BYTES and suffix != CAPTION:
+        raise ValueError(f"more than {MAX_LABEL_BYTES:,} bytes")
+    file = shard.extractfile(member) if member.isreg() and member.size <= MAX_LABEL_BYTES else None
+    return "" if file is None else file.read().decode("utf-8").strip()
+
+
+def _cell(text: str, suffix: str, accepted: tuple[str, ...]) -> Any:
+    """What a text says of the label: a text or a number, None where it says nothing."""
     if suffix != ".json":
-        return text or None
-    try:
-        said = json.loads(text)
-    except ValueError:
-        return None
+        if len(text.splitlines()) > 1 and suffix != CAPTION:
+            raise ValueError("more than one line")
+        return text if len(text.splitlines()) == 1 else None
+    said = json.loads(text) if text else None
     if not isinstance(said, dict):
         return said if isinstance(said, str | int | float) else None
     by_name = {str(key).strip().casefold(): value for key, value in said.items()}
