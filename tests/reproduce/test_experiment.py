@@ -158,7 +158,7 @@ def test_a_network_of_the_recipes_kind_keeps_its_pool_of_views():
 def test_settings_that_cannot_be_used_are_refused():
     with pytest.raises(UsageError, match=r"cms on cub: .*unknown setting 'epoch'"):
         cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"training.epoch": 5}))
-    with pytest.raises(UsageError, match=r"cms on cub: no such setting 'learning\.epochs'"):
+    with pytest.raises(UsageError, match=r"cms on cub: unknown setting 'learning\.epochs'; did you mean 'training\."):
         cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"learning.epochs": 5}))
     with pytest.raises(UsageError, match=r"no such setting 'cms\.training\.epochs\.first'"):
         cell_of("1", "CMS, K given", options=ReproduceOptions(changes={"cms.training.epochs.first": 5}))

@@ -136,7 +136,7 @@ def test_a_tar_shard_that_breaks_off_gives_what_is_before(make_images: Make, tmp
     assert not load_pixels(found, SIZE, n_workers=1).skipped
 
 
-@pytest.mark.parametrize("damage", ["header", "cut", "appended"])
+@pytest.mark.parametrize("damage", ["header", "zeroed", "cut", "appended"])
 def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_images: Make, tmp_path: Path) -> None:
     """Of a damaged header, a cut between members and a second tar file, tarfile says nothing."""
     write_tars(make_images(NAMES), {}, tmp_path / "shards", n_shards=1)
@@ -146,11 +146,17 @@ def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_im
         at = shard.getmembers()[6].offset
     junk = {
         "header": whole[:at] + b"\x07" * 512 + whole[at + 512 :],
+        "zeroed": whole[:at] + b"\x00" * 512 + whole[at + 512 :],
         "cut": whole[:at],
-        "appended": whole + whole[:at] + b"\x01" * 512,
+        "appended": whole + whole,
     }
     file.write_bytes(junk[damage])
-    reason = {"header": f"the header at byte {at:,} is damaged", "cut": "without the zeros", "appended": "another tar"}
+    reason = {
+        "header": f"the header at byte {at:,} is damaged",
+        "zeroed": f"more follows the zeros at byte {at:,} that close it",
+        "cut": "it ends without the zeros",
+        "appended": "more follows the zeros",
+    }
     with pytest.raises(DataError, match=reason[damage]):
         read_collection(file)
     found = read_collection(file, allow_missing=True)
@@ -158,16 +164,45 @@ def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_im
     assert reason[damage] in dict(found.left_out)["photos-000.tar"]
 
 
-@pytest.mark.parametrize("label", [("a.json", b'{"label": "a"'), ("a.cls", b"\xff\xfe"), ("a.cls", b"cat\ndog")])
+@pytest.mark.parametrize(
+    "label",
+    [
+        ("a.json", b'{"label": "a"'),
+        ("a.json", b'{"label": ["x", "y"]}'),
+        ("a.json", b'{"label": "\\ud800"}'),
+        ("a.json", b"[" * 100_000),
+        ("a.cls", b"\xff\xfe"),
+        ("a.cls", b"cat\ndog"),
+    ],
+)
 def test_a_label_in_a_shard_that_cannot_be_read_is_refused(label, tmp_path: Path, make_images: Make) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
-        for name, content in (("a.png", data), label, ("b.png", data), ("b.cls", b"wren")):
+        stray = ("README.txt", b"\xe9t\xe9")  # of no image
+        for name, content in (
+            ("a.png", data),
+            label,
+            ("./sub/./b.png", data),
+            ("sub/b.cls", b"\xef\xbb\xbfwren"),
+            stray,
+        ):
             add_member(shard, name, content)
-    with pytest.raises(DataError, match=rf"s.tar: {label[0]} holds no label that can be read \("):
+    with pytest.raises(DataError, match=r"s.tar: the label of a.png cannot be read \("):
         read_collection(tmp_path / "s.tar")
     found = read_collection(tmp_path / "s.tar", allow_missing=True)
-    assert (found.classes, found.labels.tolist()) == (("wren",), [-1, 0])
+    assert (found.names, found.classes, found.labels.tolist()) == (("a.png", "sub/b.png"), ("wren",), [-1, 0])
+    assert read_collection(tmp_path / "s.tar", {"a.png": "owl"}).classes == ("owl",)
+
+
+def test_a_label_that_is_a_hard_link_is_followed(tmp_path: Path, make_images: Make) -> None:
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    with tarfile.open(tmp_path / "s.tar", "w") as shard:
+        for name, content in (("a.png", data), ("a.cls", b"wren"), ("b.png", data)):
+            add_member(shard, name, content)
+        link = tarfile.TarInfo("b.cls")
+        link.type, link.linkname = tarfile.LNKTYPE, "a.cls"
+        shard.addfile(link)
+    assert read_collection(tmp_path / "s.tar").labels.tolist() == [0, 0]
 
 
 def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def _read_remote(address: Address, labels: Any, options: _Options) -> Collection
 def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: _Options) -> Collection:
     """Read tar or parquet shards: their own labels, or others that are given."""
     columns = {} if _is_table(labels) else {"image_column": options.path_column, "label_column": options.label_column}
-    found = read_shards(pattern, **columns, allow_missing=options.allow_missing)
+    found = read_shards(pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None)
     root, listing = PurePath(found.files.where), found.listing
     if labels is None and found.labels is not None:
         given = dict(zip(found.labels, _names_of([*found.labels.values()], options), strict=True))

@@ -20,7 +20,7 @@ def finder_of(where: str) -> Callable[[str], str]:
 
     def find(name: str) -> str:
         if not found:
-            shards = read_shards(where, allow_missing=True)
+            shards = read_shards(where, allow_missing=True, needs_labels=False)
             found.update({one: shards.files.address(i, one) for i, one in enumerate(shards.listing.names)})
         if name not in found:
             raise DataError(f"the image is not in {where} any more")

@@ -84,10 +84,12 @@ def read_shards(
     image_column: str | None = None,
     label_column: str | None = None,
     allow_missing: bool = False,
+    needs_labels: bool = True,
 ) -> ShardedImages:
     """Find the images that lie in shards; where something of them is lost, that is an error unless it is allowed to be.
 
-    What is lost is then left out: a shard that cannot be read, what follows a damaged header, or a label.
+    What is lost is then left out: a shard that cannot be read, what follows a damaged header, or a label where those of
+    the shards are needed.
     """
     where = absolute(pattern)
     if str(where).lower().endswith(COMPRESSED):
@@ -111,8 +113,9 @@ def read_shards(
         raise DataError(f"{broken[0][1]}{more}")
     whole = [(i, one) for i, one in enumerate(found) if not isinstance(one, str)]
     for i, one in whole:
-        more = f", and {len(one.damage) - 1:,} more" if len(one.damage) > 1 else ""
-        broken += [(PurePath(files[i]).name, f"{files[i]}: {one.damage[0]}{more}")] if one.damage else []
+        damage = one.damage + (one.bad_labels if needs_labels else [])
+        more = f", and {len(damage) - 1:,} more" if len(damage) > 1 else ""
+        broken += [(PurePath(files[i]).name, f"{files[i]}: {damage[0]}{more}")] if damage else []
     if broken and not allow_missing:
         others = f"; {count(len(broken) - 1, 'other shard')} too" if len(broken) > 1 else ""
         raise DataError(

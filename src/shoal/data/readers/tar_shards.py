@@ -21,12 +21,12 @@ LABEL_SUFFIXES = (".cls", ".json", ".txt")
 CAPTION = ".txt"
 """Members that may also hold something else than a label: several lines or a long text are none."""
 
-MAX_LABEL_BYTES = 1 << 16
+MAX_LABEL_BYTES = 1 << 20
 """A larger member is no label."""
 
 AGAIN = "; copy or make it again"
 
-BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError)
+BROKEN = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
 """What reading a damaged tar file may raise."""
 
 
@@ -41,7 +41,9 @@ class ShardIndex:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """Images that cannot be taken, and why."""
     damage: list[str] = field(default_factory=list)
-    """What is lost of the shard, or of labels in it, so that it must not be read without a word."""
+    """What is lost of the shard, so that it must not be read without a word."""
+    bad_labels: list[str] = field(default_factory=list)
+    """Labels that are there and cannot be read, and why."""
     n_doubled: int = 0
     """Members that come a second time under the same name."""
     has_labels: bool = False
@@ -58,7 +60,7 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
     A shard that breaks off gives what it holds until there, and the `damage`; one in which nothing can be read is an
     error.
     """
-    found, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()
+    found, texts, seen = ShardIndex(), dict[str, Any](), Counter[str]()  # a text may be the error of reading it
     try:
         with tarfile.open(fileobj=file, mode="r:", errorlevel=2) as shard:
             for member in shard:
@@ -71,7 +73,13 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
             raise DataError(f"{where}: not a tar shard that can be read ({error}){AGAIN}") from error
         found.damage.append(f"it breaks off ({error})")
     _drop_cut(found, file, where)
-    found.labels = [_label(name, texts) for name in found.names]
+    said = [_label(name, texts) for name in found.names]
+    found.labels = [None if isinstance(one, ValueError) else one for one in said]
+    found.bad_labels = [
+        f"the label of {name} cannot be read ({one})"
+        for name, one in zip(found.names, said, strict=True)
+        if isinstance(one, ValueError)
+    ]
     found.has_labels = bool(texts)
     return found
 
@@ -85,7 +93,9 @@ def _sort_member(
     accepted: tuple[str, ...],
 ) -> None:
     """Take a member for what it is: an image, a label, or nothing of interest."""
-    name = member.name.removeprefix("./")
+    if member.size < 0:  # tarfile would go back and never end
+        raise tarfile.ReadError("a member of negative size")
+    name = "/".join(part for part in member.name.split("/") if part != ".")
     key, suffix = _split(name)
     is_hidden = any(part.startswith(".") and part != ".." for part in name.split("/"))
     if member.isdir() or is_hidden or suffix not in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES):
@@ -94,7 +104,7 @@ def _sort_member(
         try:
             texts[f"{key}{suffix}"] = _cell(_text(shard, member, suffix), suffix, accepted)
         except ValueError as error:
-            found.damage.append(f"{ascii(name)[1:-1]} holds no label that can be read ({error})")
+            texts[f"{key}{suffix}"] = error
         return
     reason = why_unfit(name) or _why_not_plain(member)
     seen[name] += 1
@@ -116,15 +126,16 @@ def _why_not_plain(member: tarfile.TarInfo) -> str | None:
 
 
 def _bad_end(file: BinaryIO, offset: int) -> list[str]:
-    """What is wrong where the members end: zeros must stand there, and at the end of the file."""
+    """What is wrong where the members end: nothing but zeros must follow."""
     file.seek(offset)
-    block = file.read(tarfile.BLOCKSIZE)
-    if any(block):
-        return [f"the header at byte {offset:,} is damaged, and what follows is lost"]
-    file.seek(max(0, file.seek(0, 2) - tarfile.BLOCKSIZE))
-    if not block:
+    part = file.read(tarfile.BLOCKSIZE)
+    if not part:
         return ["it ends without the zeros that close a tar file, so it may have been cut"]
-    return ["another tar file is appended to it, which is not read"] if any(file.read()) else []
+    if any(part):
+        return [f"the header at byte {offset:,} is damaged, and what follows is lost"]
+    while part and not part.strip(b"\0"):
+        part = file.read(1 << 20)
+    return [f"more follows the zeros at byte {offset:,} that close it, and is not read"] if part else []
 
 
 def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
@@ -147,8 +158,13 @@ def _text(shard: tarfile.TarFile, member: tarfile.TarInfo, suffix: str) -> str:
     """The text of a member that may hold a label; a ValueError says why it has none that can be read."""
     if member.size > MAX_LABEL_BYTES and suffix != CAPTION:
         raise ValueError(f"more than {MAX_LABEL_BYTES:,} bytes")
-    file = shard.extractfile(member) if member.isreg() and member.size <= MAX_LABEL_BYTES else None
-    return "" if file is None else file.read().decode("utf-8").strip()
+    if member.size > MAX_LABEL_BYTES:
+        return ""
+    try:
+        file = shard.extractfile(member)  # which follows links inside of the shard
+    except KeyError as error:
+        raise ValueError("a link that leads nowhere") from error
+    return "" if file is None else file.read(MAX_LABEL_BYTES).decode("utf-8-sig").strip()
 
 
 def _cell(text: str, suffix: str, accepted: tuple[str, ...]) -> Any:
@@ -157,11 +173,17 @@ def _cell(text: str, suffix: str, accepted: tuple[str, ...]) -> Any:
         if len(text.splitlines()) > 1 and suffix != CAPTION:
             raise ValueError("more than one line")
         return text if len(text.splitlines()) == 1 else None
-    said = json.loads(text) if text else None
-    if not isinstance(said, dict):
-        return said if isinstance(said, str | int | float) else None
-    by_name = {str(key).strip().casefold(): value for key, value in said.items()}
-    return next((by_name[name] for name in accepted if name in by_name), None)
+    try:
+        said = json.loads(text) if text else None
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    by_name = {str(key).strip().casefold(): value for key, value in said.items()} if isinstance(said, dict) else {}
+    label = next((by_name[name] for name in accepted if name in by_name), None) if isinstance(said, dict) else said
+    if isinstance(label, list | dict):
+        raise ValueError("a list or an object, no text or number")
+    if isinstance(label, str) and len(label.encode("utf-8").splitlines()) > 1:  # a lone surrogate is an error here
+        raise ValueError("more than one line")
+    return label
 
 
 def _label(name: str, texts: dict[str, Any]) -> Any:
