@@ -164,6 +164,9 @@ def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_reme
 
 def test_a_trained_run_without_its_model_is_refused(photos, tmp_path: Path) -> None:
     run = discovered(photos, tmp_path / "run")
+    run.write_json("model", run.json("model") | {"frozen_weight": 7})
+    with pytest.raises(DataError, match=r"model.json: damaged or edited, frozen_weight is 7, and not from 0 to 1"):
+        _ = Assigner(run, device="cpu").networks
     (run.path / "model.safetensors").unlink()
     with pytest.raises(DataError, match="which was trained; was it deleted"):
         Assigner(run, device="cpu").assign_images(read_collection(photos.folder, False))

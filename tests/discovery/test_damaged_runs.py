@@ -91,7 +91,6 @@ OWN: dict[str, dict[str, Damage]] = {
     "frozen.npy": {"shape": lambda file: np.save(file, np.ones((3, 2), np.float32))},
     "thumbnails.zip": {},
     "model.safetensors": {},
-    "model.json": {"weight": in_json(lambda found: found.update(frozen_weight=7))},
     "skipped.csv": {},
 }  # fmt: skip
 
