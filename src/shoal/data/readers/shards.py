@@ -120,7 +120,7 @@ def read_shards(
         others = f"; {count(len(broken) - 1, 'other shard')} too" if len(broken) > 1 else ""
         raise DataError(
             f"{broken[0][1].removesuffix(AGAIN)}{others}{AGAIN}, or go on without what is lost: --allow-missing "
-            "(allow_missing in Python)"
+            "(allow_missing in `shoal.discover`)"
         )
     return _joined(str(where), files, states, whole, broken)
 
