@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 
-import shoal.discovery.trained as trained
 from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
@@ -38,6 +37,7 @@ from shoal.device import choose_device
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
+from shoal.discovery.trial_judge import TrialJudge
 from shoal.runs import Run
 
 
@@ -79,13 +79,13 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
     n_clusters = int(truth.max()) + 1
     settings = choose_settings(n_clusters=n_clusters, seed=seed, epochs=arguments.epochs)
     tried: list[Any] = []
-    choose = trained._choose
+    choose = TrialJudge.choose
 
-    def keep_tried(job: Any, learned: Any, withheld: Any) -> Any:
-        tried.append(learned.embeddings)
-        return choose(job, learned, withheld)
+    def keep_tried(judge: TrialJudge, embeddings: Any, predicted: Any) -> Any:
+        tried.append(embeddings)
+        return choose(judge, embeddings, predicted)
 
-    trained._choose = keep_tried
+    TrialJudge.choose = keep_tried  # type: ignore[method-assign]
     is_unlabeled, is_known = labels < 0, np.isin(truth, known)
 
     def score(clusters: np.ndarray) -> list[float]:
@@ -108,7 +108,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
             "answer": score(np.array([row.category_id for row in run.assignments])),
         }
         choice = run.json("choice") if run.has("choice.json") else {}
-    trained._choose = choose
+    TrialJudge.choose = choose  # type: ignore[method-assign]
     seconds = round(time.perf_counter() - began, 1)
     return {"collection": root.name, "seed": seed, **answers, "choice": choice, "seconds": seconds}
 
@@ -136,26 +136,26 @@ def table(out: Path) -> str:
     """The rows that are done, and the means of the collections of which all seeds are."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
     lines = [
-        "| collection | seed | frozen | first | CMS | answer | frozen weight | blocks |",
-        "|---|---|---|---|---|---|---|---|",
+        "| collection | seed | frozen | first | CMS | answer | frozen weight | blocks | temperature |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     names = ("frozen", "first", "CMS", "answer")
     for row in rows:
         shown = [" / ".join(f"{value:.1f}" for value in row[name]) for name in names]
         choice = row["choice"]
-        best = max(choice.get("depths", [{}]), key=lambda one: one.get("accuracy", 0))
-        extra = [choice.get("frozen_weight", "–"), best.get("n_tail_blocks", "–")]
+        best = max(choice.get("trials", [{}]), key=lambda one: one.get("accuracy", 0))
+        extra = [choice.get("frozen_weight", "–"), best.get("n_tail_blocks", "–"), best.get("temperature", "–")]
         lines.append("| " + " | ".join(map(str, [row["collection"], row["seed"], *shown, *extra])) + " |")
     kinds = sorted({row["collection"] for row in rows})
     for kind in kinds:
         of_kind = [row for row in rows if row["collection"] == kind]
         means = [f"{np.mean([row[name][0] for row in of_kind]):.1f}" for name in names]
-        lines.append("| " + " | ".join([f"{kind}, All", f"mean of {len(of_kind)}", *means, "", ""]) + " |")
+        lines.append("| " + " | ".join([f"{kind}, All", f"mean of {len(of_kind)}", *means, "", "", ""]) + " |")
     everything = [
         f"{np.mean([np.mean([row[name][0] for row in rows if row['collection'] == kind]) for kind in kinds]):.1f}"
         for name in names
     ]
-    lines.append("| " + " | ".join(["mean of the collections, All", "", *everything, "", ""]) + " |")
+    lines.append("| " + " | ".join(["mean of the collections, All", "", *everything, "", "", ""]) + " |")
     return "\n".join(lines)
 
 

@@ -25,20 +25,31 @@ DEAR = replace(CHEAP, step_s=1.6)
 )
 def test_the_cheapest_depth_comes_first_then_epochs_are_left_out_then_training(seconds, depths, epochs) -> None:
     """Both depths: 30 and 90 s of trials, and the steps of the dearer once more, 80 s."""
-    found = plan_training({5: DEAR, 1: CHEAP}, seconds, n_trainings=2)
-    assert found == Plan(depths=depths, epochs=epochs)
+    found = plan_training({5: DEAR, 1: CHEAP}, (0.1,), seconds, n_trainings=2)
+    assert found == Plan(depths=depths, temperatures=(0.1,) if depths else (), epochs=epochs)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "depths", "temperatures"),
+    [(199, (1,), (0.1,)), (200, (1, 5), (0.1,)), (279, (1, 5), (0.1,)), (280, (1, 5), (0.1, 0.2))],
+)
+def test_another_temperature_comes_after_the_depths_and_costs_no_views(seconds, depths, temperatures) -> None:
+    """200 s for both depths, and the steps of the dearer once more, 80 s."""
+    found = plan_training({1: CHEAP, 5: DEAR}, (0.1, 0.2), seconds, n_trainings=2)
+    assert found == Plan(depths=depths, temperatures=temperatures, epochs=10)
 
 
 def test_a_training_without_a_trial_costs_its_steps_once() -> None:
-    assert plan_training({1: CHEAP}, 30, n_trainings=1).epochs == 10
-    assert plan_training({1: CHEAP}, 20, n_trainings=1).epochs == 5
-    assert plan_training({1: CHEAP}, 5, n_trainings=1).depths == ()
+    assert plan_training({1: CHEAP}, (0.1,), 30, n_trainings=1).epochs == 10
+    assert plan_training({1: CHEAP}, (0.1,), 20, n_trainings=1).epochs == 5
+    assert plan_training({1: CHEAP}, (None,), 5, n_trainings=1).depths == ()
 
 
 def test_what_a_limit_leaves_is_said() -> None:
-    said = [
-        describe_plan(Plan(depths=d, epochs=e), 2, 10, 2) for d, e in (((), 0), ((1,), 4), ((1,), 10), ((1, 5), 10))
-    ]
+    plans = [((), 0), ((1,), 4), ((1,), 10), ((1, 5), 10)]
+    said = [describe_plan(Plan(depths=d, temperatures=(0.1, 0.2), epochs=e), 2, 10, 2, 2) for d, e in plans]
+    one = Plan(depths=(1, 5), temperatures=(0.1,), epochs=10)
+    assert "of 2 temperatures of the loss 1 can be tried" in describe_plan(one, 2, 10, 2, 2)
     assert "the first answer stands" in said[0]
     assert "4 epochs are trained instead of 10" in said[1]
     assert "of 2 depths of the network 1 can be tried" in said[2]
@@ -52,7 +63,7 @@ def test_with_next_to_no_time_the_first_answer_stands_and_the_plan_is_kept(photo
     assert any("training would take longer, so the first answer stands" in line for line in heard)
     assert run.is_finished
     assert not run.metrics
-    assert read_plan(Run(run.path)) == Plan(depths=(), epochs=0)
+    assert read_plan(Run(run.path)) == Plan(depths=(), temperatures=(), epochs=0)
 
 
 def test_a_plan_that_was_edited_is_named(tmp_path: Path) -> None:

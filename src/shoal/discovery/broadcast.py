@@ -13,7 +13,7 @@ from shoal.data.collection import Collection
 from shoal.discovery.readable import decode
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import fit_batch
+from shoal.discovery.training import first_trial, fit_batch
 from shoal.discovery.validation import (
     free_trunk,
     has_trial,
@@ -91,6 +91,7 @@ def share_training(
     if not has_trial(settings, withheld):
         method.represent(training_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
         return
+    settings = first_trial(settings, device)
     trial, final = trial_tasks(images, withheld, n_clusters)
     folder = trial_folder(run, settings)
     tried = method.represent(trial, trial_settings(settings), folder=folder, keeps_trunk=True, **how)

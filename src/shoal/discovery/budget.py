@@ -1,10 +1,10 @@
-"""How much training fits into the minutes that a user gives it: which depths are tried, and how many epochs.
+"""How much training fits into the minutes that a user gives it: which depths and temperatures, and how many epochs.
 
 Decided once, by what was measured before training, and kept in plan.json, so that a resumed run does the same.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.progress import about
@@ -17,49 +17,72 @@ MIN_EPOCHS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is trained: one trial for each depth of the tail, so many epochs each; nothing where there is no depth."""
+    """What is trained: one trial for each depth of the tail, then one for each further temperature of the loss.
+
+    So many epochs each; nothing where there is no depth.
+    """
 
     depths: tuple[int | None, ...]
+    temperatures: tuple[float | None, ...]
     epochs: int
 
     def to_dict(self) -> dict[str, Any]:
         """For plan.json."""
-        return {"depths": list(self.depths), "epochs": self.epochs}
+        return {"depths": list(self.depths), "temperatures": list(self.temperatures), "epochs": self.epochs}
 
 
-def plan_training(costs: Mapping[int | None, Cost], seconds: float, *, n_trainings: int) -> Plan:
-    """As many depths as fit, the cheapest first; where not even that one fits, fewer epochs of it.
+def plan_training(
+    costs: Mapping[int | None, Cost],
+    temperatures: tuple[float | None, ...],
+    seconds: float,
+    *,
+    n_trainings: int,
+) -> Plan:
+    """As many depths as fit, the cheapest first, then temperatures; where not even one depth fits, fewer epochs of it.
 
     `costs` are by depth. With `n_trainings` 2 one of the trials is followed by a training with all labels, which takes
     its steps once more.
     """
     order = sorted(costs, key=lambda depth: costs[depth].seconds)
-    kept: list[int | None] = []
-    n_epochs, spent = costs[order[0]].n_epochs, 0.0
-    for depth in order:
-        spent += costs[depth].seconds
-        again = max((n_trainings - 1) * costs[one].steps_s for one in [*kept, depth])
-        if spent + again > seconds:
-            break
-        kept.append(depth)
-    if kept:
-        return Plan(depths=tuple(kept), epochs=n_epochs)
-    cheapest = costs[order[0]]
-    left = seconds - cheapest.n_views * cheapest.view_s
-    fit = int(n_epochs * left / (n_trainings * cheapest.steps_s)) if left > 0 else 0
-    return Plan(depths=(order[0],), epochs=fit) if fit >= MIN_EPOCHS else Plan(depths=(), epochs=0)
+    tried = [
+        Plan(
+            depths=tuple(order[:n_depths]), temperatures=temperatures[:n_temperatures], epochs=costs[order[0]].n_epochs
+        )
+        for n_depths, n_temperatures in [
+            *((n, 1) for n in range(1, len(order) + 1)),
+            *((len(order), n) for n in range(2, len(temperatures) + 1)),
+        ]
+    ]
+    fitting = [plan for plan in tried if plan_seconds(plan, costs, n_trainings) <= seconds]
+    return fitting[-1] if fitting else _with_fewer_epochs(tried[0], costs[order[0]], seconds, n_trainings)
+
+
+def plan_seconds(plan: Plan, costs: Mapping[int | None, Cost], n_trainings: int) -> float:
+    """What a plan takes; a further temperature looks at the views of its depth, so it costs steps and judging."""
+    chosen = [costs[depth] for depth in plan.depths]
+    further = (len(plan.temperatures) - 1) * max(cost.steps_s + cost.judging_s for cost in chosen)
+    again = (n_trainings - 1) * max(cost.steps_s for cost in chosen)
+    return sum(cost.seconds for cost in chosen) + further + again
+
+
+def _with_fewer_epochs(plan: Plan, cost: Cost, seconds: float, n_trainings: int) -> Plan:
+    """The same with as many epochs as fit; nothing where these are too few to teach anything."""
+    left = seconds - cost.n_views * cost.view_s
+    fit = int(plan.epochs * left / (n_trainings * cost.steps_s)) if left > 0 else 0
+    return replace(plan, epochs=fit) if fit >= MIN_EPOCHS else Plan(depths=(), temperatures=(), epochs=0)
 
 
 def read_plan(run: Run) -> Plan:
     """The plan that an interrupted run was begun with."""
     found = run.json("plan")
     try:
-        return Plan(depths=tuple(found["depths"]), epochs=int(found["epochs"]))
+        depths, temperatures = tuple(found["depths"]), tuple(found["temperatures"])
+        return Plan(depths=depths, temperatures=temperatures, epochs=int(found["epochs"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged(run.path / "plan.json", "it holds no depths and epochs") from error
+        raise damaged(run.path / "plan.json", "it holds no depths, temperatures and epochs") from error
 
 
-def describe_plan(plan: Plan, minutes: float, n_epochs: int, n_depths: int) -> str:
+def describe_plan(plan: Plan, minutes: float, n_epochs: int, n_depths: int, n_temperatures: int) -> str:
     """What the limit leaves of the training, in words."""
     given = f"--max-minutes {minutes:g}"
     if not plan.depths:
@@ -68,4 +91,6 @@ def describe_plan(plan: Plan, minutes: float, n_epochs: int, n_depths: int) -> s
         return f"{given}: {plan.epochs} epochs are trained instead of {n_epochs}"
     if len(plan.depths) < n_depths:
         return f"{given}: of {n_depths} depths of the network {len(plan.depths)} can be tried"
+    if len(plan.temperatures) < n_temperatures:
+        return f"{given}: of {n_temperatures} temperatures of the loss {len(plan.temperatures)} can be tried"
     return f"{given}: all of the training fits, about {about(60 * minutes)} at most"

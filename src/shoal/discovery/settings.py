@@ -18,6 +18,9 @@ from shoal.settings import from_dict, named_by, read_yaml, to_dict
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
+TEMPERATURE = "loss.temperature"
+"""The setting of a method that holds the temperature of its contrastive loss."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoverySettings:
@@ -34,7 +37,10 @@ class DiscoverySettings:
     no labels of; where it does not, the frozen encoder's answer stands. 0: none, and the trained answer stands."""
     depths: tuple[int, ...] = ()
     """How many of the encoder's last blocks are trained: each number is tried, and labels that training does not see
-    choose. None given: the recipe's and, with the default encoder on a GPU, five."""
+    choose. None given: the recipe's and, with the default encoder on a GPU or within max_minutes, five."""
+    temperatures: tuple[float, ...] = ()
+    """Temperatures of the contrastive loss: the first is that of the trials of depth, the others are tried at the depth
+    that was chosen. None given: the recipe's and, where five blocks would be tried too, twice that."""
     max_minutes: float | None = None
     """Most minutes that training may take by what is measured before it: fewer depths are tried, fewer epochs trained,
     or nothing is; none: all of it."""
@@ -65,6 +71,11 @@ class DiscoverySettings:
             raise UsageError(
                 f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
             )
+        if any(not one > 0 for one in self.temperatures) or len(set(self.temperatures)) < len(self.temperatures):
+            found = list(self.temperatures)
+            raise UsageError(f"temperatures: found {found}, expected different numbers above 0, such as 0.1 and 0.2")
+        if self.temperatures and not has_setting(self.method, TEMPERATURE):
+            raise UsageError(f"temperatures: the method {self.method} has no {TEMPERATURE}; leave them out")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
         if self.pixel_size < 8:
@@ -88,6 +99,18 @@ class DiscoverySettings:
     def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
         """The same with so many of the encoder's last blocks trained."""
         return replace(self, method_settings=replace(self.method_settings, n_tail_blocks=n_tail_blocks))
+
+    def at_temperature(self, temperature: float | None) -> "DiscoverySettings":
+        """The same with another temperature of the contrastive loss; None leaves it."""
+        if temperature is None:
+            return self
+        loss = replace(self.method_settings.loss, temperature=temperature)
+        return replace(self, method_settings=replace(self.method_settings, loss=loss))
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the contrastive loss; None where the method has none."""
+        return self.method_settings.loss.temperature if has_setting(self.method, TEMPERATURE) else None
 
     def with_epochs(self, epochs: int) -> "DiscoverySettings":
         """The same with so many epochs of training."""

@@ -5,7 +5,7 @@ choose is done again with all labels, on the trunk's tokens that are there alrea
 there is no trial: the encoder is trained once, and its answer stands.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,11 @@ from shoal.clustering.iterates import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
-from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
-from shoal.discovery.choice import Choice
 from shoal.discovery.reporter import NOTE
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import TrainingJob, announce, depths_to_try, fit_batch, measure, train_on
+from shoal.discovery.training import TrainingJob, announce, fit_batch, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
+from shoal.discovery.trials import known_number, plan_trials, run_trials
 from shoal.discovery.validation import (
     Withheld,
     describe_withheld,
@@ -30,8 +29,6 @@ from shoal.discovery.validation import (
     has_trial,
     takes_first_number,
     training_task,
-    trial_folder,
-    trial_settings,
     trial_tasks,
     with_trunk_of,
     withhold,
@@ -39,9 +36,6 @@ from shoal.discovery.validation import (
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.methods.task import Task
-from shoal.runs import Run
-from shoal.training.cost import Cost
 
 
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
@@ -57,12 +51,14 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     job = replace(job, settings=fit_batch(job.settings, len(withheld.labels), job.reporter))
     judge = TrialJudge.of(job, withheld) if has_trial(job.settings, withheld) else None
     if job.settings.max_minutes is not None:
-        plan = _plan(job, withheld, judge)
+        plan = plan_trials(job, withheld, judge)
         if not plan.depths:
             broadcast_no_training(job.device)
             return job.first, None
         depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
-        job = replace(job, settings=replace(job.settings.with_epochs(plan.epochs), depths=depths))
+        temperatures = tuple(one for one in plan.temperatures if one is not None)
+        settings = replace(job.settings.with_epochs(plan.epochs), depths=depths, temperatures=temperatures)
+        job = replace(job, settings=settings)
     try:
         if judge is None:
             return _answer_at_once(job, withheld)
@@ -72,38 +68,9 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
         return job.first, None
 
 
-def _plan(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Plan:
-    """What is trained within the minutes that the user gives."""
-    if job.resume and job.run.has("plan.json"):
-        return read_plan(job.run)
-    settings, is_tried = job.settings, judge is not None
-    depths = depths_to_try(settings, job.device) if is_tried else (settings.of_method.n_tail_blocks,)
-    n_clusters = _known_number(job)
-    task = (
-        trial_tasks(job.images, withheld, n_clusters)[0]
-        if is_tried
-        else training_task(job.images, withheld, n_clusters)
-    )
-    fresh = replace(job, resume=False)
-    costs = {
-        depth: _measure(replace(fresh, settings=settings.at_depth(depth)), task, job.run, judge) for depth in depths
-    }
-    assert settings.max_minutes is not None
-    plan = plan_training(costs, 60 * settings.max_minutes, n_trainings=2 if is_tried else 1)
-    job.run.write_json("plan", plan.to_dict())
-    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths)))
-    return plan
-
-
-def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None) -> Cost:
-    """What a training will take, with its judging where it is a trial."""
-    cost = measure(job, task, done)
-    return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
-
-
 def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
     """Train once, without the labels of validation images, which choose the snapshot; the trained answer stands."""
-    task = training_task(job.images, withheld, _known_number(job))
+    task = training_task(job.images, withheld, known_number(job))
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
@@ -116,7 +83,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
 def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     withheld = judge.withheld
-    best = _try_depths(job, judge)
+    best = run_trials(job, judge)
     if best is None:
         broadcast_last_training(False, job.device)
         return job.first, None
@@ -128,7 +95,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         n_epochs = best.n_epochs
         short = "" if n_epochs == job.n_epochs else f", for {n_epochs} of {job.n_epochs} epochs"
         job.reporter.say(f"training again, with the labels that were kept from it{short}")
-        _, final = trial_tasks(job.images, withheld, _known_number(job))
+        _, final = trial_tasks(job.images, withheld, known_number(job))
         how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
         cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics])
         learned = train_on(job, with_trunk_of(best.learned, final), job.settings.of_method, job.run.path, cost, **how)
@@ -142,63 +109,6 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     # Training did not help, or was stopped: a trial that is done is better than a training that is not.
     answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
     return (answer, job.first) if choice.keeps_training else (job.first, answer)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Tried:
-    """A trial, and what the labels kept from it say."""
-
-    job: TrainingJob
-    """With the depth that was tried."""
-    folder: Path
-    cost: Cost
-    learned: Representation
-    choice: Choice
-    n_epochs: int
-    """After how many epochs that was said."""
-
-
-def _try_depths(job: TrainingJob, judge: TrialJudge) -> _Tried | None:
-    """One trial for each depth of the tail: the one with most of the judging images right, the first of equals.
-
-    None where the first was stopped before an epoch was finished.
-    """
-    jobs = [replace(job, settings=job.settings.at_depth(depth)) for depth in depths_to_try(job.settings, job.device)]
-    n_clusters = _known_number(job)
-    tasks = [trial_tasks(one.images, judge.withheld, n_clusters)[0] for one in jobs]
-    folders = [trial_folder(job.run, one.settings) for one in jobs]
-    costs = [_measure(one, task, Run(folder), judge) for one, task, folder in zip(jobs, tasks, folders, strict=True)]
-    job.reporter.say(announce(costs, is_compared=True))
-    broadcast_training(n_clusters, job.n_epochs, job.device)
-    tried: list[_Tried] = []
-    for at, (one, task, folder, cost) in enumerate(zip(jobs, tasks, folders, costs, strict=True)):
-        then_s = cost.judging_s + sum(later.seconds for later in costs[at + 1 :]) + costs[-1].steps_s
-        how: dict[str, Any] = {"then_s": then_s, "goes_on": judge.watch(Run(folder))}
-        learned = train_on(one, task, trial_settings(one.settings), folder, cost, **how)
-        if learned is None:
-            break
-        last = judge.choose(learned.embeddings, learned.predicted)
-        choice, n_epochs = judge.best(last, len(learned.metrics), Run(folder))
-        tried.append(_Tried(job=one, folder=folder, cost=cost, learned=learned, choice=choice, n_epochs=n_epochs))
-        if not learned.is_done:
-            break
-    if not tried:
-        return None
-    best = max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
-    for other in tried:
-        if other is not best:
-            free_trunk(other.learned)
-    about = {"epochs": best.n_epochs, "depths": [_of_depth(one) for one in tried]}
-    job.run.write_json("choice", best.choice.to_dict() | about)
-    job.reporter.say(best.choice.in_words())
-    return best
-
-
-def _of_depth(tried: _Tried) -> dict[str, Any]:
-    return {
-        "n_tail_blocks": tried.job.settings.of_method.n_tail_blocks,
-        "accuracy": float(tried.choice.chosen.right.mean()),
-    }
 
 
 def _blended(
@@ -251,13 +161,6 @@ def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> 
         "n_tail_blocks": job.settings.of_method.n_tail_blocks,
         "shape": learned.model.shape,
     }
-
-
-def _known_number(job: TrainingJob) -> int | None:
-    """The number of categories that training is told: the given one, or the first answer's where a method needs it."""
-    if get_method(job.settings.method).needs_n_clusters:
-        return job.first.discovery.n_clusters
-    return job.settings.n_clusters
 
 
 def _say_number(found: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings) -> Discovery:

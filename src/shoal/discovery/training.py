@@ -32,7 +32,10 @@ from shoal.training.loop import GoesOn, OnProgress, StopTraining
 from shoal.training.model import shape_of
 
 DEEP = 5
-"""Blocks of the default encoder that are trained in a second trial on a GPU."""
+"""Blocks of the default encoder that are trained in a second trial, where there is time for it."""
+
+WARMER = 2.0
+"""So many times the recipe's temperature is tried after that."""
 
 STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
 
@@ -62,12 +65,33 @@ class TrainingJob:
 
 
 def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
-    """How many blocks are trained, one trial each: those asked for; else the recipe's and, where it is cheap, more."""
+    """How many blocks are trained, one trial each: those asked for; else the recipe's and, where there is time, more.
+
+    Several processes try the first of them alone.
+    """
     usual = settings.of_method.n_tail_blocks
-    if settings.depths:
-        return settings.depths
-    is_cheap = device.type == "cuda" and settings.of_method.encoder == DEFAULT_ENCODER and not is_started()
-    return (usual, DEEP) if is_cheap and usual is not None and usual < DEEP else (usual,)
+    more = (DEEP,) if usual is not None and usual < DEEP and _has_time(settings, device) else ()
+    depths = settings.depths or (usual, *more)
+    return depths[:1] if is_started() else depths
+
+
+def temperatures_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[float | None, ...]:
+    """Temperatures of the contrastive loss, chosen as depths are: the first for these, the others at the best depth."""
+    usual = settings.temperature
+    more = () if usual is None or not _has_time(settings, device) else (WARMER * usual,)
+    temperatures: tuple[float | None, ...] = settings.temperatures or (usual, *more)
+    return temperatures[:1] if is_started() else temperatures
+
+
+def _has_time(settings: DiscoverySettings, device: torch.device) -> bool:
+    """Whether more than one training is tried: on a GPU, or within the minutes that the user gives."""
+    return settings.of_method.encoder == DEFAULT_ENCODER and (device.type == "cuda" or settings.max_minutes is not None)
+
+
+def first_trial(settings: DiscoverySettings, device: torch.device) -> DiscoverySettings:
+    """The settings of the first trial, the only one of several processes."""
+    depth, temperature = depths_to_try(settings, device)[0], temperatures_to_try(settings, device)[0]
+    return settings.at_depth(depth).at_temperature(temperature)
 
 
 def check_tensorboard(settings: DiscoverySettings) -> None:

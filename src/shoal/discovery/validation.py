@@ -152,6 +152,11 @@ def with_trunk_of(tried: Representation, task: Task) -> Task:
     return replace(task, tokens=tried.tokens, pool=tried.pool)
 
 
+def shares_trunk(tried: Representation, other: Representation) -> bool:
+    """Whether two trials looked at the same tokens and views."""
+    return tried.tokens is other.tokens and tried.pool is other.pool
+
+
 def free_trunk(tried: Representation) -> None:
     """Delete what the trunk has computed, where that is in files."""
     for kept in (tried.tokens, tried.pool):
@@ -160,5 +165,6 @@ def free_trunk(tried: Representation) -> None:
 
 
 def trial_folder(run: Run, settings: DiscoverySettings) -> Path:
-    """Where the trial of a depth is trained."""
-    return run.path / f"trial-{settings.of_method.n_tail_blocks}"
+    """Where the trial of a depth and a temperature is trained."""
+    temperature = "" if settings.temperature is None else f"-{settings.temperature:g}"
+    return run.path / f"trial-{settings.of_method.n_tail_blocks}{temperature}"

@@ -1,0 +1,176 @@
+"""The trials of a run: which depth of the tail and which temperature of the loss are best for this collection.
+
+Each is a training from which some labels are kept, which then judge it. First one depth after the other; then, at the
+best depth and on its views, which are there already, the other temperatures.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shoal.discovery.broadcast import broadcast_training
+from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
+from shoal.discovery.choice import Choice
+from shoal.discovery.training import (
+    TrainingJob,
+    announce,
+    depths_to_try,
+    first_trial,
+    measure,
+    temperatures_to_try,
+    train_on,
+)
+from shoal.discovery.trial_judge import TrialJudge
+from shoal.discovery.validation import (
+    Withheld,
+    free_trunk,
+    shares_trunk,
+    training_task,
+    trial_folder,
+    trial_settings,
+    trial_tasks,
+    with_trunk_of,
+)
+from shoal.methods.clusters import Representation
+from shoal.methods.registry import get_method
+from shoal.methods.task import Task
+from shoal.runs import Run
+from shoal.training.cost import Cost
+from shoal.words import count, part_of
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tried:
+    """A trial, and what the labels kept from it say."""
+
+    job: TrainingJob
+    """With the depth and the temperature that were tried."""
+    folder: Path
+    cost: Cost
+    learned: Representation
+    choice: Choice
+    n_epochs: int
+    """After how many epochs that was said."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the judging images that are right with the weight that is kept."""
+        return float(self.choice.chosen.right.mean())
+
+    def in_words(self) -> str:
+        """What was tried: '5 blocks at temperature 0.2'."""
+        settings = self.job.settings
+        blocks, temperature = settings.of_method.n_tail_blocks, settings.temperature
+        depth = "the encoder's own blocks" if blocks is None else count(blocks, "block")
+        return depth if temperature is None else f"{depth} at temperature {temperature:g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For choice.json."""
+        settings = self.job.settings
+        what = {"n_tail_blocks": settings.of_method.n_tail_blocks, "temperature": settings.temperature}
+        return what | {"accuracy": self.accuracy}
+
+
+def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Plan:
+    """What is trained within the minutes that the user gives."""
+    if job.resume and job.run.has("plan.json"):
+        return read_plan(job.run)
+    settings = job.settings
+    first, n_clusters = first_trial(settings, job.device), known_number(job)
+    depths, temperatures = depths_to_try(settings, job.device), temperatures_to_try(settings, job.device)
+    task = trial_tasks(job.images, withheld, n_clusters)[0]
+    if judge is None:
+        first, depths, temperatures = settings, (settings.of_method.n_tail_blocks,), (settings.temperature,)
+        task = training_task(job.images, withheld, n_clusters)
+    fresh = replace(job, resume=False)
+    costs = {depth: _measure(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths}
+    assert settings.max_minutes is not None
+    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, n_trainings=1 if judge is None else 2)
+    job.run.write_json("plan", plan.to_dict())
+    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
+    return plan
+
+
+def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
+    """Try depths, then temperatures: the trial with most of the judging images right, the first of equals.
+
+    None where the first was stopped before an epoch was finished.
+    """
+    depths, temperatures = depths_to_try(job.settings, job.device), temperatures_to_try(job.settings, job.device)[1:]
+    first, n_clusters = first_trial(job.settings, job.device), known_number(job)
+    jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
+    task = trial_tasks(job.images, judge.withheld, n_clusters)[0]
+    costs = [_measure(one, task, Run(_folder(one)), judge) for one in jobs]
+    warmer = [replace(costs[-1], n_views=0) for _ in temperatures]
+    job.reporter.say(announce([*costs, *warmer], is_compared=True))
+    broadcast_training(n_clusters, job.n_epochs, job.device)
+    then_s = [sum(cost.seconds for cost in [*costs, *warmer][at + 1 :]) for at in range(len(costs) + len(warmer))]
+    tried: list[Tried] = []
+    for one, cost, after in zip(jobs, costs, then_s, strict=False):
+        if not _add(tried, one, task, judge, cost, after):
+            break
+    else:
+        best = _best(tried)
+        seen = with_trunk_of(best.learned, task)
+        for temperature, after in zip(temperatures, then_s[len(costs) :], strict=True):
+            one = replace(best.job, settings=best.job.settings.at_temperature(temperature))
+            cost = replace(best.cost, n_views=0).as_measured([row["seconds"] for row in best.learned.metrics])
+            if best.choice.is_hopeless or not _add(tried, one, seen, judge, cost, after):
+                break
+    return _keep_best(job, tried) if tried else None
+
+
+def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
+    """Run one more trial; False where it was stopped. `after_s` are the seconds of the trials after it."""
+    folder = _folder(job)
+    then_s = cost.judging_s + after_s + cost.steps_s
+    how: dict[str, Any] = {"then_s": then_s, "goes_on": judge.watch(Run(folder))}
+    learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
+    if learned is None:
+        return False
+    last = judge.choose(learned.embeddings, learned.predicted)
+    choice, n_epochs = judge.best(last, len(learned.metrics), Run(folder))
+    tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, choice=choice, n_epochs=n_epochs))
+    return learned.is_done
+
+
+def _keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
+    """The best trial; it is written down and said what was tried, and what the others' trunk computed is deleted."""
+    best = _best(tried)
+    for other in tried:
+        if not shares_trunk(other.learned, best.learned):
+            free_trunk(other.learned)
+    about = {"epochs": best.n_epochs, "trials": [one.to_dict() for one in tried]}
+    job.run.write_json("choice", best.choice.to_dict() | about)
+    if len(tried) > 1:
+        job.reporter.say(describe_tried(tried, best))
+    job.reporter.say(best.choice.in_words())
+    return best
+
+
+def describe_tried(tried: Sequence[Tried], best: Tried) -> str:
+    """Say what was tried, how much of the judging images it put right, and what is kept."""
+    shown = ", ".join(f"{one.in_words()} ({part_of(one.accuracy, one.choice.n_images)} right)" for one in tried)
+    return f"tried to train {shown}; kept: {best.in_words()}"
+
+
+def _best(tried: Sequence[Tried]) -> Tried:
+    return max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
+
+
+def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None) -> Cost:
+    """What a training will take, with its judging where it is a trial."""
+    cost = measure(job, task, done)
+    return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
+
+
+def _folder(job: TrainingJob) -> Path:
+    return trial_folder(job.run, job.settings)
+
+
+def known_number(job: TrainingJob) -> int | None:
+    """The number of categories that training is told: the given one, or the first answer's where a method needs it."""
+    if get_method(job.settings.method).needs_n_clusters:
+        return job.first.discovery.n_clusters
+    return job.settings.n_clusters
