@@ -82,7 +82,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
     "cub": ("1", "2", "3", "4", "8", "12", "13", "14", "iterations"),
     "cifar100": ("1", "3", "4", "8"),
 }
-"""Tables printed in the end; those that were not run as a whole show dashes. CIFAR-100's Table 8 has Table 1's cells."""
+"""Tables printed in the end; those not run as a whole show dashes. CIFAR-100's Table 8 has Table 1's cells."""
 
 EXPECTED_S = {"cub": 110.0, "cifar100": 180.0}
 """How long a training is taken to last before one has been seen: CUB's longest on an H200 shared by eight, and for
