@@ -1,5 +1,6 @@
 """New images onto a finished run: existing ids only, -1 for possibly new, the model loaded once."""
 
+import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import shoal
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
@@ -22,6 +24,7 @@ from shoal.encoders.head import HeadSettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run
 from shoal.settings import dump_settings
+from stores import write_tars
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -164,9 +167,57 @@ def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_reme
 
 def test_a_trained_run_without_its_model_is_refused(photos, tmp_path: Path) -> None:
     run = discovered(photos, tmp_path / "run")
-    run.write_json("model", run.json("model") | {"frozen_weight": 7})
-    with pytest.raises(DataError, match=r"model.json: damaged or edited, frozen_weight is 7, and not from 0 to 1"):
-        _ = Assigner(run, device="cpu").networks
-    (run.path / "model.safetensors").unlink()
-    with pytest.raises(DataError, match="which was trained; was it deleted"):
-        Assigner(run, device="cpu").assign_images(read_collection(photos.folder, False))
+    about, remedy = run.json("model"), "put back a copy of it, or make the run again with --force"
+    for edit, problem in (
+        ({"frozen_weight": 7}, "frozen_weight is 7, and not from 0 to 1"),
+        ({"n_tail_blocks": 99}, "n_tail_blocks: found 99, but .* has . blocks"),
+        ({"shape": {"n_images": "many"}}, "shape.n_images: found 'many', expected a whole number"),
+        ({"classifier": "none"}, "classifier: found 'none', expected a list, each a whole number"),
+    ):
+        run.write_json("model", about | edit)
+        with pytest.raises(DataError, match=rf"model.json: damaged or edited, {problem}.*; {remedy}"):
+            _ = Assigner(run, device="cpu").networks
+    (tmp_path / "empty").mkdir()
+    for part in ("model.json", "model.safetensors"):
+        (run.path / part).unlink()
+        with pytest.raises(DataError, match=rf"{part}: not in this run, which was trained; {remedy}"):
+            Assigner(run, device="cpu").assign(tmp_path / "empty")  # said before images are looked for
+        run.write_json("model", about)
+
+
+def test_a_run_whose_first_answer_stands_takes_images(photos, tmp_path: Path) -> None:
+    """Training was wanted, and there was no time for it."""
+    run = discovered(photos, tmp_path / "run", max_minutes=1e-6)
+    rows, _ = Assigner(run, device="cpu").assign(photos.folder / min(photos.truth))
+    assert [row.category for row in rows] == [run.assignments[0].category]
+
+
+def test_images_of_damaged_shards_are_assigned_without_what_is_lost(
+    photos, tmp_path: Path, monkeypatch, caplog
+) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    run = discovered(photos, tmp_path / "run", train=False)
+    shards = write_tars(photos.folder, {}, tmp_path / "shards")
+    (tmp_path / "shards" / "photos-001.tar").write_bytes(b"no tar file" * 500)
+    with pytest.raises(DataError, match=r"photos-001.tar: .*--allow-missing \(allow_missing=True in Python\)"):
+        shoal.load(run.path).predict(shards, device="cpu")
+    with caplog.at_level(logging.WARNING, logger="shoal"):
+        rows = shoal.load(run.path).predict(shards, allow_missing=True, device="cpu")
+    assert [row.path for row in rows] == sorted(photos.truth)[0::2]
+    assert "note: 1 shard damaged, in part or whole left out: photos-001.tar" in caplog.text
+    assert "note: photos-001.tar: not a tar shard that can be read" in caplog.text
+
+
+def test_arrays_that_assign_refuses_are_refused_by_the_report_in_the_same_words(embedded, tmp_path: Path) -> None:
+    run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
+    whole = np.array(run.array("embeddings"))
+    for row, value in ((3, np.nan), (7, 0.0)):
+        broken = whole.copy()
+        broken[row] = value
+        run.write_array("embeddings", broken)
+        said = []
+        for read in (lambda: Assigner(run, device="cpu"), lambda: shoal.load(run.path).report(tmp_path / "r.html")):
+            with pytest.raises(DataError, match=rf"embeddings.npy: damaged or edited, found .* in row {row} ") as error:
+                read()
+            said.append(str(error.value))
+        assert said[0] == said[1]

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from shoal.errors import DataError
 from shoal.report.snapshot import NotInRun, Snapshot, stratified
 from shoal.runs import Assignment, Run
 
@@ -45,15 +46,22 @@ def test_an_image_is_unsure_with_little_confidence_or_no_category(plain_run: Cal
     assert Snapshot(run).is_unsure.tolist() == [False, True, True]
 
 
-def test_an_array_of_other_images_or_with_holes_is_as_good_as_missing(plain_run: Callable[..., Run]) -> None:
+@pytest.mark.parametrize("name", ["embeddings", "shifted", "frozen"])
+def test_an_array_of_other_images_or_with_holes_is_refused_with_its_name(
+    plain_run: Callable[..., Run], name: str
+) -> None:
     run = plain_run([image("a", 0), image("b", 0)])
-    assert Snapshot(run).rows_of("embeddings") is None
-    run.write_array("embeddings", np.ones((3, 4)))
-    assert Snapshot(run).rows_of("embeddings") is None
-    run.write_array("embeddings", np.array([[1.0, np.nan], [1.0, 2.0]]))
-    assert Snapshot(run).rows_of("embeddings") is None
-    run.write_array("embeddings", np.eye(2))
-    assert Snapshot(run).rows_of("embeddings") is not None
+    assert Snapshot(run).rows_of(name) is None
+    for array, found in (
+        (np.ones((3, 4)), r"found float64 of shape \(3, 4\), expected numbers in a row for each of 2 images"),
+        (np.array([[1.0, np.nan], [1.0, 2.0]]), r"found NaN or infinity in row 0 \(1 of 2\)"),
+        (np.array([[1.0, 2.0], [0.0, 0.0]]), r"found only zeros in row 1 \(1 of 2\)"),
+    ):
+        run.write_array(name, array)
+        with pytest.raises(DataError, match=rf"{name}.npy: damaged or edited, {found}.*, or make the run again"):
+            Snapshot(run).rows_of(name)
+    run.write_array(name, np.eye(2))
+    assert Snapshot(run).rows_of(name) is not None
 
 
 def test_a_missing_part_says_its_sentence(plain_run: Callable[..., Run]) -> None:

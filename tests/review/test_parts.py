@@ -43,3 +43,12 @@ def test_a_run_without_a_tree_grows_one_and_without_embeddings_says_so(run: Run,
 def test_there_are_at_least_two_parts_and_no_more_than_images(run: Run, review: Review, n_parts: int) -> None:
     with pytest.raises(UsageError, match="expected 2 to 3"):
         parts_of(run, review.state, 0, n_parts)
+
+
+@pytest.mark.parametrize("spoil", ["short", "not a tree", "holes"])
+def test_a_tree_that_is_not_of_the_images_is_refused(run: Run, review: Review, spoil: str) -> None:
+    tree = np.array(run.array("tree"))
+    spoiled = {"short": tree[:-1], "not a tree": np.full_like(tree, 1e6), "holes": np.full_like(tree, np.nan)}
+    run.write_array("tree", spoiled[spoil])
+    with pytest.raises(DataError, match=r"tree.npy: damaged or edited, its rows are not the merges of .* delete it"):
+        parts_of(run, review.state, 0, 2)

@@ -24,7 +24,9 @@ EVERY_S = 2.0
 
 def assign(
     run: Annotated[Path, typer.Argument(help="A finished run.")],
-    images: Annotated[Path, typer.Argument(help="Folder of images, one image, a table of paths, or embeddings.")],
+    images: Annotated[
+        Path, typer.Argument(help="Folder of images, one image, shards, a table of paths, or embeddings.")
+    ],
     out: Annotated[Path | None, typer.Option(help="CSV file to write; printed if absent.")] = None,
     outlier_share: Annotated[
         float, typer.Option(help="Images farther out than all but this share of the run's own are possibly new.")
@@ -81,7 +83,8 @@ def assign(
     if out is not None:
         write_text(out, table)
     found = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
-    listed = {**found, "assignments": [_plain(row) for row in rows]}
+    left_out = [{"path": image.name, "reason": image.reason} for image in skipped]
+    listed = {**found, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
     result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 

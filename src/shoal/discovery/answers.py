@@ -276,7 +276,7 @@ def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Pa
         if run.has(part):
             run.share(part, other)
     given = answer.found.given
-    other.finish(n_images=len(given), n_labeled=int((given >= 0).sum()), **more)
+    other.finish(answer=answer.name, n_images=len(given), n_labeled=int((given >= 0).sum()), **more)
     write_report(other)
     return other
 

@@ -50,23 +50,28 @@ class DiscoveredRun(Reviewed):
         """Load the model once, to put new images into the categories of this run again and again."""
         return Assigner(ReviewedRun.open(self.path), device=device)
 
-    def predict(self, images: Any, *, device: str | torch.device | None = None) -> list[Assignment]:
+    def predict(
+        self, images: Any, *, allow_missing: bool = False, device: str | torch.device | None = None
+    ) -> list[Assignment]:
         """Put new images into the categories of this run: a row each, category_id -1 for what is possibly new.
 
         A list, array or data frame has a row per entry, in your order, with the paths as you gave them; an image that
         is listed twice has two. An image that cannot be read keeps its row there, with `status` unreadable, category_id
-        -1 and is_novel false; a path that is not there, or that is a folder, is an error. Of a folder or a table file
-        there is a row per image that can be read, by path. Notes to the logger `shoal` say why an image cannot be read.
+        -1 and is_novel false; a path that is not there, or that is a folder, is an error. Of a folder, a table file or
+        shards there is a row per image that can be read, by path. Notes to the logger `shoal` say what cannot be read.
 
         Parameters
         ----------
         images
-            A folder, one image file, a table or data frame of paths, a list of paths, a list of PIL images or arrays,
-            or an array; for embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
+            A folder, one image file, shards, a table or data frame of paths, a list of paths, a list of PIL images or
+            arrays, or an array; for embeddings made as the run's were a file (npy, npz) or an (M, D) array of floats.
+        allow_missing
+            Go on where many rows of a table file name images that are not there, or shards are damaged.
         device
             As for `discover`.
         """
-        rows, skipped = assign_any(self.assigner(device=device), images)
+        assigner = Assigner(ReviewedRun.open(self.path), device=device, reporter=Reporter())
+        rows, skipped = assign_any(assigner, images, allow_missing=allow_missing)
         for image in skipped:
             Reporter().say(f"note: {image.name}: {image.reason}")
         return rows
@@ -200,7 +205,7 @@ def discover(
     label_column
         The column of the table that holds the labels, likewise.
     allow_missing
-        Go on where more than a few per cent of a table's rows name images that are not there.
+        Go on where more than a few per cent of a table's rows name images that are not there, or shards are damaged.
     review
         A reviewed run of these images, to go on from: as `refine`.
     out
@@ -309,7 +314,7 @@ def prepare(
     config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
     chosen = choose_settings(**{**settings, **config})
     is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
-    images = read_collection(**given) if is_given else refinement.images()
+    images = read_collection(**given) if is_given else refinement.images(allow_missing=given["allow_missing"])
     collection = refinement.collection(images, allow_missing=given["allow_missing"])
     told = reporter if is_main() else Reporter()
     is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))

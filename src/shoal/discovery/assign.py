@@ -5,7 +5,7 @@ N images of the run, M new ones, D columns, k neighbors.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.blend import blend
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, place_newcomers
 from shoal.clustering.iterates import unit_points
@@ -27,62 +26,22 @@ from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.readers.shards import is_shards
 from shoal.data.storage.addresses import as_address
-from shoal.device import choose_device, computing_device, encoder_device
+from shoal.device import choose_device, encoder_device
 from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
-from shoal.discovery.reporter import SILENT, Reporter
+from shoal.discovery.networks import Networks, load_networks, read_model
+from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together
-from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, embed, place_encoder
-from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
-from shoal.methods.registry import get_method
 from shoal.progress import Outlook
 from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
-from shoal.training.checkpoint import load_model, read_checkpoint
-from shoal.training.model import Model, TaskShape
 
 OUTLIER_SHARE = 0.01
 """Share of the run's own images that lie beyond the threshold."""
 
 IMAGES_AT_ONCE = 256
 """Images that are embedded at a time: their tokens are held."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Networks:
-    """What embeds images as a run did: the encoder as it comes, what was trained, or both at once."""
-
-    frozen: Encoder | None
-    """The encoder as it comes, where it has a part."""
-    model: Model | None = None
-    """What was trained, where something was."""
-    frozen_weight: float = 1.0
-    """The weight of the encoder as it comes beside the model."""
-    classifier: Ints | None = None
-    """The category of each output of the model's classifier, -1 for one without images; None where it has none."""
-
-    def embed(self, pixels: ImageRows) -> Tensor:
-        """Unit embeddings (M, D) as the run made them."""
-        if self.model is None:
-            assert self.frozen is not None
-            return embed(pixels, self.frozen)
-        trained = self.model.embed(pixels)
-        return trained if self.frozen is None else blend(embed(pixels, self.frozen), trained, self.frozen_weight)
-
-    def predict(self, embeddings: Tensor) -> Ints | None:
-        """(M,) categories of unit embeddings by the model's classifier, -1 for an output that no image of the run has.
-
-        None where the run was not answered by a classifier.
-        """
-        if self.model is None or self.classifier is None:
-            return None
-        with torch.inference_mode():
-            outputs = self.model.predict(embeddings.float())
-        assert outputs is not None
-        found = outputs.cpu().numpy()
-        return np.where(found < len(self.classifier), self.classifier[np.minimum(found, len(self.classifier) - 1)], -1)
 
 
 class Assigner:
@@ -139,30 +98,31 @@ class Assigner:
     @cached_property
     def networks(self) -> Networks:
         """The run's encoder, and its model where it was trained."""
-        try:
-            return load_networks(self.run, self.settings, self._encoder_device)
-        except UsageError as error:  # of a value that no user has typed
-            raise damaged(self.run.path / "config.yaml", str(error)) from error
+        return load_networks(self.run, self.settings, self._encoder_device)
 
     def assign(
         self, source: str | os.PathLike[str], *, allow_missing: bool = False
     ) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put what lies at `source` into categories: a folder of images, one image, a table of paths, or embeddings.
 
-        A row per readable image, and the images that are not. Many paths of a table that lead to nothing are an error
-        unless `allow_missing`.
+        A row per readable image, and what is not. Many paths of a table that lead to nothing, and damaged shards, are
+        an error unless `allow_missing`; then what is lost of a shard is listed too.
         """
         path = Path(source)
         suffix, has_encoder = path.suffix.lower(), "method" in self.run.config
         if suffix in (".npy", ".npz") or (not has_encoder and suffix in EMBEDDING_SUFFIXES):
             given = read_embeddings(path)
             return self.assign_embeddings(given.names, given.x), ()
-        _ = self.settings  # a run that has no encoder says so before any image is looked for
+        _ = self.settings, read_model(self.run)  # a run without encoder or model says so before images are looked for
         address = as_address(source)
         if suffix in IMAGE_SUFFIXES and (address is not None or path.is_file()):
             return self.assign_images(read_collection([address or path]))
         is_table = suffix in TABLE_SUFFIXES and not is_shards(source)
-        return self.assign_images(read_collection(source, None if is_table else False, allow_missing=allow_missing))
+        collection = read_collection(source, None if is_table else False, allow_missing=allow_missing)
+        for note in collection.notes:
+            self.reporter.say(f"{NOTE}{note}")
+        rows, skipped = self.assign_images(collection)
+        return rows, (*(Skipped(*one) for one in collection.left_out), *skipped)
 
     def assign_images(self, collection: Collection) -> tuple[list[Assignment], tuple[Skipped, ...]]:
         """Put images into categories, whatever labels they carry; a row per readable image, and those that are not."""
@@ -200,8 +160,8 @@ class Assigner:
 
     def _predict(self, new: Tensor) -> Ints | None:
         """What the run's classifier says of unit embeddings (M, D); None where it has none."""
-        has_classifier = self.run.has("model.json") and "classifier" in self.run.json("model")
-        found = self.networks.predict(new) if has_classifier else None
+        model = read_model(self.run)
+        found = self.networks.predict(new) if model is not None and model.get("classifier") else None
         return (
             None if found is None else np.array([self._position_of.get(category, NONE) for category in found.tolist()])
         )
@@ -240,30 +200,3 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
     usual = [own.get(category.category_id, 1.0) for category in categories]
     scale = [np.nan if c.is_novel else 1.0 if s != s else s for c, s in zip(categories, usual, strict=True)]
     return replace(found, scale=np.array(scale, dtype=float))
-
-
-def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:
-    """The encoder of a run and, where it was trained, the model with its weights, which runs where is computed."""
-    chosen = settings.of_method
-    if not run.has("model.safetensors"):
-        was_kept = not run.has("choice.json") or run.json("choice")["kept"] == "trained"
-        if settings.is_trained and was_kept:
-            raise DataError(f"{run.path / 'model.safetensors'}: not in this run, which was trained; was it deleted?")
-        return Networks(frozen=place_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
-    # A run of an earlier version has no model.json, and images were clustered by the trained networks alone.
-    file, how = run.path / "model.safetensors", run.json("model") if run.has("model.json") else {}
-    chosen = replace(chosen, n_tail_blocks=how.get("n_tail_blocks", chosen.n_tail_blocks))
-    shape = TaskShape(**(how.get("shape") or {"n_images": len(run.assignments), "n_known": 0, "n_clusters": None}))
-    model = get_method(settings.method).build(chosen, shape)
-    load_model(model, read_checkpoint(file).tensors, str(file))
-    weight, frozen = float(how.get("frozen_weight", 0.0)), None
-    if not 0 <= weight <= 1:
-        raise damaged(run.path / "model.json", f"frozen_weight is {weight:g}, and not from 0 to 1")
-    if weight > 0:
-        frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
-    return Networks(
-        frozen=None if frozen is None else place_encoder(frozen, device),
-        model=model.to(computing_device(device)).eval(),
-        frozen_weight=weight,
-        classifier=np.array(how["classifier"]) if "classifier" in how else None,
-    )

@@ -82,7 +82,8 @@ def embed_collection(
         bound_cache(collection.where, pixel_size)
     x = embed_aloud(pixels, network, reporter)
     check_directions(x, pixels.names, network.input_format.size)
-    return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=pixels.skipped)
+    skipped = (*(Skipped(*one) for one in collection.left_out), *pixels.skipped)
+    return Embedded(collection=collection.subset(pixels.index), x=x.cpu().numpy(), skipped=skipped)
 
 
 def embed_aloud(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Tensor:

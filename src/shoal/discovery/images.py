@@ -174,7 +174,7 @@ def _fill(job: _Job, encoder: Encoder, found: str) -> None:
     )
     _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
-    run.finish(seconds=round(time.perf_counter() - began, 3), **counts)
+    run.finish(seconds=round(time.perf_counter() - began, 3), answer=answer.name, **counts)
     if not run.is_stopped:
         run.drop_checkpoints()
 
@@ -219,7 +219,7 @@ def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySe
 
     A run that was stopped early and goes on has an answer already; what is not written again of it is removed.
     """
-    run.drop("accuracy.json", "map.npz", "model.safetensors", "report.html")
+    run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
     old = Run(run.path / TRAINED)
     if old.has("provenance.json") and (other is None or other.name != TRAINED):
         old.abandon()

@@ -22,14 +22,14 @@ Assigned = tuple[list[Assignment], tuple[Skipped, ...]]
 """A row per image, and the images that could not be read."""
 
 
-def assign_any(assigner: Assigner, images: Any) -> Assigned:
+def assign_any(assigner: Assigner, images: Any, *, allow_missing: bool = False) -> Assigned:
     """Assign what a Python caller holds: a path, or paths, images or embeddings in memory.
 
-    A folder or table has a row per readable image, by name. A list has a row per entry, in its order, whatever can be
-    read and however often an image is listed.
+    A folder, table or shard has a row per readable image, by name; `allow_missing` as for `Assigner.assign`. A list has
+    a row per entry, in its order, whatever can be read and however often an image is listed.
     """
     if isinstance(images, str | os.PathLike):
-        return assigner.assign(images)
+        return assigner.assign(images, allow_missing=allow_missing)
     if isinstance(images, np.ndarray) and images.ndim == 2 and images.dtype.kind == "f":
         names = [f"row-{i:06d}" for i in range(len(images))]
         return assigner.assign_embeddings(names, images), ()

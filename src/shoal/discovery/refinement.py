@@ -69,11 +69,11 @@ class Refinement:
         if has_review(out) and not resume:
             raise UsageError(f"{out}: holds a review of its own ({FILE}); move it away, or choose another --out")
 
-    def images(self) -> Collection:
-        """The images of the reviewed run, where they were then."""
+    def images(self, *, allow_missing: bool = False) -> Collection:
+        """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
         where, paths = str(self.run.provenance.get("root") or ""), Answer.read(self.run).paths
         if is_stored_place(where):
-            there, wanted = read_collection(where, False), set(paths)
+            there, wanted = read_collection(where, False, allow_missing=allow_missing), set(paths)
             return there.subset(np.array([name in wanted for name in there.names]))
         root = Path(where)
         if not root.name or not root.is_dir():

@@ -12,7 +12,7 @@ from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
 from shoal.review.review import Review
 from shoal.review.reviewed import assignment_rows, category_rows, fitting_review
-from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView
+from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView, read_vectors
 
 NO_CATEGORY = -1
 """The category id of an image that is possibly new."""
@@ -96,12 +96,8 @@ class Snapshot(Run):
         return self.json(name)
 
     def rows_of(self, name: str) -> Floats | None:
-        """Map `<name>.npy`, (N, D), into memory; None where it is missing, of other images, or not finite."""
-        if not self.has(f"{name}.npy"):
-            return None
-        found = self.array(name)
-        is_ours = found.ndim == 2 and len(found) == len(self.assignments) and found.dtype.kind == "f"
-        return found if is_ours and bool(np.isfinite(found).all()) else None
+        """Map `<name>.npy`, (N, D), into memory; None where it is missing. One that is damaged is refused."""
+        return read_vectors(self.path / f"{name}.npy", len(self.assignments)) if self.has(f"{name}.npy") else None
 
     def _typicality(self, row: int) -> tuple[float, float, str]:
         image = self.assignments[row]

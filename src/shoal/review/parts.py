@@ -9,7 +9,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
 from shoal.review.state import State
-from shoal.runs import RunView
+from shoal.runs import RunView, damaged, read_vectors
 
 MAX_WITHOUT_TREE = 4_000
 """Images of a category that a tree of its own is grown for, where the run has none."""
@@ -27,9 +27,7 @@ def parts_of(run: RunView, state: State, category: int, n_parts: int) -> list[In
 def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """(n - 1, 2) the merges among some images, by their positions in `rows`, lowest first; n + i for the i-th merge."""
     if run.has("tree.npy"):
-        tree = run.array("tree")
-        if tree.ndim == 2 and tree.shape == (len(state.answer) - 1, 4):
-            return _induced(np.asarray(tree[:, :2], np.int64), rows, len(state.answer))
+        return _induced(_merges(run, len(state.answer)), rows, len(state.answer))
     if not run.has("embeddings.npy"):
         raise DataError(f"{run.path}: holds no tree and no embeddings to split a category by; choose images instead")
     if len(rows) > MAX_WITHOUT_TREE:
@@ -38,8 +36,19 @@ def linkage_of(run: RunView, state: State, rows: Ints) -> np.ndarray[tuple[int, 
         )
     from scipy.cluster.hierarchy import ward
 
-    found: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(run.array("embeddings")[rows])[:, :2].astype(np.int64)
+    vectors = read_vectors(run.path / "embeddings.npy", len(state.answer))
+    found: np.ndarray[tuple[int, int], np.dtype[np.int64]] = ward(vectors[rows])[:, :2].astype(np.int64)
     return found
+
+
+def _merges(run: RunView, n_leaves: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """(N - 1, 2) the two nodes of each merge in tree.npy, each made before."""
+    tree = run.array("tree")
+    is_ours = tree.shape == (n_leaves - 1, 4) and tree.dtype.kind == "f"
+    made = np.arange(n_leaves, 2 * n_leaves - 1)[:, None]  # (N - 1, 1)
+    if not is_ours or not ((tree[:, :2] >= 0) & (tree[:, :2] < made)).all():
+        raise damaged(run.path / "tree.npy", f"its rows are not the merges of {n_leaves:,} images")
+    return np.asarray(tree[:, :2], np.int64)
 
 
 def _induced(

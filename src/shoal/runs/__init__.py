@@ -2,7 +2,7 @@
 
 from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
-from shoal.runs.reading import damaged, read_arrays, reading
+from shoal.runs.reading import damaged, read_arrays, read_vectors, reading
 from shoal.runs.rows import (
     DECIMALS,
     UNREADABLE,
@@ -38,6 +38,7 @@ __all__ = [
     "read_arrays",
     "read_columns",
     "read_rows",
+    "read_vectors",
     "reading",
     "to_csv",
     "to_parquet",

@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 import numpy as np
 import yaml
 
-from shoal.arrays import DAMAGED, archive_arrays
+from shoal.arrays import DAMAGED, archive_arrays, name_rows
 from shoal.errors import DataError, UsageError
 from shoal.settings import Settings, from_dict
 
@@ -50,6 +50,7 @@ SHAPES: dict[str, Shape] = {
         **{"finished": str | None, "started": str | None, "command": str | None, "device": str | None},
         **{"seed": int | None, "seconds": float | None, "root": str | None, "folders": list[str] | None},
         **{"encoder": str | None, "fingerprint": str | None, "packages": dict | None, "made_from": dict | None},
+        "answer": str | None,
     },
     "estimate.json": {
         **{"n_clusters": int, "rule": str | None, "is_given": bool | None, "curve": (NUMBERS, None)},
@@ -62,7 +63,10 @@ SHAPES: dict[str, Shape] = {
         **dict.fromkeys(("known", "novel", "labeled"), CURVE),
     },
     "choice.json": {"kept": str, "n_images": int, "accuracy": {"frozen": float, "trained": float}},
-    "model.json": {"frozen_weight": float, "n_tail_blocks": int | None},
+    "model.json": {
+        **{"frozen_weight": float, "n_tail_blocks": int | None, "classifier": list[int] | None},
+        "shape": ({"n_images": int, "n_known": int, "n_clusters": int | None}, None),
+    },
     "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
     | {"n_images": int | None, "n_classes": int | None},
     "metrics.jsonl": {"epoch": int | None, "loss": float | None, "lr": float | None, "n_clusters": int | None}
@@ -145,6 +149,19 @@ def read_array(file: Path) -> np.ndarray[Any, Any]:
         if not isinstance(found, np.ndarray):
             raise ValueError("an archive of arrays")
         return found
+
+
+def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
+    """Map the embeddings of a run's images into memory: (N, D), finite, no row of zeros alone."""
+    found = read_array(file)
+    if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not found.shape[1]:
+        what = f"found {found.dtype} of shape {found.shape}, expected numbers in a row for each of {n_rows:,} images"
+        raise damaged(file, f"{what} of assignments.csv")
+    is_whole, is_zero = np.asarray(np.isfinite(found).all(axis=1)), np.asarray(~found.any(axis=1))  # (N,) each
+    if not is_whole.all() or is_zero.any():
+        what = "only zeros" if is_whole.all() else "NaN or infinity"
+        raise damaged(file, f"found {what} in {name_rows(is_zero if is_whole.all() else ~is_whole)}")
+    return found
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:

@@ -10,13 +10,13 @@ from shoal.errors import DataError
 from shoal.runs.agreement import check_agreement
 from shoal.runs.lock import check_not_held
 from shoal.runs.reading import (
-    damaged,
     read_array,
     read_members,
     read_object,
     read_objects,
     read_settings,
     read_settings_as,
+    read_vectors,
 )
 from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
 from shoal.settings import Settings
@@ -132,11 +132,7 @@ class RunView:
 
     def embeddings(self) -> np.ndarray[Any, Any]:
         """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
-        found, n_rows = self.array("embeddings"), len(self.assignments)
-        if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not np.isfinite(found).all():
-            what = f"found {found.dtype} of shape {found.shape}, expected finite numbers, a row for each of {n_rows:,}"
-            raise damaged(self.path / "embeddings.npy", f"{what} images of assignments.csv")
-        return found
+        return read_vectors(self.path / "embeddings.npy", len(self.assignments))
 
     def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
         """The thumbnails of some rows."""

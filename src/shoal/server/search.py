@@ -17,7 +17,7 @@ from shoal.report.suggestions import close_pairs
 from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, PREDICTED, REJECTED
 from shoal.review.parts import cut, linkage_of
 from shoal.review.review import Review
-from shoal.runs import Run
+from shoal.runs import Run, read_vectors
 from shoal.text import shown
 
 MAX_FOUND = 2_000
@@ -48,10 +48,7 @@ class Search:
         run = self.review.run
         if not run.has("embeddings.npy"):
             raise DataError("The run holds no embeddings to compare images by.")
-        found = run.array("embeddings")
-        if found.ndim != 2 or len(found) != len(self.review.answer) or found.dtype.kind != "f":
-            raise DataError("The embeddings of the run are not of its images.")
-        return found
+        return read_vectors(run.path / "embeddings.npy", len(self.review.answer))
 
     @cached_property
     def _lengths(self) -> Floats:

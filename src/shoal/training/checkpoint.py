@@ -96,7 +96,7 @@ def load_model(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
         reason = str(error).splitlines()[0]
         raise DataError(
             f"{where}: the weights do not fit; was it made with another encoder or method, or is its "
-            f"config.yaml damaged? ({reason})"
+            f"config.yaml or model.json edited? ({reason})"
         ) from error
 
 

@@ -1,5 +1,6 @@
 """What goes wrong in folders and tables is refused with a clear message, or counted; nothing is lost in silence."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -360,3 +361,22 @@ def test_a_link_to_a_folder_above_is_not_followed_and_one_to_elsewhere_is_told(t
     assert found.names == ("a.png", "out/a.png")
     assert any("not followed: up" in note for note in found.notes)
     assert any("outside this one followed: out" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "mapping", "list"])
+@pytest.mark.parametrize(("label", "reason"), [("two\nlines", "more than one line"), ("\ud800", "not UTF-8")])
+def test_a_label_that_spans_lines_is_refused_wherever_it_stands(
+    kind: str, label: str, reason: str, make_images: Make, tmp_path: Path
+) -> None:
+    if kind == "parquet" and label == "\ud800":
+        pytest.skip("parquet holds no such text")
+    images, rows = make_images(["a.png", "b.png"]), {"a.png": "cat", "b.png": label}
+    table = tmp_path / f"labels.{kind}"
+    if kind == "jsonl":
+        table.write_text("\n".join(json.dumps({"path": path, "label": cell}) for path, cell in rows.items()))
+    if kind == "parquet":
+        pd.DataFrame({"path": [*rows], "label": [*rows.values()]}).to_parquet(table)
+    where = {"jsonl": "labels.jsonl, line 2", "parquet": "labels.parquet, row 1", "mapping": "labels, entry 1"}
+    given = {"mapping": (images, rows), "list": ([images / name for name in rows], [*rows.values()])}
+    with pytest.raises(DataError, match=rf"^{where.get(kind, 'label 1')}: labels: found .*, {reason}; give each image"):
+        read_collection(*given.get(kind, (images, table)))

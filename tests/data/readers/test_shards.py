@@ -117,6 +117,7 @@ def test_a_shard_that_is_none_is_left_out_and_all_of_them_are_an_error(make_imag
     assert len(found) == 5
     assert found.left_out[0][0] == "photos-001.tar"
     assert "not a tar shard that can be read" in found.left_out[0][1]
+    assert found.left_out[0][1].endswith("so none of its images is read")
     with pytest.raises(DataError, match=r"photos-001.tar: not a tar shard that can be read .*; copy or make it again"):
         read_collection(tmp_path / "shards" / "photos-001.tar")
 
@@ -127,7 +128,7 @@ def test_a_tar_shard_that_breaks_off_gives_what_is_before(make_images: Make, tmp
     with tarfile.open(file) as shard:
         middle = shard.getmembers()[6].offset_data + 20
     file.write_bytes(file.read_bytes()[:middle])
-    with pytest.raises(DataError, match=r"photos-000.tar: it breaks off .*; copy or make it again, or go on"):
+    with pytest.raises(DataError, match=r"photos-000.tar: it breaks off at byte .*; copy or make it again, or"):
         read_collection(file)
     found = read_collection(file, allow_missing=True)
     assert found.names == tuple(NAMES[:6])
@@ -152,9 +153,9 @@ def test_a_tar_shard_that_python_would_end_early_is_refused(damage: str, make_im
     }
     file.write_bytes(junk[damage])
     reason = {
-        "header": f"the header at byte {at:,} is damaged",
-        "zeroed": f"more follows the zeros at byte {at:,} that close it",
-        "cut": "it ends without the zeros",
+        "header": f"the header at byte {at:,} is damaged, and the {len(whole) - at:,} bytes from there on are lost",
+        "zeroed": f"more follows the zeros at byte {at:,} that close it, and the {len(whole) - at:,} bytes from there",
+        "cut": f"it ends at byte {at:,} without the zeros",
         "appended": "more follows the zeros",
     }
     with pytest.raises(DataError, match=reason[damage]):
@@ -191,7 +192,34 @@ def test_a_label_in_a_shard_that_cannot_be_read_is_refused(label, tmp_path: Path
         read_collection(tmp_path / "s.tar")
     found = read_collection(tmp_path / "s.tar", allow_missing=True)
     assert (found.names, found.classes, found.labels.tolist()) == (("a.png", "sub/b.png"), ("wren",), [-1, 0])
+    assert dict(found.left_out)[label[0]].startswith("the label of a.png cannot be read (")
     assert read_collection(tmp_path / "s.tar", {"a.png": "owl"}).classes == ("owl",)
+
+
+def test_everything_that_is_lost_of_a_shard_is_listed(tmp_path: Path, make_images: Make) -> None:
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    for at in (0, 1):
+        with tarfile.open(tmp_path / f"s-{at}.tar", "w") as shard:
+            for name, content in (
+                ("a.png", data),
+                ("a.cls", b"\xff"),
+                ("b.png", data),
+                ("b.json", b"{"),
+                ("c.png", data),
+            ):
+                add_member(shard, name, content)
+        file = tmp_path / f"s-{at}.tar"
+        with tarfile.open(file) as shard:
+            cut = shard.getmembers()[-1].offset_data + 9
+        file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(
+        DataError, match=r"s-0.tar: it breaks off .*, and 2 more; 1 other shard too; copy or make it ag"
+    ):
+        read_collection(f"{tmp_path}/*.tar")
+    found = read_collection(f"{tmp_path}/*.tar", allow_missing=True)
+    assert [path for path, _ in found.left_out] == sorted(
+        path for at in "01" for path in ("a.cls", "b.json", f"s-{at}.tar", f"s-{at}/c.png")
+    )
 
 
 def test_a_label_that_is_a_hard_link_is_followed(tmp_path: Path, make_images: Make) -> None:
@@ -216,6 +244,35 @@ def test_a_truncated_parquet_shard_is_left_out(make_images: Make, tmp_path: Path
     assert "not a parquet shard that can be read" in dict(found.left_out)[second.name]
     with pytest.raises(DataError, match="not a parquet file that can be read"):
         read_collection(second)
+
+
+def test_a_folder_whose_first_parquet_file_is_damaged_names_it(make_images: Make, tmp_path: Path) -> None:
+    folder = write_parquets(make_images(NAMES), LABELS, tmp_path / "shards")
+    first, second = sorted(folder.iterdir())
+    first.write_bytes(first.read_bytes()[:-100])
+    with pytest.raises(DataError, match=rf"{first.name}: not a parquet shard that can be read .*--allow-missing"):
+        read_collection(folder)
+    assert len(read_collection(folder, allow_missing=True)) == 5
+    second.write_bytes(b"no parquet file")
+    with pytest.raises(DataError, match=rf"{first.name}: not a parquet shard .* \(and so are the 1 other shards\)"):
+        read_collection(folder)
+
+
+@pytest.mark.parametrize("label", ["two\nlines", "old\rline", ["a", "b"]])
+def test_a_label_of_a_parquet_shard_is_refused_as_one_of_a_table(label, make_images: Make, tmp_path: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    labels = [label, ["wren"] if isinstance(label, list) else "wren"]
+    rows = [{"image": {"bytes": data, "path": f"{i}.png"}, "label": one} for i, one in enumerate(labels)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "s.parquet")
+    with pytest.raises(DataError, match=r"s.parquet: the label of 0.png cannot be read \(.*--allow-missing"):
+        read_collection(tmp_path / "s.parquet")
+    found = read_collection(tmp_path / "s.parquet", allow_missing=True)
+    assert found.labels[0] == -1
+    assert "the label of 0.png cannot be read" in dict(found.left_out)["s.parquet, row 0, label"]
+    assert read_collection(tmp_path / "s.parquet", {"0.png": "owl"}).classes == ("owl",)
 
 
 def test_rows_without_paths_of_their_own_are_named_by_their_number(make_images: Make, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from shoal.arrays import (
 )
 from shoal.data.readers.csv_rows import refuse_swallowed_rows
 from shoal.data.readers.folders import refuse_address
-from shoal.data.readers.labels import class_name, encode, similar_classes
+from shoal.data.readers.labels import class_names, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
 from shoal.text import shown
@@ -91,15 +91,16 @@ def read_embeddings(
     cells = [None] * len(x) if found.labels is None else found.labels
     unlabeled = fold_unlabeled(unlabeled_names)
     order = _sorting(names, path)
-    labels, class_names = encode([class_name(cells[i], unlabeled) for i in order], classes)
+    said = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
+    labels, known = encode([said[i] for i in order], classes)
     in_order = bool((order == np.arange(len(order))).all())  # then a memory-mapped matrix need not be copied
     return Embeddings(
         names=tuple(names[i] for i in order),
         x=x if in_order else x[order],
         labels=labels,
-        classes=class_names,
+        classes=known,
         rows=order,
-        notes=similar_classes(class_names),
+        notes=similar_classes(known),
     )
 
 

@@ -3,7 +3,7 @@
 import os
 import posixpath
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_class, sort_classes
+from shoal.data.readers.csv_rows import LINE_END
 from shoal.data.readers.tables import Table
 from shoal.data.storage.addresses import ADDRESS
 from shoal.errors import DataError
@@ -31,12 +32,33 @@ class RowLabels:
     notes: tuple[str, ...]
 
 
-def class_name(value: Any, unlabeled: frozenset[str]) -> str | None:
-    """The class that a cell names, as text, or None (see `as_class`); the number 3.0 and the text '3.0' are '3'."""
-    found = as_class(value, unlabeled)
-    if isinstance(found, list | tuple | dict | bytes):
-        raise DataError(f"labels: found {str(found)[:40]}, expected a number or a text per image; give one label each")
-    return None if found is None else str(found)
+def why_no_label(cell: Any) -> str | None:
+    """Why a cell cannot be the label of an image, wherever it was read; None where it can."""
+    if isinstance(cell, list | tuple | dict | bytes):
+        return "expected a number or a text"
+    if not isinstance(cell, str) or not cell.strip():
+        return None
+    if LINE_END.search(cell):
+        return "more than one line"
+    return "not UTF-8" if any(0xD800 <= ord(letter) <= 0xDFFF for letter in cell) else None
+
+
+def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Callable[[int], str]) -> list[str | None]:
+    """The class that each cell names, as text, or None (see `as_class`); the number 3.0 and the text '3.0' are '3'.
+
+    `location` says of a row where it stands, for messages.
+    """
+    found: list[str | None] = []
+    for row, cell in enumerate(cells):
+        reason = why_no_label(cell)
+        if reason is not None:
+            raise DataError(f"{location(row)}: labels: found {repr(cell)[:40]}, {reason}; give each image one label")
+        try:
+            one = as_class(cell, unlabeled)
+        except DataError as error:
+            raise DataError(f"{location(row)}: {error}") from error
+        found.append(None if one is None else str(one))
+    return found
 
 
 def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> tuple[Ints, tuple[str, ...]]:
@@ -83,9 +105,9 @@ def labels_of_rows(
     labels: dict[str, str | None] = {}
     locations: dict[str, str] = {}
     absent, doubled = [], []
-    for row, (raw, cell) in enumerate(zip(table.columns[path_column], table.columns[label_column], strict=True)):
+    given = class_names(table.columns[label_column], unlabeled, table.location)
+    for row, (raw, label) in enumerate(zip(table.columns[path_column], given, strict=True)):
         name = finder.find(_as_path(raw, table.location(row)), table.location(row))
-        label = class_name(cell, unlabeled)
         if name is None:
             absent.append(f"{table.location(row)}: {raw}")
             continue

@@ -14,7 +14,7 @@ from shoal.data.readers.folders import METADATA_NAMES, TABLE_SUFFIXES, Listing, 
 from shoal.data.readers.labels import (
     RowLabels,
     check_some_found,
-    class_name,
+    class_names,
     encode,
     labels_of_rows,
     merge,
@@ -140,7 +140,9 @@ def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: _Options
     found = read_shards(pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None)
     root, listing = PurePath(found.files.where), found.listing
     if labels is None and found.labels is not None:
-        given = dict(zip(found.labels, _names_of([*found.labels.values()], options), strict=True))
+        names = [*found.labels]
+        cells = class_names([*found.labels.values()], options.unlabeled, lambda i: f"{root}, label of {names[i]}")
+        given = dict(zip(names, cells, strict=True))
         shards = f"{count(len(found.files.shards), 'shard')} and the labels in them"
         collection = _build(root, listing.names, given, shards, listing.notes, options)
     else:
@@ -290,7 +292,8 @@ def _read_rows(table: Table, labels: Any, options: _Options) -> Collection:
     if labels is None:
         cells = table.columns[require_column(table, LABEL_COLUMNS, options.label_column, "label")]
     how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
-    given, layout = _names_of(cells, options), f"the images listed in {table.where}"
+    given = class_names(cells, options.unlabeled, table.location)
+    layout = f"the images listed in {table.where}"
     return _read_places(table.columns[paths], given, table.folder, table.location, layout, options, **how)
 
 
@@ -322,7 +325,7 @@ def _read_memory(source: Any, labels: Any, options: _Options) -> Collection:
     cells = [None] * len(source) if labels is None or labels is False else _as_list(labels)
     if len(cells) != len(source):
         raise DataError(f"labels: found {len(cells):,}, expected {len(source):,}, one per image")
-    given = _names_of(cells, options)
+    given = class_names(cells, options.unlabeled, lambda i: f"label {i}")
     if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
         how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
         return _read_places(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
@@ -362,10 +365,6 @@ def _label_table(labels: Any) -> Table:
 def _folder_label(name: str) -> str | None:
     folder, slash, _ = name.partition("/")
     return None if not slash or folder.casefold() in UNLABELED_FOLDERS else folder
-
-
-def _names_of(cells: Sequence[Any], options: _Options) -> list[str | None]:
-    return [class_name(cell, options.unlabeled) for cell in cells]
 
 
 def _as_list(labels: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embedding
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.labels import (
     Spellings,
-    class_name,
+    class_names,
     encode,
     refuse_many_absent,
     refuse_second_label,
@@ -54,7 +54,8 @@ def read_names(
     if Path(file).suffix.lower() == ".npy" and Path(file).is_file():
         _check_order(has_order, names, str(file))
         cells = one_per_row(load_array(Path(file)), len(names), str(file))
-        return NamedClasses(_classes(names, [class_name(cell, unlabeled) for cell in cells]))
+        labels = class_names(cells, unlabeled, lambda row: f"{file}, row {row}")
+        return NamedClasses(_classes(names, labels))
     if Path(file).is_file() and Path(file).suffix.lower() not in TABLE_SUFFIXES:
         raise DataError(
             f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table ({', '.join(TABLE_SUFFIXES)}) "
@@ -62,7 +63,7 @@ def read_names(
         )
     table = read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
-    labels = [class_name(cell, unlabeled) for cell in cells]
+    labels = class_names(cells, unlabeled, table.location)
     column = find_column(table, NAME_COLUMNS, path_column, "path", names)
     if column is None:
         _check_order(has_order, names, table.where)

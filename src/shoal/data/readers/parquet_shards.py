@@ -6,9 +6,10 @@ The schema, the labels and the paths are read; an image's bytes are read when it
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+from shoal.data.readers.labels import why_no_label
 from shoal.data.readers.tar_shards import AGAIN, ShardIndex
 from shoal.data.storage.addresses import as_address, why_unfit
 from shoal.data.storage.opening import open_parquet
@@ -31,18 +32,18 @@ def image_column(schema: Any, chosen: str | None = None) -> str | None:
     return usual or (struct[0] if len(struct) == 1 else None)
 
 
-def holds_images(file: str, chosen: str | None = None) -> bool:
-    """Whether a parquet file has a column of images, by its schema; what cannot be read has none."""
+def holds_images(file: str, chosen: str | None = None) -> bool | None:
+    """Whether a parquet file has a column of images, by its schema; None where there is none that can be read."""
     address = as_address(file)
     if address is None and not Path(file).is_file():
-        return False
+        return None
     try:
         with nullcontext() if address is None else asking(address), open_parquet(file) as parquet:
             return image_column(parquet.schema_arrow, chosen) is not None
     except (DataError, MissingError):
         raise
-    except (OSError, ValueError):  # pyarrow's errors are such; whoever reads it as a table will say more
-        return False
+    except (OSError, ValueError):  # pyarrow's errors are such; whoever reads the file will say more
+        return None
 
 
 def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_column: str | None) -> ShardIndex:
@@ -73,11 +74,19 @@ def index_parquet(file: str, accepted: Sequence[str], chosen: str | None, label_
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file}: not a parquet shard that can be read ({error}){AGAIN}") from error
     classes = [] if labels is None else features.get(labels, {}).get("names") or []
+    own = names or [f"{row:08d}" for row in range(n_rows)]
+    said = [_named(cell, classes) for cell in cells]
+    why_not = [why_no_label(label) for label in said]
     return ShardIndex(
-        names=names or [f"{row:08d}" for row in range(n_rows)],
+        names=own,
         starts=list(range(n_rows)),
         n_bytes=[-1] * n_rows,
-        labels=[_named(cell, classes) for cell in cells],
+        labels=[label if reason is None else None for label, reason in zip(said, why_not, strict=True)],
+        bad_labels=[
+            (f"{PurePath(file).name}, row {row}, {labels}", f"the label of {own[row]} cannot be read ({reason})")
+            for row, reason in enumerate(why_not)
+            if reason is not None
+        ],
         has_labels=labels is not None,
         column=f"{column}.bytes" if is_struct else column,
         has_names=names is not None,

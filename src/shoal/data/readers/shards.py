@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
@@ -29,7 +29,7 @@ from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
 from shoal.words import count, first_few
 
-VERSION = 2
+VERSION = 3
 """Raised whenever an index is made in another way."""
 
 SHARD_SUFFIXES = (".tar", ".parquet")
@@ -57,14 +57,19 @@ def is_shards(location: str | os.PathLike[str], image_column: str | None = None)
     is_many = BRACES.search(name) is not None or "*" in name
     if name.endswith((".tar", *COMPRESSED)) or (is_many and name.endswith(SHARD_SUFFIXES)):
         return True
-    return name.endswith(".parquet") and holds_images(str(absolute(location)), image_column)
+    return name.endswith(".parquet") and bool(holds_images(str(absolute(location)), image_column))
 
 
 def shards_below(folder: Path) -> str | None:
-    """The shards in a folder without images, as a pattern: tar files or, where there are none, parquet files."""
+    """The shards in a folder without images, as a pattern: tar files or, where there are none, parquet files.
+
+    Of the latter the first that can be read says whether they hold images; where none can, reading them says so.
+    """
     for suffix in SHARD_SUFFIXES:
-        first = next((file for file in sorted(folder.rglob(f"*{suffix}")) if file.is_file()), None)
-        if first is not None and (suffix == ".tar" or holds_images(str(first))):
+        files = [str(file) for file in sorted(folder.rglob(f"*{suffix}")) if file.is_file()]
+        said = (holds_images(file) for file in files if suffix == ".parquet")
+        hold = next((one for one in said if one is not None), True)
+        if files and hold:
             return f"{folder}/*{suffix}"
     return None
 
@@ -107,22 +112,33 @@ def read_shards(
 
     with ThreadPoolExecutor(N_AT_ONCE) as threads:
         found = list(threads.map(index, range(len(files))))
-    broken = [(PurePath(file).name, one) for file, one in zip(files, found, strict=True) if isinstance(one, str)]
+    broken = [one for one in found if isinstance(one, str)]
     if len(broken) == len(files):
         more = f" (and so are the {len(files) - 1} other shards)" if len(files) > 1 else ""
-        raise DataError(f"{broken[0][1]}{more}")
-    whole = [(i, one) for i, one in enumerate(found) if not isinstance(one, str)]
-    for i, one in whole:
-        damage = one.damage + (one.bad_labels if needs_labels else [])
-        more = f", and {len(damage) - 1:,} more" if len(damage) > 1 else ""
-        broken += [(PurePath(files[i]).name, f"{files[i]}: {damage[0]}{more}")] if damage else []
-    if broken and not allow_missing:
-        others = f"; {count(len(broken) - 1, 'other shard')} too" if len(broken) > 1 else ""
+        raise DataError(f"{broken[0]}{more}")
+    lost = {i: rows for i, one in enumerate(found) if (rows := _lost(files[i], one, needs_labels))}
+    if lost and not allow_missing:
+        first, rows = next(iter(lost.items()))
+        more = f", and {len(rows) - 1:,} more" if len(rows) > 1 else ""
+        others = f"; {count(len(lost) - 1, 'other shard')} too" if len(lost) > 1 else ""
         raise DataError(
-            f"{broken[0][1].removesuffix(AGAIN)}{others}{AGAIN}, or go on without what is lost: --allow-missing "
-            "(allow_missing in `shoal.discover`)"
+            f"{files[first]}: {rows[0][1]}{more}{others}{AGAIN}, or go on without what is lost: --allow-missing "
+            "(allow_missing=True in Python)"
         )
-    return _joined(str(where), files, states, whole, broken)
+    return _joined(str(where), files, states, [(i, x) for i, x in enumerate(found) if not isinstance(x, str)], lost)
+
+
+Rows = list[tuple[str, str]]
+"""Rows of skipped.csv: a path, and the reason."""
+
+
+def _lost(file: str, found: ShardIndex | str, needs_labels: bool) -> Rows:
+    """What is lost of a shard: under its own name the part of it in words, and each label that cannot be read."""
+    shard = PurePath(file).name
+    if isinstance(found, str):
+        reason = found.removeprefix(f"{file}: ").removesuffix(AGAIN)
+        return [(shard, f"{reason}, so none of its images is read")]
+    return [*((shard, reason) for reason in found.damage), *(found.bad_labels if needs_labels else [])]
 
 
 def _joined(
@@ -130,7 +146,7 @@ def _joined(
     files: Sequence[str],
     states: Sequence[str],
     parts: Sequence[tuple[int, ShardIndex]],
-    broken: Sequence[tuple[str, str]],
+    lost: Mapping[int, Rows],
 ) -> ShardedImages:
     """The images of all shards by name; where two shards use the same, or rows have none, the shard's is put before."""
     often = Counter(name for _, part in parts for name in part.names)
@@ -156,21 +172,23 @@ def _joined(
         starts=np.array([row[2] for row in rows], dtype=np.int64),
         column=next(iter(columns)),
     )
-    left_out = sorted({*broken, *(one for _, part in parts for one in part.left_out)})
-    listing = Listing(names, (), _notes([part for _, part in parts], broken, left_out, is_prefixed), tuple(left_out))
+    members = [(f"{stems[i]}/{name}" if is_prefixed else name, why) for i, part in parts for name, why in part.left_out]
+    left_out = sorted([*members, *(row for rows in lost.values() for row in rows)])
+    damaged = [PurePath(files[i]).name for i in lost]
+    notes = _notes([part for _, part in parts], damaged, [name for name, _ in members], is_prefixed)
+    listing = Listing(names, (), notes, tuple(left_out))
     has_labels = any(part.has_labels for _, part in parts)
     return ShardedImages(listing, stored, {row[0]: row[4] for row in rows} if has_labels else None, is_prefixed)
 
 
 def _notes(
-    parts: Sequence[ShardIndex], broken: Sequence[Any], left_out: Sequence[tuple[str, str]], is_prefixed: bool
+    parts: Sequence[ShardIndex], damaged: Sequence[str], members: Sequence[str], is_prefixed: bool
 ) -> tuple[str, ...]:
     notes = []
-    if broken:
-        shards = count(len(broken), "shard")
-        notes.append(f"{shards} damaged, in part or whole left out: {first_few([name for name, _ in broken])}")
-    if len(left_out) > len(broken):
-        notes.append(f"{count(len(left_out) - len(broken), 'member')} of shards left out, listed in skipped.csv")
+    if damaged:
+        notes.append(f"{count(len(damaged), 'shard')} damaged, in part or whole left out: {first_few(damaged)}")
+    if members:
+        notes.append(f"{count(len(members), 'member')} of shards left out: {first_few(members)}")
     n_doubled = sum(part.n_doubled for part in parts)
     if n_doubled:
         notes.append(f"{count(n_doubled, 'member')} with a name that its shard has already, the first is taken")
@@ -233,6 +251,7 @@ def _index(
         if kept["state"] == state:
             found = ShardIndex(**kept["index"])
             found.left_out = [(name, reason) for name, reason in found.left_out]
+            found.bad_labels = [(place, reason) for place, reason in found.bad_labels]
             return found
     with _explained(file):
         found = _make_index(file, accepted, image_column, label_column)

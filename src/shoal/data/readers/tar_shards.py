@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
 from shoal.data.readers.folders import IMAGE_SUFFIXES
+from shoal.data.readers.labels import why_no_label
 from shoal.data.storage.addresses import why_unfit
 from shoal.errors import DataError
 
@@ -42,8 +43,8 @@ class ShardIndex:
     """Images that cannot be taken, and why."""
     damage: list[str] = field(default_factory=list)
     """What is lost of the shard, so that it must not be read without a word."""
-    bad_labels: list[str] = field(default_factory=list)
-    """Labels that are there and cannot be read, and why."""
+    bad_labels: list[tuple[str, str]] = field(default_factory=list)
+    """Where a label stands that cannot be read, and why; its image counts as unlabeled."""
     n_doubled: int = 0
     """Members that come a second time under the same name."""
     has_labels: bool = False
@@ -71,15 +72,13 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
     except BROKEN as error:
         if not found.names:
             raise DataError(f"{where}: not a tar shard that can be read ({error}){AGAIN}") from error
-        found.damage.append(f"it breaks off ({error})")
+        found.damage.append(f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost")
     _drop_cut(found, file, where)
-    said = [_label(name, texts) for name in found.names]
-    found.labels = [None if isinstance(one, ValueError) else one for one in said]
-    found.bad_labels = [
-        f"the label of {name} cannot be read ({one})"
-        for name, one in zip(found.names, said, strict=True)
-        if isinstance(one, ValueError)
-    ]
+    for name in found.names:
+        place, label = _label(name, texts)
+        found.labels.append(None if isinstance(label, ValueError) else label)
+        if isinstance(label, ValueError):
+            found.bad_labels.append((place, f"the label of {name} cannot be read ({label})"))
     found.has_labels = bool(texts)
     return found
 
@@ -127,15 +126,18 @@ def _why_not_plain(member: tarfile.TarInfo) -> str | None:
 
 def _bad_end(file: BinaryIO, offset: int) -> list[str]:
     """What is wrong where the members end: nothing but zeros must follow."""
+    n_left = f"{file.seek(0, 2) - offset:,}"
     file.seek(offset)
     part = file.read(tarfile.BLOCKSIZE)
     if not part:
-        return ["it ends without the zeros that close a tar file, so it may have been cut"]
+        return [f"it ends at byte {offset:,} without the zeros that close a tar file, so what followed may be lost"]
     if any(part):
-        return [f"the header at byte {offset:,} is damaged, and what follows is lost"]
+        return [f"the header at byte {offset:,} is damaged, and the {n_left} bytes from there on are lost"]
     while part and not part.strip(b"\0"):
         part = file.read(1 << 20)
-    return [f"more follows the zeros at byte {offset:,} that close it, and is not read"] if part else []
+    if not part:
+        return []
+    return [f"more follows the zeros at byte {offset:,} that close it, and the {n_left} bytes from there are not read"]
 
 
 def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
@@ -145,7 +147,7 @@ def _drop_cut(found: ShardIndex, file: BinaryIO, where: str) -> None:
         found.starts.pop()
         found.n_bytes.pop()
         found.left_out.append((found.names.pop(), f"{PurePosixPath(where).name} breaks off inside of it"))
-        found.damage = found.damage or ["it breaks off"]
+        found.damage = found.damage or [f"it breaks off at byte {end:,}, and what followed is lost"]
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -169,29 +171,35 @@ def _text(shard: tarfile.TarFile, member: tarfile.TarInfo, suffix: str) -> str:
 
 def _cell(text: str, suffix: str, accepted: tuple[str, ...]) -> Any:
     """What a text says of the label: a text or a number, None where it says nothing."""
-    if suffix != ".json":
-        if len(text.splitlines()) > 1 and suffix != CAPTION:
-            raise ValueError("more than one line")
+    if suffix == CAPTION:
         return text if len(text.splitlines()) == 1 else None
+    if suffix != ".json":
+        return _checked(text)
     try:
         said = json.loads(text) if text else None
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     by_name = {str(key).strip().casefold(): value for key, value in said.items()} if isinstance(said, dict) else {}
     label = next((by_name[name] for name in accepted if name in by_name), None) if isinstance(said, dict) else said
-    if isinstance(label, list | dict):
-        raise ValueError("a list or an object, no text or number")
-    if isinstance(label, str) and len(label.encode("utf-8").splitlines()) > 1:  # a lone surrogate is an error here
-        raise ValueError("more than one line")
-    return label
+    return _checked(label)
 
 
-def _label(name: str, texts: dict[str, Any]) -> Any:
-    """The label of an image: that of its key, with the last suffix taken off or, as WebDataset has it, all of them."""
+def _checked(label: Any) -> Any:
+    reason = why_no_label(label)
+    if reason is not None:
+        raise ValueError(reason)
+    return label or None if isinstance(label, str) else label
+
+
+def _label(name: str, texts: dict[str, Any]) -> tuple[str, Any]:
+    """The label of an image and the member that has it.
+
+    It is that of the image's key, with the last suffix taken off or, as WebDataset has it, all of them.
+    """
     key = _split(name)[0]
     folder, slash, base = name.rpartition("/")
     for one in dict.fromkeys((key, f"{folder}{slash}{base.partition('.')[0]}")):
         for suffix in LABEL_SUFFIXES:
             if texts.get(f"{one}{suffix}") is not None:
-                return texts[f"{one}{suffix}"]
-    return None
+                return f"{one}{suffix}", texts[f"{one}{suffix}"]
+    return "", None
