@@ -45,9 +45,17 @@ def test_gcd_and_cms_have_the_same_budget(accuracy, arguments, protocol):
 
 
 def test_cifar_100_is_four_things_to_learn_for_tables_1_3_and_4(accuracy, arguments):
-    cells = accuracy._wanted(arguments("--datasets", "cifar100", "--seeds", "0"))
+    cells = accuracy._wanted(arguments("--datasets", "cifar100", "--seeds", "0", "--tables", "1", "3", "4"))
     learned = [(group[0].method, group[0].selection) for group in accuracy.groups_of(cells)]
     assert learned == [("agglomerative", "estimated"), ("gcd", "estimated"), ("cms", "estimated"), ("cms", "given")]
+
+
+@pytest.mark.parametrize(("dataset", "n_seeds"), [("cub", 2), ("cifar100", 1)])
+def test_table_8_is_run_with_and_without_labels(accuracy, arguments, dataset, n_seeds):
+    cells = accuracy._wanted(arguments("--datasets", dataset, "--seeds", "0", "1", "--tables", "8"))
+    assert [cell.setup for cell in cells] == n_seeds * ["unsupervised", "transductive"]
+    main = accuracy._wanted(arguments("--datasets", dataset, "--seeds", "0", "1", "--tables", "1"))
+    assert {cell.key for cell in cells if cell.setup == "transductive"} <= {cell.key for cell in main}
 
 
 def test_tables_can_be_chosen(accuracy, arguments):
