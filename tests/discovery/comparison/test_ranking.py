@@ -76,3 +76,19 @@ def test_the_same_seed_gives_the_same_intervals_and_a_longer_interval_means_fewe
     low, high = rank(many, *singly(many)).intervals[0]
     assert pytest.approx(low, abs=0.015) == 0.40  # a binomial of 100 at one half: 0.5 ± 1.96 · 0.05
     assert pytest.approx(high, abs=0.015) == 0.60
+
+
+def test_one_whole_category_is_one_toss_of_a_coin() -> None:
+    """Five single images and a category of seven: a method that misses the category alone has missed one unit."""
+    units, is_novel = np.minimum(np.arange(12), 5), np.arange(12) >= 5
+    found = rank(np.stack([np.ones(12, dtype=bool), ~is_novel]), units, is_novel)
+    assert not found.pairs[0, 1].is_clear
+    low, high = found.intervals[1]
+    assert low < 5 / 12 < high
+
+
+@pytest.mark.parametrize(("n_categories", "is_clear"), [(4, False), (5, True)])
+def test_whole_categories_tell_methods_apart_as_single_images_do(n_categories: int, is_clear: bool) -> None:
+    units = np.repeat(np.arange(n_categories), 7)
+    right = np.stack([np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)])
+    assert rank(right, units, np.ones(len(units), dtype=bool)).pairs[0, 1].is_clear == is_clear

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
-from shoal.clustering.blend import is_worse
 
 N_RESAMPLES = 2_000
 """How often the units are drawn again."""
@@ -24,7 +23,7 @@ LEVEL = 0.95
 """What share of the resamples an interval holds."""
 
 N_ERRORS = 2
-"""Standard errors by which a method must be better besides: of a handful of images a bootstrap is too sure."""
+"""Standard errors by which a method must be better besides: of a handful of units a bootstrap is too sure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +65,18 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
     """Rank M methods by what they put `right` (M, J).
 
     Images of the same number in `units` (J,) are drawn together; those of novel categories and the others are drawn
-    apart, as many units of either as there are.
+    apart, as many units of either as there are. Where there is one of a kind, all are drawn from one bag: drawn apart,
+    it would come every time, as if it were certain.
     """
-    drawn = _resampled_shares(right, units, is_novel, np.random.default_rng(seed))  # (R, M)
+    numbers, at = np.unique(units, return_inverse=True)  # (U,) and (J,)
+    sizes = np.bincount(at)  # (U,)
+    n_right = np.stack([np.bincount(at[one], minlength=len(numbers)) for one in right])  # (M, U)
+    novel = np.zeros(len(numbers), dtype=bool)
+    novel[at[is_novel]] = True
+    drawn = _resampled_shares(n_right, sizes, novel, np.random.default_rng(seed))  # (R, M)
     n_methods = len(right)
     pairs = {
-        (i, j): _compare(right[i], right[j], drawn[:, i] - drawn[:, j])
+        (i, j): _compare(n_right[i] - n_right[j], int(sizes.sum()), drawn[:, i] - drawn[:, j])
         for i in range(n_methods)
         for j in range(n_methods)
         if i != j
@@ -84,29 +89,29 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
     )
 
 
-def _resampled_shares(right: Bools, units: Ints, is_novel: Bools, rng: np.random.Generator) -> Floats:
-    """(R, M) the share that each method puts right when units are drawn again, with replacement."""
-    numbers, at = np.unique(units, return_inverse=True)  # (U,) and (J,)
-    sizes = np.bincount(at, minlength=len(numbers))  # (U,)
-    n_right = np.stack([np.bincount(at, weights=one, minlength=len(numbers)) for one in right])  # (M, U)
-    novel = np.zeros(len(numbers), dtype=bool)
-    novel[at[is_novel]] = True
+def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.Generator) -> Floats:
+    """(R, M) the share that each method puts right when units are drawn again, with replacement.
+
+    `n_right` (M, U) of the `sizes` (U,) images of a unit; `novel` (U,) which units are whole categories.
+    """
     strata = [rows for rows in (np.flatnonzero(novel), np.flatnonzero(~novel)) if len(rows)]
+    if min(map(len, strata)) == 1:
+        strata = [np.arange(len(sizes))]
     found = []
     for _ in range(N_RESAMPLES // AT_ONCE):
-        times = np.zeros((AT_ONCE, len(numbers)), dtype=np.int64)
+        times = np.zeros((AT_ONCE, len(sizes)), dtype=np.int64)
         for rows in strata:
             times[:, rows] = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE)
         found.append((times @ n_right.T) / (times @ sizes)[:, None])
     return np.concatenate(found)
 
 
-def _compare(one: Bools, other: Bools, drawn: Floats) -> Pair:
+def _compare(more: Ints, n_images: int, drawn: Floats) -> Pair:
+    """One method that puts `more` (U,) images of each unit right than another; the standard error is that of units."""
     low, high = _interval(drawn)
-    is_better = low > 0 and is_worse(other, one, N_ERRORS)
-    is_beaten = high < 0 and is_worse(one, other, N_ERRORS)
-    difference = float(one.mean() - other.mean())
-    return Pair(difference=difference, low=low, high=high, is_clear=is_better or is_beaten)
+    margin = N_ERRORS * float(np.linalg.norm(more))
+    is_clear = (low > 0 and more.sum() > margin) or (high < 0 and -more.sum() > margin)
+    return Pair(difference=float(more.sum() / n_images), low=low, high=high, is_clear=bool(is_clear))
 
 
 def _interval(drawn: Floats) -> tuple[float, float]:

@@ -14,6 +14,9 @@ from shoal.words import count, listed, percent
 
 PAGE = "compare.html"
 
+MAX_NAMED = 4
+"""Methods in a headline."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -98,8 +101,9 @@ class Comparison:
         if self.best.failed:
             return "No method has an answer"
         if self.best.ties:
-            tied = listed([self.best.title, *(title_of(name) for name in self.best.ties)])
-            return f"A tie for first: {tied}"
+            tied = [self.best.title, *(title_of(name) for name in self.best.ties)]
+            few = tied if len(tied) <= MAX_NAMED else [*tied[: MAX_NAMED - 1], f"{len(tied) - MAX_NAMED + 1} more"]
+            return f"A tie for first: {listed(few)}"
         return f"First: {self.best.title}"
 
     @property
