@@ -6,7 +6,7 @@ from shoal.data.benchmarks import BENCHMARKS
 from shoal.errors import UnknownName, UsageError
 from shoal.methods.cms import CmsSettings
 from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_for, recipe_names
-from shoal.settings import dump_settings, load_settings
+from shoal.settings import dump_settings, load_settings, to_dict
 
 GENERIC, FINE = ["cifar10", "cifar100", "imagenet100"], ["cub", "aircraft", "herbarium19", "cars"]
 BENCHMARK_RECIPES = [name + end for name in [*GENERIC, *FINE] for end in ("", "-clip")]
@@ -44,6 +44,36 @@ def test_the_recipe_follows_the_family_of_the_encoder():
     assert recipe_for("cub", "efficientnet-lite2") == recipe_for("cub", "/models/dino") == "default"
     assert recipe_for("cub", "dino-vitb16", "gcd") == "dino"
     assert recipe_for("cub", "clip-vitb16", "agglomerative") == "clip"
+
+
+@pytest.mark.parametrize(
+    ("method", "benchmark", "values"),
+    [
+        *(("simgcd", name, {"entropy_weight": 1.0}) for name in ("imagenet100", "cars", "aircraft", "herbarium19")),
+        ("simgcd", "cub", {"entropy_weight": 2.0}),
+        ("simgcd", "cifar100", {"entropy_weight": 4.0}),
+        ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "first_stage": 200}),
+        ("promptcal", "cifar100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 200}),
+        ("promptcal", "imagenet100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 100}),
+        ("promptcal", "herbarium19", {"n_neighbors": 7, "quantile": 0.8, "first_stage": 100}),
+        ("rankstats", "cifar10", {"consistency_weight": 5.0, "consistency_epochs": 50}),
+        ("rankstats", "cifar100", {"consistency_weight": 50.0, "consistency_epochs": 150}),
+    ],
+    ids=str,
+)
+def test_values_that_were_published_for_a_benchmark_are_those_of_its_recipe(method, benchmark, values):
+    found = to_dict(load_recipe(recipe_for(benchmark, "dino-vitb16", method), method))
+    usual = to_dict(load_recipe("dino", method))
+    assert {name: found[name] for name in values} == values
+    assert {name for name in found if found[name] != usual[name]} <= {*values, "training"}
+
+
+def test_a_recipe_of_a_benchmark_comes_before_that_of_its_kind_and_has_one_with_clip_too():
+    found = load_recipe("imagenet100-clip", "promptcal")
+    assert found == replace(load_recipe("imagenet100", "promptcal"), encoder="clip-vitb16")
+    assert found.training.epochs == 170
+    assert load_recipe("cifar10-clip", "promptcal").training.epochs == 270
+    assert len(recipe_names("promptcal")) == len(set(recipe_names("promptcal")))
 
 
 @pytest.mark.parametrize("encoder", ["dino", "clip"])

@@ -17,7 +17,8 @@ OF_BENCHMARKS = {
     **dict.fromkeys(("cifar10", "cifar100", "imagenet100"), "generic"),
     **dict.fromkeys(("cub", "cars", "aircraft", "herbarium19"), "fine-grained"),
 }
-"""The recipe of each benchmark, for methods that have one; '<benchmark>-clip' is the same with CLIP."""
+"""The recipe of each benchmark, for methods that have it and none of the benchmark's own name; '<benchmark>-clip' is
+the same with CLIP."""
 
 CLIP = "clip-vitb16"
 
@@ -49,17 +50,20 @@ def recipe_names(method: str = DEFAULT_METHOD) -> list[str]:
     """The recipes of a method that come with Shoal."""
     get_method(method)
     files = {file.stem for file in (RECIPES / method).glob("*.yaml")}
-    benchmarks = [name for name, file in OF_BENCHMARKS.items() if file in files]
-    return sorted([*files, *benchmarks, *(f"{name}-clip" for name in benchmarks)])
+    benchmarks = [name for name, file in OF_BENCHMARKS.items() if files & {name, file}]
+    return sorted({*files, *benchmarks, *(f"{name}-clip" for name in benchmarks)})
 
 
 def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
     """Read the settings of a method from a recipe by name, or from a YAML file by path."""
     if recipe in recipe_names(method):
         benchmark = recipe.removesuffix("-clip")
-        file = RECIPES / method / f"{OF_BENCHMARKS.get(benchmark, recipe)}.yaml"
+        is_clip = benchmark in OF_BENCHMARKS and benchmark != recipe
+        file = RECIPES / method / f"{benchmark if is_clip else recipe}.yaml"
+        if not file.is_file():
+            file = file.with_stem(OF_BENCHMARKS[benchmark])
         settings = load_settings(get_method(method).settings, file)
-        return replace(settings, encoder=CLIP) if benchmark in OF_BENCHMARKS and benchmark != recipe else settings
+        return replace(settings, encoder=CLIP) if is_clip else settings
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
     raise UnknownName("recipe", recipe, recipe_names(method))
