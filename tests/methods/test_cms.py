@@ -13,7 +13,7 @@ from shoal.methods.cms import Cms, CmsSettings
 from shoal.methods.registry import get_method
 from shoal.training.bank import Bank
 from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
-from shoal.training.model import Batch, TaskShape
+from shoal.training.model import Batch, Epoch, TaskShape
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
@@ -150,6 +150,50 @@ def test_the_loss_is_equation_8_on_shifted_views_and_plain_labeled_ones(tiny_enc
     assert not torch.isclose(
         found["loss"], 0.3 * supervised_loss(views, labels, 0.07) + 0.7 * contrastive_loss(views, 0.2)
     )
+
+
+def slow_step(views, images, labels, rows, *, released):
+    """Equations 5 to 8 row by row: k = 2, α = 0.5, τ_u = 0.2, τ_s = 0.07, λ = 0.35; or the released code's."""
+    labels, n_views, shifted = labels * 2, len(views), []
+    for view, own in zip(views, images, strict=True):
+        closeness = (rows @ view.detach()).tolist()
+        others = sorted((j for j in range(len(rows)) if j != own), key=closeness.__getitem__, reverse=True)
+        moved = 0.5 * view + 0.5 * sum(rows[j] for j in others[:2]) / 2
+        shifted.append(moved / (moved.norm().detach() if released else moved.norm()))
+    contrastive = 0.0
+    for i in range(n_views):
+        other = (i + n_views // 2) % n_views
+        below = [j for j in range(n_views) if j != i and not (released and j == other)]
+        total = sum((shifted[i] @ shifted[j] / 0.2).exp() for j in below)
+        contrastive = contrastive - ((shifted[i] @ shifted[other] / 0.2).exp() / total).log() / n_views
+    supervised, known = 0.0, [i for i in range(n_views) if labels[i] >= 0]
+    for i in known:
+        alike = [j for j in known if j != i and labels[j] == labels[i]]
+        below = [j for j in known if j != i and (released or j not in alike)]
+        total = sum((views[i] @ views[j] / 0.07).exp() for j in below)
+        terms = [((views[i] @ views[j] / 0.07).exp() / total).log() for j in alike]
+        supervised = supervised - sum(terms) / len(terms) / len(known)
+    return 0.35 * supervised + 0.65 * contrastive
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("head", ["paper", "bottleneck"])
+def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit, head, released):
+    labels = [0, 1, 0, -1, -1, 1]
+    settings = CmsSettings(
+        head=HeadSettings(kind=head, width=16, dim=8, bottleneck=4),
+        loss=LossSettings(temperature=0.2, denominator="reference" if released else "paper", detach_norm=released),
+        inference=InferenceSettings(shift=ShiftSettings(n_neighbors=2)),
+    )
+    torch.manual_seed(0)
+    model = Cms(tiny_vit.encoder, settings, TaskShape(n_images=6, n_known=2, n_clusters=None))
+    features = tiny_vit.features()
+    rows = model.head(features[:6]).detach()  # the bank: the first view of each image
+    begun = {"embed": lambda: rows, "embed_views": lambda: rows, "generator": torch.Generator()}
+    model.begin_epoch(Epoch(number=0, labels=torch.tensor(labels), **begun))
+    loss = model.loss(tiny_vit.batch(model, labels))["loss"]
+    expected = slow_step(model.head(features), [*range(6)] * 2, labels, rows, released=released)
+    tiny_vit.check(loss, expected)
 
 
 def test_random_neighbors_are_shared_by_both_views_of_an_image_and_are_never_the_image_itself(tiny_encoder):

@@ -20,7 +20,7 @@ TRAINED = [name for name, method in METHODS.items() if method.trains]
 
 
 def small_settings(name, **training):
-    """The default recipe with small networks, two epochs and the four nearest neighbors."""
+    """The default recipe with small networks, two epochs, the last of its second stage, and few neighbors."""
     chosen = load_recipe(method=name)
     how = {"epochs": 2, "batch_size": 16, "lr": 0.005, "max_gradient": 10.0, "snapshot": chosen.training.snapshot}
     changes = {
@@ -32,6 +32,9 @@ def small_settings(name, **training):
         changes["head"] = HeadSettings(kind=chosen.head.kind, width=32, dim=12, bottleneck=8)
     if "n_init" in named:
         changes["n_init"] = 2
+    if "first_stage" in named:
+        n_first = changes["training"].epochs - 1
+        changes |= {"first_stage": n_first, "affinity_epochs": 0, "memory_size": 32, "n_negatives": 16}
     return replace(chosen, **changes)
 
 

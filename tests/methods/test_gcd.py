@@ -21,6 +21,7 @@ from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
 from shoal.training.validation import Judge
 from shoal.training.view_pool import ViewPool
+from slow_steps import contrast, supervise
 
 CPU = torch.device("cpu")
 gcd, represent = get_method("gcd").run, get_method("gcd").represent
@@ -126,6 +127,16 @@ def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
     assert float(found["loss_contrastive"]) == pytest.approx(contrastive, rel=1e-5)
     assert float(found["loss_supervised"]) == pytest.approx(supervised, rel=1e-5)
     assert float(found["loss"]) == pytest.approx(0.35 * supervised + 0.65 * contrastive, rel=1e-5)
+
+
+def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
+    labels = [0, 1, 0, -1, -1, 1]
+    settings = GcdSettings(head=HeadSettings(width=16, dim=8))
+    torch.manual_seed(0)
+    model = Gcd(tiny_vit.encoder, settings, TaskShape(n_images=6, n_known=2, n_clusters=None))
+    loss = model.loss(tiny_vit.batch(model, labels))["loss"]
+    views = model.head(tiny_vit.features())
+    tiny_vit.check(loss, 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, labels * 2, 0.07))
 
 
 def test_fewer_clusters_than_known_classes_are_refused(task):
