@@ -1,5 +1,7 @@
 """How many epochs fit, by hand-made costs."""
 
+from dataclasses import replace
+
 import pytest
 
 from shoal.discovery.comparison.budget import announce, describe_epochs, plan_epochs, read_epochs
@@ -51,4 +53,5 @@ def test_the_plan_is_read_again_and_a_damaged_one_refused(tmp_path) -> None:
 def test_what_it_takes_is_said_with_views_once_for_all() -> None:
     said = announce([cost(60), cost(60)], 500, 60)
     assert said.startswith("2 trainings take about 3 minutes on this machine (500 views, once for all of them, and 20 ")
+    assert "and 1 step)" in announce([replace(cost(60), n_steps=1)], 500, 60)
     assert announce([cost(60)] * 3, 500, 60, n_draws=3).startswith("3 trainings (3 draws of kept labels) take")

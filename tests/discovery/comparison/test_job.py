@@ -16,6 +16,7 @@ from patched_method import with_represent
 from photo_runs import stop
 from shoal.data.pixels import load_pixels
 from shoal.discovery import training
+from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import job
 from shoal.discovery.comparison.job import compare_images
 from shoal.discovery.comparison.kept import keep_labels
@@ -327,3 +328,16 @@ def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settin
     found = compared(settings=longer, resume=True)
     assert found.epochs == {"cms": 5, "simgcd": 5}
     assert len(Run(found.path / "methods" / "simgcd").metrics) == 5
+
+
+@pytest.mark.slow
+def test_later_images_go_where_the_methods_classifier_puts_them(collection, whole, tmp_path: Path) -> None:
+    """The same images again; and where outputs mean other categories, they go to these, whatever lies nearest."""
+    folder = shutil.copytree(whole.path / "methods" / "simgcd", tmp_path / "run")
+    own, file = predicted(whole, "simgcd"), folder / "model.json"
+    for change in (lambda at: at, lambda at: max(own) - at):
+        about = json.loads((whole.path / "methods" / "simgcd" / "model.json").read_text(encoding="utf-8"))
+        about["classifier"] = [change(at) if at >= 0 else at for at in about["classifier"]]
+        file.write_text(json.dumps(about), encoding="utf-8")
+        rows, _ = Assigner(Run.open(folder), device="cpu", outlier_share=0).assign_images(collection)
+        assert [row.category_id for row in rows] == [change(at) for at in own]

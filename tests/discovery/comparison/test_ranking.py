@@ -92,3 +92,16 @@ def test_whole_categories_tell_methods_apart_as_single_images_do(n_categories: i
     units = np.repeat(np.arange(n_categories), 7)
     right = np.stack([np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)])
     assert rank(right, units, np.ones(len(units), dtype=bool)).pairs[0, 1].is_clear == is_clear
+
+
+def test_all_right_or_all_wrong_is_no_certainty() -> None:
+    """Twelve of twelve: p is in Wilson's interval where |1 - p| is at most 1.96 standard errors √(p (1 - p) / 12)."""
+    right = rights(12, 0, 11, n_images=12)
+    found = rank(right, *singly(right)).intervals
+    low = found[0][0]
+    assert 1 - low == pytest.approx(1.96 * (low * (1 - low) / 12) ** 0.5)
+    assert found[0] == (pytest.approx(0.757, abs=0.001), 1)
+    assert found[1] == (0, pytest.approx(1 - low))
+    assert found[2][0] < low, "eleven of twelve are less"
+    one_category = rank(right[:1], np.zeros(12, dtype=int), np.ones(12, dtype=bool))
+    assert one_category.intervals[0] == (pytest.approx(0.2066, abs=0.001), 1)

@@ -3,6 +3,7 @@
 import pytest
 
 from shoal.discovery.comparison.settings import ComparisonSettings, choose_comparison, name_of, read_methods
+from shoal.discovery.settings import choose_settings
 from shoal.errors import UsageError
 from shoal.settings import differences, dump_settings, load_settings
 
@@ -43,7 +44,7 @@ def test_a_change_is_for_every_method_that_has_it_or_for_one() -> None:
     assert {each.hidden_share for each in (cms, gcd, simgcd)} == {0.4}
 
 
-@pytest.mark.parametrize("name", ["training.batchsize", "train", "depths", "pim.fit_steps", "method"])
+@pytest.mark.parametrize("name", ["training.batchsize", "train", "depths", "temperatures", "pim.fit_steps", "method"])
 def test_a_change_that_no_method_takes_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="--set"):
         choose_comparison("cms,gcd", changes={name: 1})
@@ -55,12 +56,30 @@ def test_what_means_something_for_one_method_alone_is_refused(given) -> None:
         choose_comparison("cms,gcd", **given)
 
 
+def test_what_a_config_says_of_trials_is_left_out(tmp_path) -> None:
+    """A comparison tries neither depths nor temperatures, which UNO+ has none of."""
+    config = tmp_path / "config.yaml"
+    chosen = choose_settings(temperatures=(0.1, 0.2), depths=(1, 2), stability=3)
+    config.write_text(dump_settings(chosen), encoding="utf-8")
+    for each in choose_comparison("cms,uno", config=config).methods:
+        assert (each.temperatures, each.depths, each.stability) == ((), (), 0)
+
+
 def test_one_encoder_serves_all() -> None:
     with pytest.raises(UsageError, match=r"encoder: found dinov2-small for gcd and efficientnet-lite2 .* --encoder"):
         choose_comparison("cms,gcd", changes={"gcd.encoder": "dinov2-small"})
 
 
-@pytest.mark.parametrize(("values", "words"), [({"draws": 0}, "draws: found 0"), ({"max_minutes": 0}, "above 0")])
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"draws": 0}, "draws: found 0"),
+        ({"draws": 1.5}, "draws: found 1.5, expected a whole number"),
+        ({"draws": "2"}, "draws: found '2'"),
+        ({"max_minutes": 0}, "above 0"),
+        ({"max_minutes": "5"}, "max_minutes: found '5', expected a number"),
+    ],
+)
 def test_numbers_are_checked(values, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         choose_comparison("cms,gcd", **values)

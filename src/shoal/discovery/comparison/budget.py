@@ -65,6 +65,6 @@ def announce(costs: Sequence[Cost], n_views: int, views_s: float, *, n_draws: in
     draws = f" ({n_draws} draws of kept labels)" if n_draws > 1 else ""
     return (
         f"{count(len(costs), 'training')}{draws} {'takes' if len(costs) == 1 else 'take'} {about(seconds)} on this "
-        f"machine ({n_views:,} views, once for all of them, and {n_steps:,} steps). Ctrl-C once stops and compares the "
-        "methods that are finished, Ctrl-C twice quits; --resume goes on"
+        f"machine ({count(n_views, 'view')}, once for all of them, and {count(n_steps, 'step')}). Ctrl-C once stops "
+        "and compares the methods that are finished, Ctrl-C twice quits; --resume goes on"
     )

@@ -22,6 +22,9 @@ AT_ONCE = 100
 LEVEL = 0.95
 """What share of the resamples an interval holds."""
 
+Z = 1.96
+"""Standard deviations within which a normal distribution has that share."""
+
 N_ERRORS = 2
 """Standard errors by which a method must be better besides: of a handful of units a bootstrap is too sure."""
 
@@ -83,7 +86,7 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
     }
     return Ranking(
         shares=tuple(float(one.mean()) for one in right),
-        intervals=tuple(_interval(drawn[:, i]) for i in range(n_methods)),
+        intervals=tuple(_interval_of(float(right[i].mean()), drawn[:, i], len(sizes)) for i in range(n_methods)),
         ranks=tuple(_rank_range(i, n_methods, pairs) for i in range(n_methods)),
         pairs=pairs,
     )
@@ -112,6 +115,14 @@ def _compare(more: Ints, n_images: int, drawn: Floats) -> Pair:
     margin = N_ERRORS * float(np.linalg.norm(more))
     is_clear = (low > 0 and more.sum() > margin) or (high < 0 and -more.sum() > margin)
     return Pair(difference=float(more.sum() / n_images), low=low, high=high, is_clear=bool(is_clear))
+
+
+def _interval_of(share: float, drawn: Floats, n_units: int) -> tuple[float, float]:
+    """Where a share likely lies; of all right, or all wrong, every draw is the same: the other end is Wilson's."""
+    end = n_units / (n_units + Z**2)
+    if share == 1:
+        return end, 1.0
+    return (0.0, 1 - end) if share == 0 else _interval(drawn)
 
 
 def _interval(drawn: Floats) -> tuple[float, float]:

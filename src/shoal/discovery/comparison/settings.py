@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from shoal.arrays import as_count, as_number
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
 from shoal.methods.changes import has_setting, refuse_change
@@ -15,7 +16,7 @@ FROZEN = ANSWERS[0]
 
 DEFAULT_METHODS = ("cms", "simgcd", "gcd")
 
-NOT_HERE = {"method", "method_settings", "train", "depths", "max_minutes", "stability"}
+NOT_HERE = {"method", "method_settings", "train", "depths", "temperatures", "max_minutes", "stability"}
 """Settings of `shoal discover` that mean nothing in a comparison, or something else."""
 
 SAME_FOR_ALL = ("encoder", "input_size")
@@ -34,9 +35,8 @@ class ComparisonSettings:
     """Most minutes that all trainings together may take by what is measured before them: then all take fewer epochs."""
 
     def __post_init__(self) -> None:
-        if self.draws < 1:
-            raise UsageError(f"draws: found {self.draws}, expected 1 or more")
-        if self.max_minutes is not None and not self.max_minutes > 0:
+        as_count(self.draws, name="draws", least=1)
+        if self.max_minutes is not None and not as_number(self.max_minutes, name="max_minutes") > 0:
             raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
 
     @property
@@ -110,8 +110,9 @@ def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
 def _choose(name: str, epochs: int | None, changes: Mapping[str, Any], given: Mapping[str, Any]) -> DiscoverySettings:
     own = {change: value for change, value in changes.items() if is_for(name, change)}
     trained: dict[str, Any] = {"epochs": epochs} if get_method(name).trains else {}
-    found = choose_settings(method=name, **trained, changes=own, **given)
-    return replace(found, train=True, depths=(), max_minutes=None, stability=0)  # whatever a config says
+    # Whatever a config says; some methods have no temperature to try.
+    found = choose_settings(method=name, **trained, changes=own, **{**given, "temperatures": ()})
+    return replace(found, train=True, depths=(), max_minutes=None, stability=0)
 
 
 def is_for(method: str, change: str) -> bool:
