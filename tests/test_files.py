@@ -112,3 +112,13 @@ def test_looking_whether_a_file_can_be_written_leaves_nothing(tmp_path: Path) ->
     assert list((tmp_path / "new").iterdir()) == []
     with pytest.raises(UsageError, match="Is a directory"):
         check_writable(tmp_path / "new")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_link_in_the_place_of_a_draft_is_not_written_through(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("precious")
+    (tmp_path / f".a.txt.{os.getpid()}.tmp").symlink_to(mine)
+    with pytest.raises(UsageError, match=r"a.txt: is a link where a file of our own belongs; remove it"):
+        write_text(tmp_path / "a.txt", "new")
+    assert mine.read_text() == "precious"

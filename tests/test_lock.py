@@ -137,10 +137,23 @@ def test_without_locks_a_dead_process_holds_nothing(tmp_path: Path, holder, monk
     take(tmp_path / "run")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"colour": "red"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"colour": "red"}', "[" * 4_000])
 def test_a_file_that_names_nobody_is_taken(tmp_path: Path, text: str) -> None:
     (tmp_path / LOCK).write_text(text)
     take(tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_link_in_the_place_of_the_lock_is_refused_and_what_it_leads_to_is_kept(tmp_path: Path) -> None:
+    """Somebody who gives away a run folder must not choose which of our files is written."""
+    mine = tmp_path / "mine.txt"
+    mine.write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(mine)
+    with pytest.raises(UsageError, match=rf"{LOCK}: is a link where a file of our own belongs; remove it"):
+        take(tmp_path / "run")
+    check_not_held(tmp_path / "run")
+    assert mine.read_text() == "precious"
 
 
 def test_a_table_is_held_by_a_hidden_neighbor(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ def test_a_run_whose_files_were_edited_says_what_is_missing(tmp_path: Path) -> N
         ("estimate.json", '{"n_clusters": 2, "range": [2, "x"]}', "", "range: found .*, expected a list of 2, each"),
         ("estimate.json", '{\n"n_clusters": 2,\n}', ", line 3", "cannot be read"),
         ("provenance.json", "[1]", "", r"found \[1\], expected an object"),
+        ("provenance.json", '{"stopped_early": 5}', "", "stopped_early: found 5, expected an object with keys"),
+        ("provenance.json", '{"stopped_early": {"epochs": 1}}', "", "stopped_early.of: found None, expected a whole"),
         ("choice.json", '{"kept": "frozen", "n_images": 3, "accuracy": {"frozen": 1}}', "", "accuracy.trained: found"),
         ("metrics.jsonl", '{"epoch": 1}\n{"epoch": 2, "loss": "low"}\n', ", line 2", "loss: found 'low', expected"),
         ("metrics.jsonl", '{"epoch": 1}\n{"epoch"', ", line 2", "cannot be read"),
@@ -233,6 +235,21 @@ def test_a_damaged_run_is_cleared_by_force_and_by_nothing_else(tmp_path: Path) -
     assert not run.has("assignments.csv")
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+@pytest.mark.parametrize("place", ["frozen", "trained", "trial-1", "methods"])
+@pytest.mark.parametrize("force", [True, False])
+def test_a_run_that_a_link_leads_to_is_kept(tmp_path: Path, place: str, force: bool) -> None:
+    other = finished_run(tmp_path / "methods" / "cms" if place == "methods" else tmp_path / "other")
+    before = {file.name: file.read_bytes() for file in other.path.iterdir()}
+    run = Run.create(tmp_path / "run")
+    run.start(Settings(), seed=7, device="cpu", command="shoal test")
+    (run.path / place).symlink_to(other.path.parent if place == "methods" else other.path)
+    Run.create(run.path, force=force)
+    run.abandon()
+    assert {file.name: file.read_bytes() for file in other.path.iterdir()} == before
+    assert not (run.path / place).exists()
+
+
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
     run = finished_run(tmp_path / "run")
     (run.path / "estimate.json").write_text('{"n_clus')
@@ -279,3 +296,13 @@ def test_a_line_of_the_log_holds_nothing_that_steers_a_terminal(tmp_path: Path) 
     Run(tmp_path).log("heron\x1b]0;owned\x07\nerror: forged")
     (line,) = (tmp_path / "train.log").read_text("utf-8").splitlines()
     assert line.endswith("  heron␛]0;owned␇␊error: forged")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links")
+def test_a_link_in_the_place_of_the_log_is_not_written_through(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("precious")
+    (tmp_path / "train.log").symlink_to(mine)
+    with pytest.raises(UsageError, match=r"train.log: is a link where a file of our own belongs; remove it"):
+        Run(tmp_path).log("trained")
+    assert mine.read_text() == "precious"

@@ -20,7 +20,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
-        file = draft.open("wb")
+        file = open(draft, "wb", opener=open_own)  # noqa: SIM115
         try:
             with file:
                 yield file
@@ -30,6 +30,11 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             _sync_folder(path.parent)
         finally:
             draft.unlink(missing_ok=True)
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a file of our own, as the opener of `open`: a link in its place, to somebody's file, is not followed."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -46,6 +51,8 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ShoalError(f"{path}: no space left on the disk; free some, or write somewhere else") from error
+        if error.errno == errno.ELOOP:
+            raise UsageError(f"{path}: is a link where a file of our own belongs; remove it") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
             raise UsageError(f"{path}: cannot be written ({error.strerror}); choose another place") from error
         raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error

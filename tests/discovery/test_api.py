@@ -165,5 +165,9 @@ def test_a_run_is_read_scored_exported_and_takes_images_and_offers_nothing_that_
     assert len(again.predict(photos.folder, device="cpu")) == len(table)
     score = again.evaluate(photos.truth)
     assert score == again.evaluate(write_table(tmp_path / "truth.csv", photos.truth))
+    frame = table.assign(label=[photos.truth[path] for path in table["path"]])[["path", "label"]]
+    assert score == again.evaluate(frame)
+    with pytest.raises(UsageError, match="truth: found int, expected a table, a data frame, an npy or a mapping"):
+        again.evaluate(5)
     assert again.json("accuracy")["all"] == score.accuracy.all
     assert again.export("csv", tmp_path / "csv").folder == tmp_path / "csv"

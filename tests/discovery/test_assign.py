@@ -221,3 +221,19 @@ def test_arrays_that_assign_refuses_are_refused_by_the_report_in_the_same_words(
                 read()
             said.append(str(error.value))
         assert said[0] == said[1]
+
+
+def test_a_run_edited_so_that_its_parts_contradict_each_other_is_refused(photos, tmp_path: Path) -> None:
+    run = discovered(photos, tmp_path / "run", train=False)
+    run.note(answer="best")
+    with pytest.raises(DataError, match=r"provenance.json: damaged .*answer: found 'best', expected frozen or trained"):
+        Assigner(run, device="cpu").assign(photos.folder)
+    run.note(answer="frozen")
+    run.write_array("embeddings", np.array(run.array("embeddings")[:, :5]))
+    with pytest.raises(DataError, match=r"embeddings.npy: .*found 5 columns, but the run's networks give 16; put back"):
+        Assigner(run, device="cpu").assign(photos.folder / min(photos.truth))
+    run.write_assignments([replace(row, outlier_score=float("nan")) for row in run.assignments])
+    with pytest.raises(
+        DataError, match=r"assignments.csv: .*outlier_score: found none for 'photo.*, expected a number"
+    ):
+        Assigner(run, device="cpu")

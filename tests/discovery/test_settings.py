@@ -100,7 +100,7 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         ({"n_cluster": 3}, "unknown setting 'n_cluster'; did you mean 'n_clusters'"),
         ({"cms": None}, "unknown setting 'cms'"),
         ({"validation_share": 1.0}, "validation_share: found 1.0"),
-        ({"pixel_size": 2}, "^pixel_size: found 2, expected at least 8$"),
+        ({"pixel_size": 2}, "^pixel_size: found 2, expected 8 to 4,096$"),
         ({"stability": -2}, "^stability: found -2, expected at least 0, which is no repetition$"),
         ({"method": "cmss"}, "did you mean 'cms'"),
         ({"protocol": "papers"}, "no protocol 'papers'; did you mean 'paper'"),
@@ -113,6 +113,9 @@ def test_the_released_codes_protocol_is_its_losses_head_and_bank() -> None:
         ({"method": "agglomerative", "train": True}, "train: asked for, but the method agglomerative trains nothing"),
         ({"seed": 1 << 32}, "seed: found 4294967296, expected a whole number from 0 to 4294967295"),
         ({"seed": -1, "method": "agglomerative"}, "seed: found -1, expected a whole number from 0"),
+        ({"seed": "one"}, "settings: seed: found 'one', expected a whole number"),
+        ({"max_minutes": "ten"}, "settings: max_minutes: found 'ten', expected a number"),
+        ({"pixel_size": 1 << 20}, "pixel_size: found 1048576, expected 8 to 4,096"),
         ({"answer": "frozen"}, "answer: found 'frozen', expected better or trained; --no-train"),
     ],
 )

@@ -13,7 +13,8 @@ import torch
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection, read_names
 from shoal.data.readers.folders import TABLE_SUFFIXES
-from shoal.data.readers.shards import SHARD_SUFFIXES
+from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
+from shoal.data.readers.tables import is_frame
 from shoal.data.storage.addresses import as_address
 from shoal.discovery.answer_words import answer
 from shoal.discovery.answers import write_report
@@ -77,13 +78,16 @@ class DiscoveredRun(Reviewed):
         return rows
 
     def evaluate(self, truth: Any) -> Score:
-        """Score the run against true classes: a table, an npy, or a mapping of paths to classes.
+        """Score the run against true classes: a table, a data frame, an npy, or a mapping of paths to classes.
 
         The score is written to accuracy.json, which the report shows.
         """
         run = ReviewedRun.open(self.path)
         if isinstance(truth, Mapping):
             return score_run(run, {str(path): str(name) for path, name in truth.items()})
+        if not isinstance(truth, str | os.PathLike) and not is_frame(truth):
+            kind = type(truth).__name__
+            raise UsageError(f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths")
         found = read_names(truth, [row.path for row in run.assignments])
         score = score_run(run, found.classes)
         return replace(score, notes=found.notes + score.notes)

@@ -24,7 +24,7 @@ from shoal.data.pixels import Skipped, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
-from shoal.data.readers.shards import is_shards
+from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device, encoder_device
 from shoal.discovery.embed import EMBEDDING, announce_embedding
@@ -76,7 +76,11 @@ class Assigner:
         self._points = unit_points(np.array(run.embeddings())[is_in], device=self.device)  # (n, D)
         self._categories = found[is_in]  # (n,)
         self._calibration = _read_calibration(run, categories)
-        self.threshold = float(np.quantile([row.outlier_score for row in rows], 1 - outlier_share))
+        scores = np.array([row.outlier_score for row in rows])  # (N,)
+        if np.isnan(scores).any():
+            at = f"{rows[int(np.isnan(scores).argmax())].path!r}"
+            raise damaged(run.path / "assignments.csv", f"outlier_score: found none for {at}, expected a number")
+        self.threshold = float(np.quantile(scores, 1 - outlier_share))
 
     @cached_property
     def settings(self) -> DiscoverySettings:
@@ -135,6 +139,9 @@ class Assigner:
             for start in range(0, n_images, IMAGES_AT_ONCE):
                 parts.append(networks.embed(pixels[start : start + IMAGES_AT_ONCE]).cpu())
                 progress(min(start + IMAGES_AT_ONCE, n_images), n_images)
+                if parts[0].shape[1] != self._points.shape[1]:
+                    what = f"found {self._points.shape[1]} columns, but the run's networks give {parts[0].shape[1]}"
+                    raise damaged(self.run.path / "embeddings.npy", what)
         return self.assign_embeddings(pixels.names, torch.cat(parts).numpy()), pixels.skipped
 
     def assign_embeddings(self, names: Sequence[str], x: ArrayLike) -> list[Assignment]:

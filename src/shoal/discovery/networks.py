@@ -17,7 +17,7 @@ from shoal.encoders.embed import ImageRows, embed, place_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
-from shoal.runs import RunView, damaged
+from shoal.runs import ANSWERS, RunView, damaged
 from shoal.training.checkpoint import load_model, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
@@ -61,6 +61,8 @@ def read_model(run: RunView) -> dict[str, Any] | None:
     """What model.json says of a run's model; None where nothing trained is used. A part that is missing is refused."""
     parts = ("model.safetensors", "model.json")
     answer = run.provenance.get("answer")  # an earlier version did not write it
+    if answer not in (None, *ANSWERS):
+        raise damaged(run.path / "provenance.json", f"answer: found {answer!r}, expected {' or '.join(ANSWERS)}")
     is_trained = any(map(run.has, parts)) if answer is None else answer == TRAINED
     if not is_trained:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.device import check_seed
+from shoal.encoders.vision import MAX_SIZE
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.changes import change_settings, has_setting, refuse_change
 from shoal.methods.protocols import follow_protocol
@@ -78,8 +79,8 @@ class DiscoverySettings:
             raise UsageError(f"temperatures: the method {self.method} has no {TEMPERATURE}; leave them out")
         if self.max_minutes is not None and not self.max_minutes > 0:
             raise UsageError(f"max_minutes: found {self.max_minutes}, expected a number above 0")
-        if self.pixel_size < 8:
-            raise UsageError(f"pixel_size: found {self.pixel_size}, expected at least 8")
+        if not 8 <= self.pixel_size <= MAX_SIZE:
+            raise UsageError(f"pixel_size: found {self.pixel_size}, expected 8 to {MAX_SIZE:,}")
         if self.stability and self.n_clusters is not None:
             raise UsageError(
                 f"stability: found {self.stability} with n_clusters {self.n_clusters}, but a number that is given is "
@@ -178,7 +179,12 @@ def choose_settings(
         settings = _in_range(settings, numbers)
     values = {name: value for name, value in {**given, "n_clusters": number}.items() if value is not None}
     _check_estimate(base, values, config)
-    result = _with_changes(replace(base, method=chosen, method_settings=settings, **values), changes or {})
+    try:
+        result = replace(base, method=chosen, method_settings=settings, **values)
+    except TypeError:
+        from_dict(DiscoverySettings, values, where="settings")  # names the one that is of another type
+        raise
+    result = _with_changes(result, changes or {})
     _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)
     return result
 

@@ -52,6 +52,7 @@ class Folder(RunView):
         run.check_free(force=force)
         if force:
             run._clear()
+        run.unlink_inside()
         for file in run._leftovers():
             file.unlink(missing_ok=True)
         make_folder(run.path)
@@ -115,6 +116,12 @@ class Folder(RunView):
         self.drop("checkpoint.safetensors", *(file.name for file in self.path.glob(SNAPSHOTS)))
         self._drop_trials()
 
+    def unlink_inside(self) -> None:
+        """Remove links that stand in the place of runs inside this one; what they lead to is another's."""
+        for path in (*(self.path / name for name in (*ANSWERS, COMPARED)), *self.path.glob(TRIALS)):
+            if path.is_symlink():
+                path.unlink()
+
     def _drop_trials(self) -> None:
         for trial in (Folder(path) for path in self.path.glob(TRIALS) if path.is_dir()):
             trial.abandon()
@@ -129,12 +136,15 @@ class Folder(RunView):
 
     def _clear(self) -> None:
         """Remove what a run has written, its other answer too, and nothing else."""
+        self.unlink_inside()
         own = (*(self.path / name for name in PARTS), *self.path.glob(SNAPSHOTS), *self.path.glob(EVENTS))
         for file in (*own, *self._leftovers()):
             file.unlink(missing_ok=True)
         self._drop_trials()
         compared = self.path / COMPARED
         for other in (Folder(path) for path in (*(self.path / name for name in ANSWERS), *compared.glob("*"))):
+            if other.path.is_symlink():  # to a run of somebody's
+                continue
             if other.path.is_dir() and (
                 other.has("provenance.json") or not {*other.path.iterdir()} - other._leftovers()
             ):

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from shoal.errors import UsageError
-from shoal.files import make_folder, writing
+from shoal.files import make_folder, open_own, writing
 
 LOCK = "run.lock"
 """The file in a run folder that is there while a process writes to it."""
@@ -106,7 +106,7 @@ def check_not_held(folder: Path | str) -> None:
     if file in _mine:
         return
     try:
-        descriptor = os.open(file, os.O_RDWR)
+        descriptor = open_own(str(file), os.O_RDWR)
     except OSError:  # nobody holds it, or nothing can be written there, which is said elsewhere
         return
     try:
@@ -119,7 +119,7 @@ def _acquire(file: Path, path: Path | str) -> int:
     """The open file with our name in it."""
     while True:
         with writing(file):
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            descriptor = open_own(str(file), os.O_RDWR | os.O_CREAT)
         try:
             has_locks = _try_lock(descriptor, path)
             if not _is_same(file, descriptor):  # whoever held it has just removed it
@@ -217,7 +217,7 @@ def _read(descriptor: int) -> Holder | None:
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         return Holder(**json.loads(os.read(descriptor, 4096)))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

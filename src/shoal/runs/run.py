@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.files import atomic_file, write_text, writing
+from shoal.files import atomic_file, open_own, write_text, writing
 from shoal.runs.folder import Folder
 from shoal.runs.rows import Assignment, Category, Skip, to_csv, to_parquet
 from shoal.settings import dump_settings
@@ -61,7 +61,8 @@ class Run(Folder):
 
     def log(self, text: str) -> None:
         """Add a line to train.log, with the time; the only file that grows while a run goes on."""
-        with writing(self.path / "train.log"), (self.path / "train.log").open("a", encoding="utf-8") as file:
+        path = self.path / "train.log"
+        with writing(path), open(path, "a", encoding="utf-8", opener=open_own) as file:
             file.write(f"{_now()}  {shown(text)}\n")
 
     def write_assignments(self, rows: Iterable[Assignment]) -> None:

@@ -380,3 +380,18 @@ def test_a_label_that_spans_lines_is_refused_wherever_it_stands(
     given = {"mapping": (images, rows), "list": ([images / name for name in rows], [*rows.values()])}
     with pytest.raises(DataError, match=rf"^{where.get(kind, 'label 1')}: labels: found .*, {reason}; give each image"):
         read_collection(*given.get(kind, (images, table)))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"path": "b.png", "label": "cat", "label": "dog"}', "a name appears twice in 'path', 'label', 'label'"),
+        ('{"path": "b.png", "label": ' + "[" * 10_000, "recursion"),
+        ('{"path": "b.png", "label": ' + "1" * 5_000 + "}", "limit"),
+    ],
+    ids=["twice", "deep", "digits"],
+)
+def test_a_line_of_json_that_cannot_be_read_is_named(line: str, reason: str, make_images: Make, tmp_path: Path) -> None:
+    table = write(tmp_path / "labels.jsonl", f'{{"path": "a.png", "label": "cat"}}\n{line}\n')
+    with pytest.raises(DataError, match=rf"labels.jsonl, line 2: not valid JSON \(.*{reason}"):
+        read_collection(make_images(["a.png", "b.png"]), table)

@@ -10,7 +10,6 @@ import pytest
 
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.data.readers.shards import expand_braces
 from shoal.errors import DataError
 from stores import add_member, image_names, write_parquets, write_tars
 
@@ -222,6 +221,20 @@ def test_everything_that_is_lost_of_a_shard_is_listed(tmp_path: Path, make_image
     )
 
 
+def test_two_labels_of_one_image_are_refused(tmp_path: Path, make_images: Make) -> None:
+    data = (make_images(["a.png"]) / "a.png").read_bytes()
+    for second in (b"owl", b"wren"):
+        with tarfile.open(tmp_path / "s.tar", "w") as shard:
+            for name, content in (("a.png", data), ("a.cls", b"wren"), ("a.cls", second)):
+                add_member(shard, name, content)
+        if second == b"owl":
+            with pytest.raises(
+                DataError, match=r"label of a.png cannot be read \(the shard has it twice, as 'wren' and"
+            ):
+                read_collection(tmp_path / "s.tar")
+    assert read_collection(tmp_path / "s.tar").classes == ("wren",)
+
+
 def test_a_label_that_is_a_hard_link_is_followed(tmp_path: Path, make_images: Make) -> None:
     data = (make_images(["a.png"]) / "a.png").read_bytes()
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
@@ -288,24 +301,6 @@ def test_rows_without_paths_of_their_own_are_named_by_their_number(make_images: 
     assert [(one.name, one.reason) for one in pixels.skipped] == [
         ("s/00000001", "cannot be read: the row holds no bytes of an image")
     ]
-
-
-def test_a_pattern_that_matches_nothing_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"2 of 2 shards are not there \(s-0.tar, s-1.tar\)"):
-        read_collection(f"{tmp_path}/s-{{0..1}}.tar")
-    with pytest.raises(DataError, match="matches nothing"):
-        read_collection(f"{tmp_path}/*.tar")
-    with pytest.raises(DataError, match="expected the smaller number first"):
-        read_collection(f"{tmp_path}/s-{{9..1}}.tar")
-    with pytest.raises(DataError, match="is compressed"):
-        read_collection(f"{tmp_path}/s.tar.gz")
-
-
-def test_braces_stand_for_ranges_and_lists() -> None:
-    assert expand_braces("s-{08..11}.tar") == ["s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"]
-    assert expand_braces("{train,test}-{1..2}.tar") == ["train-1.tar", "train-2.tar", "test-1.tar", "test-2.tar"]
-    with pytest.raises(DataError, match="more than 1,000,000 shards"):
-        expand_braces("{000..999}{000..999}{00..99}.tar")
 
 
 def test_a_shard_is_indexed_once_until_it_changes(make_images: Make, tmp_path: Path, cache: Path) -> None:

@@ -22,7 +22,8 @@ from shoal.data.readers.labels import (
 )
 from shoal.data.readers.memory import read_images, read_paths
 from shoal.data.readers.remote_folders import are_addresses, list_remote_folder, read_addresses
-from shoal.data.readers.shards import is_shards, read_shards, shards_below
+from shoal.data.readers.shard_patterns import is_shards, shards_below
+from shoal.data.readers.shards import read_shards
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -139,6 +140,9 @@ def _read_shards(pattern: str | os.PathLike[str], labels: Any, options: _Options
     columns = {} if _is_table(labels) else {"image_column": options.path_column, "label_column": options.label_column}
     found = read_shards(pattern, **columns, allow_missing=options.allow_missing, needs_labels=labels is None)
     root, listing = PurePath(found.files.where), found.listing
+    if not listing.names:
+        shards = count(len(found.files.shards), "shard")
+        raise DataError(f"{root}: no images (jpg, png, webp, tif, bmp, gif or heic) in {shards}; give others")
     if labels is None and found.labels is not None:
         names = [*found.labels]
         cells = class_names([*found.labels.values()], options.unlabeled, lambda i: f"{root}, label of {names[i]}")

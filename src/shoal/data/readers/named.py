@@ -18,7 +18,15 @@ from shoal.data.readers.labels import (
     row_notes,
     similar_classes,
 )
-from shoal.data.readers.tables import LABEL_COLUMNS, Table, find_column, read_table, require_column
+from shoal.data.readers.tables import (
+    LABEL_COLUMNS,
+    Table,
+    as_table,
+    find_column,
+    is_frame,
+    read_table,
+    require_column,
+)
 from shoal.errors import DataError
 
 
@@ -32,7 +40,7 @@ class NamedClasses:
 
 
 def read_names(
-    file: str | os.PathLike[str],
+    file: Any,
     names: Sequence[str],
     *,
     path_column: str | None = None,
@@ -41,7 +49,9 @@ def read_names(
     as_filed: bool = False,
     allow_missing: bool = True,
 ) -> NamedClasses:
-    """Read the class of each name from a table (csv, tsv, jsonl, parquet) or array (npy); names without are left out.
+    """Read the class of each name from a table (csv, tsv, jsonl, parquet or a data frame) or array (npy).
+
+    Names without are left out.
 
     Rows with a path that is none of the names are counted in a note; many are an error unless `allow_missing`: a truth
     may cover more images than a run, labels are of the names or mistaken.
@@ -51,17 +61,12 @@ def read_names(
     """
     unlabeled = fold_unlabeled(unlabeled_names)
     has_order = as_filed or all(NUMBERED_NAME.fullmatch(name) for name in names)
-    if Path(file).suffix.lower() == ".npy" and Path(file).is_file():
+    if not is_frame(file) and Path(file).suffix.lower() == ".npy" and Path(file).is_file():
         _check_order(has_order, names, str(file))
         cells = one_per_row(load_array(Path(file)), len(names), str(file))
         labels = class_names(cells, unlabeled, lambda row: f"{file}, row {row}")
         return NamedClasses(_classes(names, labels))
-    if Path(file).is_file() and Path(file).suffix.lower() not in TABLE_SUFFIXES:
-        raise DataError(
-            f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table ({', '.join(TABLE_SUFFIXES)}) "
-            "or an array (.npy) with a label per row"
-        )
-    table = read_table(file)
+    table = as_table(file) if is_frame(file) else _read_table(file)
     cells = table.columns[require_column(table, LABEL_COLUMNS, label_column, "label")]
     labels = class_names(cells, unlabeled, table.location)
     column = find_column(table, NAME_COLUMNS, path_column, "path", names)
@@ -105,6 +110,15 @@ def label_embeddings(
     found = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
     labels, classes = encode([found.classes.get(name) for name in given.names])
     return replace(given, labels=labels, classes=classes, notes=found.notes + similar_classes(classes))
+
+
+def _read_table(file: str | os.PathLike[str]) -> Table:
+    if Path(file).is_file() and Path(file).suffix.lower() not in TABLE_SUFFIXES:
+        raise DataError(
+            f"{file}: found a {Path(file).suffix or 'nameless'} file, expected a table ({', '.join(TABLE_SUFFIXES)}) "
+            "or an array (.npy) with a label per row"
+        )
+    return read_table(file)
 
 
 def _check_order(has_order: bool, names: Sequence[str], where: str) -> None:

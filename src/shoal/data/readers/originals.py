@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from shoal.data.readers.shards import is_shards, read_shards
+from shoal.data.readers.shard_patterns import is_shards
+from shoal.data.readers.shards import read_shards
 from shoal.data.storage.addresses import as_address, under
 from shoal.errors import DataError
 

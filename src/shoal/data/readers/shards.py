@@ -1,7 +1,6 @@
 """Shards: tar and parquet files that hold images, on this machine or on a network, as one collection."""
 
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -17,25 +16,23 @@ import numpy as np
 
 from shoal.data.pixels.store import file_state
 from shoal.data.readers.folders import Listing
-from shoal.data.readers.parquet_shards import holds_images, index_parquet
+from shoal.data.readers.parquet_shards import index_parquet
+from shoal.data.readers.shard_patterns import COMPRESSED, bare_name, find_shards
 from shoal.data.readers.tables import LABEL_COLUMNS
 from shoal.data.readers.tar_shards import AGAIN, ShardIndex, index_tar
 from shoal.data.storage.addresses import Address, absolute, as_address
 from shoal.data.storage.opening import open_file
-from shoal.data.storage.remote import N_AT_ONCE, asking, list_remote, state_of
+from shoal.data.storage.remote import N_AT_ONCE, asking, state_of
 from shoal.data.storage.retries import Lost
 from shoal.data.storage.stored import StoredFiles
 from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
 from shoal.words import count, first_few
 
-VERSION = 3
+VERSION = 4
 """Raised whenever an index is made in another way."""
 
-SHARD_SUFFIXES = (".tar", ".parquet")
-COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
-BRACES = re.compile(r"\{([^{}]*)\}")
-MAX_SHARDS = 1_000_000
+UNPACK = "is compressed, so images cannot be read one by one; unpack it to a plain .tar file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,40 +44,6 @@ class ShardedImages:
     labels: dict[str, Any] | None
     is_prefixed: bool
     """Whether the name of its shard stands before that of an image."""
-
-
-def is_shards(location: str | os.PathLike[str], image_column: str | None = None) -> bool:
-    """Whether this names shards: a tar file, a parquet file with images in it, or several by braces or a star."""
-    name = os.fspath(location).partition("?")[0].lower()
-    if Path(location).is_dir():
-        return False
-    is_many = BRACES.search(name) is not None or "*" in name
-    if name.endswith((".tar", *COMPRESSED)) or (is_many and name.endswith(SHARD_SUFFIXES)):
-        return True
-    return name.endswith(".parquet") and bool(holds_images(str(absolute(location)), image_column))
-
-
-def shards_below(folder: Path) -> str | None:
-    """The shards in a folder without images, as a pattern: tar files or, where there are none, parquet files.
-
-    Of the latter the first that can be read says whether they hold images; where none can, reading them says so.
-    """
-    for suffix in SHARD_SUFFIXES:
-        files = [str(file) for file in sorted(folder.rglob(f"*{suffix}")) if file.is_file()]
-        said = (holds_images(file) for file in files if suffix == ".parquet")
-        hold = next((one for one in said if one is not None), True)
-        if files and hold:
-            return f"{folder}/*{suffix}"
-    return None
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """Every name that a pattern such as `shards-{000..012}.tar` or `{train,test}.tar` stands for."""
-    parts = BRACES.split(pattern)
-    choices = [[part] if i % 2 == 0 else _choices(part, pattern) for i, part in enumerate(parts)]
-    if np.prod([len(one) for one in choices], dtype=float) > MAX_SHARDS:
-        raise DataError(f"{pattern}: stands for more than {MAX_SHARDS:,} shards; give a smaller range")
-    return ["".join(chosen) for chosen in itertools.product(*choices)]
 
 
 def read_shards(
@@ -98,8 +61,9 @@ def read_shards(
     """
     where = absolute(pattern)
     if str(where).lower().endswith(COMPRESSED):
-        raise DataError(f"{where}: is compressed, so images cannot be read one by one; unpack it to a plain .tar file")
-    files, states = _find(where)
+        raise DataError(f"{where}: {UNPACK}")
+    files, compressed = find_shards(where)
+    states = _states(where, files)
     accepted = tuple(name.casefold() for name in ((label_column,) if label_column else LABEL_COLUMNS))
 
     def index(i: int) -> ShardIndex | str:
@@ -125,7 +89,9 @@ def read_shards(
             f"{files[first]}: {rows[0][1]}{more}{others}{AGAIN}, or go on without what is lost: --allow-missing "
             "(allow_missing=True in Python)"
         )
-    return _joined(str(where), files, states, [(i, x) for i, x in enumerate(found) if not isinstance(x, str)], lost)
+    beside = [(PurePath(file).name, UNPACK) for file in compressed]
+    parts = [(i, one) for i, one in enumerate(found) if not isinstance(one, str)]
+    return _joined(str(where), files, states, parts, lost, beside)
 
 
 Rows = list[tuple[str, str]]
@@ -147,6 +113,7 @@ def _joined(
     states: Sequence[str],
     parts: Sequence[tuple[int, ShardIndex]],
     lost: Mapping[int, Rows],
+    beside: Rows,
 ) -> ShardedImages:
     """The images of all shards by name; where two shards use the same, or rows have none, the shard's is put before."""
     often = Counter(name for _, part in parts for name in part.names)
@@ -173,9 +140,12 @@ def _joined(
         column=next(iter(columns)),
     )
     members = [(f"{stems[i]}/{name}" if is_prefixed else name, why) for i, part in parts for name, why in part.left_out]
-    left_out = sorted([*members, *(row for rows in lost.values() for row in rows)])
+    left_out = sorted([*members, *beside, *(row for rows in lost.values() for row in rows)])
     damaged = [PurePath(files[i]).name for i in lost]
     notes = _notes([part for _, part in parts], damaged, [name for name, _ in members], is_prefixed)
+    if beside:
+        shards = count(len(beside), "compressed shard")
+        notes += (f"{shards} left out, unpack to plain .tar files: {first_few([name for name, _ in beside])}",)
     listing = Listing(names, (), notes, tuple(left_out))
     has_labels = any(part.has_labels for _, part in parts)
     return ShardedImages(listing, stored, {row[0]: row[4] for row in rows} if has_labels else None, is_prefixed)
@@ -197,33 +167,15 @@ def _notes(
     return tuple(notes)
 
 
-def _find(where: Path | Address) -> tuple[list[str], list[str]]:
-    """The shards that a pattern stands for, and the state of each."""
-    names = expand_braces(str(where))
-    if "*" in str(where):
-        names = sorted({file for name in names for file in _matching(name)})
-    if not names:
-        raise DataError(f"{where}: matches nothing; give shards that are there, such as 'shards-{{000..012}}.tar'")
+def _states(where: Path | Address, names: Sequence[str]) -> list[str]:
+    """The state of each shard; one that is not there is an error."""
     with ThreadPoolExecutor(N_AT_ONCE) as threads:
         states = list(threads.map(_state, names))
     absent = [PurePath(name).name for name, state in zip(names, states, strict=True) if state is None]
     if absent:
         n_absent = f"{len(absent):,} of {len(names):,} shards are" if len(names) > 1 else "the shard is"
         raise DataError(f"{where}: {n_absent} not there ({first_few(absent)}); give those that are")
-    return names, [state for state in states if state is not None]
-
-
-def _matching(pattern: str) -> list[str]:
-    """The files that a pattern with a star means; a star stands for slashes too."""
-    fixed = pattern.partition("*")[0].rpartition("/")[0]
-    address = as_address(fixed)
-    if address is None:
-        below = [str(file) for file in Path(fixed or "/").rglob("*") if file.is_file()]
-    else:
-        with asking(address):
-            below = [f"{address}/{name}" for name, _ in list_remote(address)]
-    wanted = re.compile(".*".join(map(re.escape, pattern.split("*"))))
-    return [file for file in below if wanted.fullmatch(file)]
+    return [state for state in states if state is not None]
 
 
 def _state(file: str) -> str | None:
@@ -272,19 +224,7 @@ def _explained(file: str) -> Iterator[None]:
 
 
 def _make_index(file: str, accepted: tuple[str, ...], image_column: str | None, label_column: str | None) -> ShardIndex:
-    if file.partition("?")[0].lower().endswith(".parquet"):
+    if bare_name(file).endswith(".parquet"):
         return index_parquet(file, accepted, image_column, label_column)
     with open_file(file) as shard:
         return index_tar(shard, file, accepted)
-
-
-def _choices(part: str, pattern: str) -> list[str]:
-    """What stands between braces: numbers from one to another, or a list."""
-    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", part)
-    if numbers is None:
-        return part.split(",")
-    first, last = numbers.groups()
-    if int(last) < int(first) or int(last) - int(first) >= MAX_SHARDS:
-        raise DataError(f"{pattern}: found the range {part}, expected the smaller number first, such as {{000..012}}")
-    width = max(len(first), len(last)) if first.startswith("0") else 0
-    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]

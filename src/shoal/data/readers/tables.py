@@ -141,8 +141,8 @@ def _read_jsonl(path: Path | Address) -> Table:
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
-        except json.JSONDecodeError as error:
+            row = json.loads(text, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
             raise DataError(f"{path}, line {line}: not valid JSON ({error}); expected one object per line") from error
         if not isinstance(row, dict):
             raise DataError(f'{path}, line {line}: found {text[:40]!r}, expected an object such as {{"file_name": …}}')
@@ -150,6 +150,13 @@ def _read_jsonl(path: Path | Address) -> Table:
         lines.append(line)
     names = dict.fromkeys(name for row in rows for name in row)
     return Table(path.name, path.parent, {name: [row.get(name) for row in rows] for name in names}, lines)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"a name appears twice in {_listed([name for name, _ in pairs])}")
+    return found
 
 
 def _read_parquet(path: Path | Address) -> Table:

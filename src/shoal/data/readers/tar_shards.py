@@ -7,6 +7,7 @@ decoded.
 import json
 import tarfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -100,10 +101,7 @@ def _sort_member(
     if member.isdir() or is_hidden or suffix not in (*IMAGE_SUFFIXES, *LABEL_SUFFIXES):
         return
     if suffix in LABEL_SUFFIXES:
-        try:
-            texts[f"{key}{suffix}"] = _cell(_text(shard, member, suffix), suffix, accepted)
-        except ValueError as error:
-            texts[f"{key}{suffix}"] = error
+        _add_label(texts, f"{key}{suffix}", lambda: _cell(_text(shard, member, suffix), suffix, accepted))
         return
     reason = why_unfit(name) or _why_not_plain(member)
     seen[name] += 1
@@ -115,6 +113,18 @@ def _sort_member(
         found.names.append(name)
         found.starts.append(member.offset_data)
         found.n_bytes.append(member.size)
+
+
+def _add_label(texts: dict[str, Any], place: str, read: Callable[[], Any]) -> None:
+    """Keep what a member says of a label, or why it cannot be read; two that differ are no label."""
+    try:
+        label = read()
+    except ValueError as error:
+        texts[place] = error
+        return
+    before = texts.setdefault(place, label)
+    if label != before and not isinstance(before, ValueError):
+        texts[place] = ValueError(f"the shard has it twice, as {before!r} and {label!r}")
 
 
 def _why_not_plain(member: tarfile.TarInfo) -> str | None:

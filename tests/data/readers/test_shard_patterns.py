@@ -1,0 +1,76 @@
+"""Which files are meant as shards, whatever stands beside them and whatever their folders are called."""
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shoal.data.readers import read_collection
+from shoal.data.readers.shard_patterns import expand_braces
+from shoal.errors import DataError
+from stores import add_member, write_parquets, write_tars
+
+Make = Callable[[list[str]], Path]
+NAMES = [f"{i:02d}.png" for i in range(6)]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("folder", ["set{1,2}", "a*b", "{0..9}/[x]", "what?"])
+def test_braces_and_stars_in_the_name_of_a_folder_are_its_name(folder: str, make_images: Make, tmp_path: Path) -> None:
+    images, there = make_images(NAMES), tmp_path / folder
+    write_tars(images, {}, there)
+    write_tars(images, {}, tmp_path / "axb")  # which a star would mean, too
+    assert read_collection(there).names == tuple(NAMES)
+    assert read_collection(f"{there}/photos-{{000..001}}.tar").names == tuple(NAMES)
+    assert read_collection(f"{there}/*.tar").names == tuple(NAMES)
+    assert len(read_collection(there / "photos-000.tar")) == 3
+    write_parquets(images, {}, there)
+    assert read_collection(f"{there}/train-*.parquet").names == tuple(NAMES)
+    assert len(read_collection(there / "train-00000-of-00002.parquet")) == 3
+
+
+def test_hidden_files_are_no_shards_and_capital_letters_do_not_matter(make_images: Make, tmp_path: Path) -> None:
+    write_tars(make_images(NAMES), {}, tmp_path / "shards")
+    (tmp_path / "shards" / "photos-001.tar").rename(tmp_path / "shards" / "photos-001.TAR")
+    (tmp_path / "shards" / "._photos-000.tar").write_bytes(b"what macOS leaves beside a file")
+    (tmp_path / "shards" / ".cache").mkdir()
+    (tmp_path / "shards" / ".cache" / "old.tar").write_bytes(b"none")
+    assert read_collection(tmp_path / "shards").names == tuple(NAMES)
+
+
+def test_a_compressed_shard_among_others_is_named(make_images: Make, tmp_path: Path) -> None:
+    write_tars(make_images(NAMES), {}, tmp_path / "shards")
+    (tmp_path / "shards" / "photos-001.tar").rename(tmp_path / "shards" / "photos-001.tar.gz")
+    found = read_collection(tmp_path / "shards")
+    assert "1 compressed shard left out, unpack to plain .tar files: photos-001.tar.gz" in found.notes
+    assert dict(found.left_out)["photos-001.tar.gz"].startswith("is compressed")
+
+
+def test_shards_without_images_say_so(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "s.tar", "w") as shard:
+        add_member(shard, "a.cls", b"1")
+    with pytest.raises(DataError, match=r"s.tar: no images \(jpg, .*\) in 1 shard; give others"):
+        read_collection(tmp_path / "s.tar")
+
+
+def test_a_pattern_that_matches_nothing_says_so(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"2 of 2 shards are not there \(s-0.tar, s-1.tar\)"):
+        read_collection(f"{tmp_path}/s-{{0..1}}.tar")
+    with pytest.raises(DataError, match="matches nothing"):
+        read_collection(f"{tmp_path}/*.tar")
+    with pytest.raises(DataError, match="expected the smaller number first"):
+        read_collection(f"{tmp_path}/s-{{9..1}}.tar")
+    with pytest.raises(DataError, match="is compressed"):
+        read_collection(f"{tmp_path}/s.tar.gz")
+
+
+def test_braces_stand_for_ranges_and_lists() -> None:
+    assert expand_braces("s-{08..11}.tar") == ["s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"]
+    assert expand_braces("{train,test}-{1..2}.tar") == ["train-1.tar", "train-2.tar", "test-1.tar", "test-2.tar"]
+    with pytest.raises(DataError, match="more than 1,000,000 shards"):
+        expand_braces("{000..999}{000..999}{00..99}.tar")
