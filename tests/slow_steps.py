@@ -59,3 +59,21 @@ def supervise(views, labels, temperature):
         terms = [((torch.dot(views[i], views[j]) / temperature).exp() / below).log() for j in same]
         total = total - sum(terms) / len(terms)
     return total / len(rows)
+
+
+def affinities(nodes, n_views, k):
+    """(V, G) affinities of the first of G unit nodes with all, by their definition."""
+    n_nodes = len(nodes)
+    near = [sorted(range(n_nodes), key=lambda other: -float(nodes[node] @ nodes[other]))[:k] for node in range(n_nodes)]
+    counts = [
+        [0.0 if i == j else float(sum(i in each and j in each for each in near)) for j in range(n_nodes)]
+        for i in range(n_nodes)
+    ]
+    steps = [[value / max(sum(row), 1) for value in row] for row in counts]
+    found = torch.zeros(n_views, n_nodes)
+    for i in range(n_views):
+        for j in range(n_nodes):
+            for a in range(n_nodes):
+                for b in range(n_nodes):
+                    found[i, j] += steps[i][a] * steps[a][b] * steps[j][b]
+    return found

@@ -7,21 +7,14 @@ from torch.nn import functional as F
 
 from shoal.clustering.matching import gcd_accuracy
 from shoal.encoders.head import HeadSettings
+from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
-from shoal.methods.promptcal import (
-    BorderPrompt,
-    PromptCal,
-    PromptCalSettings,
-    TokenPrompts,
-    affinities,
-    calibrate,
-    contrast,
-    strongest,
-)
+from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate, contrast
 from shoal.methods.registry import get_method
 from shoal.training.losses import LossSettings
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.settings import TrainSettings
+from slow_steps import affinities as slow_graph
 from slow_steps import contrast as slow_contrast
 from slow_steps import supervise as slow_supervise
 
@@ -67,24 +60,6 @@ def slow_features(tiny_vit, prompts):
         out = out[0] if isinstance(out, tuple) else out
         read, tokens = out[:, 1:3].mean(dim=1), torch.cat([out[:, :1], out[:, 1 + len(own) :]], dim=1)
     return tiny_vit.whole.layernorm(tokens[:, 0]), tiny_vit.whole.layernorm(read)
-
-
-def slow_graph(nodes, n_views, k):
-    """Affinities (views, nodes) by definition."""
-    n_nodes = len(nodes)
-    near = [sorted(range(n_nodes), key=lambda other: -float(nodes[node] @ nodes[other]))[:k] for node in range(n_nodes)]
-    counts = [
-        [0.0 if i == j else float(sum(i in each and j in each for each in near)) for j in range(n_nodes)]
-        for i in range(n_nodes)
-    ]
-    steps = [[value / max(sum(row), 1) for value in row] for row in counts]
-    found = torch.zeros(n_views, n_nodes)
-    for i in range(n_views):
-        for j in range(n_nodes):
-            for a in range(n_nodes):
-                for b in range(n_nodes):
-                    found[i, j] += steps[i][a] * steps[a][b] * steps[j][b]
-    return found
 
 
 def slow_pull(views, nodes, positives, negatives, temperature):
@@ -164,26 +139,12 @@ def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit)
     check_prompts(model, prompts)
 
 
-def test_affinities_are_those_of_the_definition_and_rows_that_do_not_exist_count_for_nothing():
-    nodes = F.normalize(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)), dim=1)
-    exists = torch.tensor([True] * 7 + [False] * 2)
-    found = affinities(nodes, exists, 5, 3)
-    torch.testing.assert_close(found[:, :7], slow_graph(nodes[:7], 5, 3))
-    assert not found[:, 7:].any()
-
-
-def test_two_groups_are_two_in_the_graph():
-    """Three nodes point right and three up: each belongs with those of its group, and labels have the last word."""
-    nodes = F.normalize(torch.tensor([[9.0, 0], [9, 1], [9, 2], [0, 9], [1, 9], [2, 9]]), dim=1)
-    exists = torch.ones(6, dtype=torch.bool)
-    found = strongest(affinities(nodes, exists, 6, 3), exists, 0.0)
-    group = torch.tensor([0, 0, 0, 1, 1, 1])
-    assert torch.equal(found, group[:, None] == group[None, :])
-    labels = torch.tensor([0, 1, -1, 0, -1, -1])
+def test_labels_have_the_last_word_about_pairs_that_they_know():
+    group, labels = torch.tensor([0, 0, 0, 1, 1, 1]), torch.tensor([0, 1, -1, 0, -1, -1])
+    found = group[:, None] == group[None, :]
     calibrated = calibrate(found, labels, labels)
     assert calibrated[0].tolist() == [True, False, True, True, False, False]
     assert torch.equal(calibrated[2], found[2])
-    assert not strongest(torch.zeros(6, 6), exists, 0.5).any()
 
 
 def test_a_view_without_positives_counts_for_nothing():

@@ -73,17 +73,16 @@ class Gcd(Model):
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""
-        loss, views = self.settings.loss, batch.gather(batch.outputs["projections"])  # (2B, D)
-        unsupervised = contrastive_loss(views, loss.temperature)
-        supervised = supervised_loss(
-            views,
-            batch.labels,
-            loss.supervised_temperature,
-            with_positives=loss.denominator == "reference",
-        )
-        weight = loss.supervised_weight
-        total = weight * supervised + (1 - weight) * unsupervised
-        return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
+        return gcd_losses(batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss)
+
+
+def gcd_losses(views: Tensor, labels: Tensor, loss: LossSettings) -> dict[str, Tensor]:
+    """λ · L_supervised + (1 - λ) · InfoNCE of unit rows (2B, D) with labels (2B,), and the two."""
+    unsupervised = contrastive_loss(views, loss.temperature)
+    is_reference = loss.denominator == "reference"
+    supervised = supervised_loss(views, labels, loss.supervised_temperature, with_positives=is_reference)
+    total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * unsupervised
+    return {"loss": total, "loss_supervised": supervised, "loss_contrastive": unsupervised}
 
 
 def cluster(

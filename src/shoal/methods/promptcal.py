@@ -7,8 +7,8 @@ and a memory of earlier ones says which of them belong together; a view is pulle
 semi-supervised k-means of the features, as in GCD. The trunk runs over every view of every step, and once more for the
 teacher.
 
-B images of a batch, b this process's share of it, T tokens, P prompts, C channels of a token, D entries of a feature,
-M rows of the memory, G = 2B + M nodes of the graph.
+B images of a batch, b this process's share of it, D entries of a feature, X of a projection, M rows of the memory,
+G = 2B + M nodes of the graph.
 """
 
 import copy
@@ -20,18 +20,17 @@ import torch
 from torch import Tensor, nn
 
 from shoal.arrays import UNLABELED
+from shoal.clustering.affinities import affinities, strongest
 from shoal.encoders.embed import autocast
 from shoal.encoders.head import Head, unit
+from shoal.encoders.prompts import TokenPrompts, make_prompts
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.gcd import GcdSettings, cluster, say_number, say_starts
+from shoal.methods.gcd import GcdSettings, cluster, gcd_losses, say_number, say_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
-from shoal.training.losses import contrastive_loss, supervised_loss
+from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
-
-N_ENSEMBLED = 2
-"""How many of the prompts that come out of the last block are averaged to the feature of the prompts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,58 +76,6 @@ class PromptCalSettings(GcdSettings):
         return self.affinity_weight * (min(1.0, n_epochs / self.affinity_epochs) if self.affinity_epochs else 1.0)
 
 
-class TokenPrompts(nn.Module):
-    """Tokens of their own for each block, put behind the first one in place of those of the block before."""
-
-    def __init__(self, n_blocks: int, n_prompts: int, n_channels: int) -> None:
-        super().__init__()
-        self.tokens = nn.Parameter(torch.randn(n_blocks, n_prompts, n_channels) * 0.02)
-
-    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
-        """Features (b, D) of images (b, 3, S, S), and those of the prompts."""
-        stem, *blocks = trunk
-        *more, finish = tail
-        tokens = stem(images)  # (b, T, C)
-        prompts = tokens[:, :0]
-        for block, own in zip([*blocks, *more], self.tokens, strict=True):
-            own = own.to(tokens.dtype).expand(len(tokens), -1, -1)  # (b, P, C)
-            first, prompts, rest = block(torch.cat([tokens[:, :1], own, tokens[:, 1:]], dim=1)).split(
-                [1, own.shape[1], tokens.shape[1] - 1], dim=1
-            )
-            tokens = torch.cat([first, rest], dim=1)
-        ensembled = prompts[:, :N_ENSEMBLED].mean(dim=1, keepdim=True)  # (b, 1, C)
-        return {"features": finish(tokens), "prompt_features": finish(ensembled)}
-
-
-class BorderPrompt(nn.Module):
-    """A border that is added to every image, where an encoder has no tokens to put others beside; 0 at the start."""
-
-    positions: Tensor
-
-    def __init__(self, size: int, width: int) -> None:
-        super().__init__()
-        is_border = torch.ones(size, size, dtype=torch.bool)
-        is_border[width : size - width, width : size - width] = False
-        self.register_buffer("positions", is_border.flatten().nonzero()[:, 0], persistent=False)
-        self.border = nn.Parameter(torch.zeros(3, len(self.positions)))
-
-    def forward(self, images: Tensor, trunk: nn.Sequential, tail: nn.Sequential) -> dict[str, Tensor]:
-        """Features (b, D) of images (b, 3, S, S)."""
-        canvas = self.border.new_zeros(3, images.shape[2] * images.shape[3]).index_copy(1, self.positions, self.border)
-        return {"features": tail(trunk(images + canvas.view(1, *images.shape[1:])))}
-
-
-def make_prompts(encoder: Encoder, settings: PromptCalSettings) -> TokenPrompts | BorderPrompt:
-    """Tokens for a plain transformer, a border for any other encoder: one whose blocks count on their tokens too."""
-    size = encoder.input_format.size
-    if encoder.n_blocks and encoder.context is None:
-        with torch.no_grad():
-            tokens = encoder.trunk[0](torch.zeros(1, 3, size, size, device=encoder.device))
-        if tokens.ndim == 3:
-            return TokenPrompts(encoder.n_blocks, settings.n_prompts, tokens.shape[2])
-    return BorderPrompt(size, min(settings.border, size // 4))
-
-
 class PromptCal(Model):
     """The losses of GCD through prompts; then positives of a graph, and labels against the teacher."""
 
@@ -142,7 +89,7 @@ class PromptCal(Model):
     def __init__(self, encoder: Encoder, settings: PromptCalSettings, shape: TaskShape) -> None:
         super().__init__(encoder, shape)
         self.settings = settings
-        self.prompts = make_prompts(encoder, settings)
+        self.prompts = make_prompts(encoder, n_prompts=settings.n_prompts, border=settings.border)
         self.kinds = ["", "prompt_"] if isinstance(self.prompts, TokenPrompts) else [""]
         """Whose losses there are: the features', and the prompts' where these are tokens."""
         self.heads = nn.ModuleDict({f"{kind}head": Head(encoder.feature_dim, settings.head) for kind in self.kinds})
@@ -206,23 +153,18 @@ class PromptCal(Model):
         losses: dict[str, Tensor] = {}
         total: Tensor = torch.zeros((), device=self.device)
         for kind, weight in zip(self.kinds, (1.0, self.settings.prompt_weight), strict=False):
-            parts = self.second_stage(batch, kind, negatives) if is_second else self.first_stage(batch, kind)
+            views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
+            if is_second:
+                parts = self.second_stage(batch, kind, views, negatives)
+            else:
+                parts = gcd_losses(views, batch.labels, self.settings.loss)
             total = total + weight * parts["loss"]
             losses |= {name.replace("loss", f"loss_{kind}".rstrip("_"), 1): value for name, value in parts.items()}
         return losses | {"loss": total}
 
-    def first_stage(self, batch: Batch, kind: str) -> dict[str, Tensor]:
-        """λ · supervised + (1 - λ) · InfoNCE, as in GCD."""
-        loss, views = self.settings.loss, batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
-        contrastive = contrastive_loss(views, loss.temperature)
-        supervised = supervised_loss(views, batch.labels, loss.supervised_temperature, with_positives=True)
-        total = loss.supervised_weight * supervised + (1 - loss.supervised_weight) * contrastive
-        return {"loss": total, "loss_supervised": supervised, "loss_contrastive": contrastive}
-
-    def second_stage(self, batch: Batch, kind: str, negatives: Tensor) -> dict[str, Tensor]:
+    def second_stage(self, batch: Batch, kind: str, views: Tensor, negatives: Tensor) -> dict[str, Tensor]:
         """λ · supervised, against the teacher, + (1 - λ) · ((1 - w) · InfoNCE + w · positives of the graph)."""
         settings, loss = self.settings, self.settings.loss
-        views = batch.gather(batch.outputs[f"{kind}projections"])  # (2B, X)
         contrastive = contrastive_loss(views, loss.temperature)
         is_labeled = batch.labels != UNLABELED
         pairs = is_labeled[:, None] & is_labeled[None, :]  # (2B, 2B)
@@ -269,34 +211,6 @@ class PromptCal(Model):
         for name, part in self.parts.items():
             for ours, theirs in zip(self.teacher[name].parameters(), part.parameters(), strict=True):
                 ours.lerp_(theirs, share)
-
-
-def affinities(nodes: Tensor, exists: Tensor, n_views: int, n_neighbors: int) -> Tensor:
-    """How much the first nodes, the views, belong together with each of all unit nodes (G, D): (2B, G).
-
-    Two nodes agree as often as both are among the k nearest of a third (a node is among its own). P being these counts
-    with rows that sum to 1, an affinity is an entry of P P Pᵀ, one step of diffusion. Nodes that do not exist yet count
-    for nothing. The counts are whole numbers, so no order of adding them changes them.
-    """
-    n_nodes = len(nodes)
-    with torch.autocast(nodes.device.type, enabled=False):
-        closeness = (nodes @ nodes.T).masked_fill(~exists, -torch.inf)  # (G, G)
-        near = closeness.topk(n_neighbors, dim=1).indices  # (G, k)
-        pairs = (near[:, :, None] * n_nodes + near[:, None, :]).flatten()  # (G·k·k,)
-        votes = exists.float().repeat_interleave(n_neighbors**2)
-        counts = (
-            torch.zeros(n_nodes * n_nodes, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
-        )
-        counts.fill_diagonal_(0)
-        steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P
-        return (steps[:n_views] @ steps) @ steps.T
-
-
-def strongest(found: Tensor, exists: Tensor, quantile: float) -> Tensor:
-    """Which affinities (2B, G) are above a quantile of those that are over the mean."""
-    mean = (found * exists).sum() / (exists.sum() * len(found))
-    limit = found.masked_fill(found <= mean, torch.nan).flatten().nanquantile(quantile)
-    return found >= limit  # nothing where there is no number above the mean
 
 
 def calibrate(positives: Tensor, labels: Tensor, others: Tensor) -> Tensor:

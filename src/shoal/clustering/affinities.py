@@ -1,0 +1,33 @@
+"""Affinities: how much nodes of a graph belong together, by how often they are neighbors of the same nodes.
+
+G nodes, V of them, the first ones, whose affinities are asked for, D columns, k neighbors.
+"""
+
+import torch
+from torch import Tensor
+
+
+def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) -> Tensor:
+    """How much each of the first nodes belongs together with each of all unit nodes (G, D): (V, G).
+
+    Two nodes agree as often as both are among the k nearest of a third (a node is among its own). P being these counts
+    with rows that sum to 1, an affinity is an entry of P P Pᵀ, one step of diffusion. Nodes that do not exist yet count
+    for nothing. The counts are whole numbers, so no order of adding them changes them.
+    """
+    n_nodes = len(nodes)
+    with torch.autocast(nodes.device.type, enabled=False):
+        closeness = (nodes @ nodes.T).masked_fill(~exists, -torch.inf)  # (G, G)
+        near = closeness.topk(n_neighbors, dim=1).indices  # (G, k)
+        pairs = (near[:, :, None] * n_nodes + near[:, None, :]).flatten()  # (G·k·k,)
+        votes = exists.float().repeat_interleave(n_neighbors**2)
+        counts = torch.zeros(n_nodes**2, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
+        counts.fill_diagonal_(0)
+        steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P
+        return (steps[:n_first] @ steps) @ steps.T
+
+
+def strongest(found: Tensor, exists: Tensor, quantile: float) -> Tensor:
+    """Which affinities (V, G) are above a quantile of those that are over the mean."""
+    mean = (found * exists).sum() / (exists.sum() * len(found))
+    limit = found.masked_fill(found <= mean, torch.nan).flatten().nanquantile(quantile)
+    return found >= limit  # nothing where there is no number above the mean
