@@ -1,3 +1,5 @@
+import csv
+import io
 import os
 import re
 import subprocess
@@ -7,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from held_runs import hold_lock
 from shoal.errors import DataError, UsageError
 from shoal.runs import Assignment, Category, Run, Skip
+from shoal.runs.reading import split_table, table_columns
 from small_runs import append_metrics, write_small
 
 
@@ -224,6 +229,29 @@ def test_tables_that_were_edited_apart_are_refused_when_the_run_is_opened(
     run.drop("embeddings.npy", "categories.csv" if part == "assignments" else "assignments.csv")
     if "03.png" not in problem:
         Run.open(run.path)  # what there is says nothing else
+
+
+@given(st.lists(st.lists(st.text('a, "\n\r\0;é', max_size=3), min_size=1, max_size=3), max_size=4), st.booleans())
+@example([["a", "b"], [], ["c", "d"]], False)
+@example([["a", "b"], ["c"], ["d", "e", "f"]], False)
+@example([["a"], ["x" * 200_000]], False)
+def test_the_columns_of_a_table_are_those_of_its_rows(rows: list[list[str]], is_quoted: bool) -> None:
+    """The short way, which tables without quotes are read, and the long one: what one refuses, the other does."""
+    if is_quoted:
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(rows)
+        text = out.getvalue()
+    else:
+        text = "".join(f"{','.join(row)}\n" for row in rows)
+    try:
+        header, found = split_table(text, Path("t.csv"))
+    except DataError as error:
+        with pytest.raises(DataError, match=re.escape(str(error))):
+            table_columns(text, Path("t.csv"))
+        return
+    expected = [[cells[at] for _, cells in found] for at in range(len(header))]
+    again, columns = table_columns(text, Path("t.csv"))
+    assert (again, [list(column) for column in columns]) == (header, expected)
 
 
 def test_a_damaged_run_is_cleared_by_force_and_by_nothing_else(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
+from shoal.review.answer import MAX_READY, Answer
 from shoal.review.review import OtherAnswer, Review
 from shoal.runs import Run
 from small_runs import write_small
@@ -30,6 +32,20 @@ def test_a_look_writes_nothing_and_an_action_says_who_when_what(run: Run) -> Non
     assert action.pop("at").endswith("+00:00")
     groups = [{"category": 0, "images": ["00.png"]}, {"category": 2, "images": ["06.png"]}]
     assert action == {"seq": 1, "action": "confirm", "by": "ann", "groups": groups}
+
+
+HOSTILE = ["plain name.jpg", 'a"b\\c.jpg', "tab\tend\n.jpg", "é 文 😀.jpg", "half \udce9.jpg", "nul\0.jpg", "x" * 300]
+
+
+@pytest.mark.parametrize("most", [MAX_READY, 1000])
+def test_paths_are_listed_as_json_writes_them(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """Once all are ready in a table, and where that would be too large."""
+    monkeypatch.setattr("shoal.review.answer.MAX_READY", most)
+    answer = Answer(paths=HOSTILE, category_ids=np.zeros(7, np.int64), categories=[], columns={})
+    assert len(answer.written) == (7 if most == MAX_READY else 0)
+    for rows in ([], [5], [6, 0, 3], list(range(7))):
+        expected = json.dumps([HOSTILE[row] for row in rows], separators=(",", ":"))
+        assert answer.listed(np.array(rows, dtype=np.int64)).data == expected.encode()
 
 
 def test_an_action_that_is_refused_begins_no_log(run: Run) -> None:

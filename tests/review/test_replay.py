@@ -59,7 +59,9 @@ def test_categories_are_found_again_and_the_word_of_a_person_holds(run: Run, tmp
         "skua": [9],
     }
     assert [STATUSES[s] for s in after.state.images.status[6:10]] == ["confirmed"] * 3 + ["moved"]
-    assert misfits == []
+    assert [misfit.in_words() for misfit in misfits] == [
+        "reject by bob (action 3): 1 image (02.png) not in gull here, so not rejected"
+    ]
 
 
 def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
@@ -75,9 +77,35 @@ def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
     smaller = write_small(tmp_path / "smaller", ids=(0, 0, 0, 1, 1))
     _, misfits = replay_review(run.path, smaller, by="ann")
     assert [misfit.reason for misfit in misfits][1:] == [
-        "1 of its images are not in this run",
-        "there is no category for novel-002 any more",
+        "1 of its images is not in this run",
+        "there is no category for novel-002 any more; 3 of its images are not in this run",
     ]
+
+
+def test_of_a_decision_about_several_categories_one_that_is_gone_takes_no_other_with_it(
+    run: Run, tmp_path: Path
+) -> None:
+    review = Review(run)
+    verbs.decide(review, "confirm", None, ["00.png", "09.png", "10.png", "06.png"], by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=("gull", "heron", "tern"))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert [misfit.reason for misfit in misfits] == ["there is no category for novel-002 any more"]
+    verbs.decide(review, "reject", None, ["03.png", "07.png", "11.png"], by="ann")
+    another = write_small(tmp_path / "another", ids=(0, 0, 0, 0, 1, 1, 2, 1, 2, 3, 3, 3))
+    _, misfits = replay_review(run.path, another, by="ann")
+    assert [misfit.reason for misfit in misfits] == [
+        "1 image (03.png) not in heron here, so not rejected; 1 image (07.png) not in novel-001 here, so not rejected"
+    ]
+    assert statuses(Review(another))[11] == "rejected"
+
+
+def test_a_flag_stays_with_its_image_wherever_that_is(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.decide(review, "flag", None, ["03.png", "09.png"], by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 0, 1, 2), names=("gull", "heron", "tern"))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert misfits == []
+    assert [row for row, status in enumerate(statuses(Review(other))) if status == "flagged"] == [3, 9]
 
 
 def test_a_run_made_anew_in_its_folder_takes_its_own_review_over(run: Run) -> None:

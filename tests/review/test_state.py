@@ -20,7 +20,7 @@ def look(state: State) -> dict[str, object]:
         "categories": {category: record.name for category, record in state.categories.items()},
         "in": state.images.category.tolist(),
         "status": [STATUSES[status] for status in state.images.status],
-        "rejected": {row: found for row, found in state.rejected.items() if found},
+        "rejected": state.rejected.by_row(),
         "decided": state.images.decided.tolist(),
     }
 
@@ -40,11 +40,11 @@ def test_confirm_takes_what_nobody_has_decided(review: Review) -> None:
 def test_a_rejected_image_has_no_category_and_is_remembered_not_to_be_in_its_old_one(review: Review) -> None:
     verbs.decide(review, "reject", None, ["06.png", "00.png"])
     assert review.state.images.category[[6, 0]].tolist() == [NO_CATEGORY] * 2
-    assert review.state.rejected == {0: {0}, 6: {2}}
+    assert review.state.rejected.by_row() == {0: {0}, 6: {2}}
     with pytest.raises(UsageError, match="has no category"):
         verbs.decide(review, "confirm", None, ["06.png"])
     verbs.move(review, ["06.png"], "novel-001")
-    assert review.state.rejected[6] == set()
+    assert review.state.rejected.of(6) == []
     assert review.state.sizes() == {-1: 1, 0: 2, 1: 3, 2: 3, 3: 3}
 
 

@@ -1,8 +1,10 @@
 """What the page is told, and that others hear of what is done."""
 
 import asyncio
+import base64
 import io
 import json
+import re
 import socket
 import struct
 import threading
@@ -13,10 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import shoal.server
 from served import Served, served
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
+from shoal.server.packing import pack_rows, unpack_rows
 from shoal.server.pictures import Originals, Thumbnails
 from shoal.server.serving import bind
 from small_runs import write_small
@@ -48,6 +52,31 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
     state = Review(run).state
     assert state.images.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]
     assert (state.entries[0].by, state.entries[0].action.kind) == ("ann", "confirm")
+
+
+def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
+    """Each image of 1,100 is in another of 4 categories than its neighbors; all but one are confirmed, by rows."""
+    many = write_small(tmp_path / "many", ids=(0, 1, 2, 3) * 275)
+    rows = np.setdiff1d(np.arange(1100), [7])
+    with served(many.path) as server:
+        status, answer = server.act("confirm", rows=pack_rows(rows, 1100))
+        assert (status, answer["undo"]) == (200, "confirm 1,099 images")
+        assert np.array_equal(unpack_rows(answer["rows"], 1100), rows)
+        assert np.frombuffer(base64.b64decode(answer["category"]), np.int8).tolist() == (rows % 4).tolist()
+        assert answer["status"] == 1  # all of them
+        assert server.act("confirm", rows="AAAA")[0] == 400
+        assert server.act("undo")[1]["status"] == 0
+    lines = (many.path / "review.jsonl").read_text().splitlines()
+    groups = json.loads(lines[1])["groups"]
+    assert [group["category"] for group in groups] == [0, 1, 2, 3]
+    assert groups[3]["images"][:2] == ["03.png", "11.png"]
+
+
+def test_the_page_asks_for_all_its_modules_at_once(server: Served) -> None:
+    """Not for each when the one before has named it, which takes a hundred milliseconds more."""
+    page = server.ask("/")[1].decode()
+    modules = {file.name for file in (Path(shoal.server.__file__).parent / "page").glob("*.js")} - {"main.js"}
+    assert set(re.findall(r'rel="modulepreload" href="/static/(\S+)"', page)) == modules
 
 
 def test_every_kind_of_action(server: Served) -> None:

@@ -43,7 +43,7 @@ def test_confirm_reject_and_flag_by_one_key_each(page: Page, run: Path) -> None:
     found = state(run).state
     words = [STATUSES[found.images.status[row]] for row in (first, second, third, *others)]
     assert words == ["rejected", "flagged", "confirmed", *["confirmed"] * len(others)]
-    assert found.rejected[first] == {category}
+    assert found.rejected.of(first) == [category]
     assert page.run("document.getElementById('bar').getAttribute('aria-valuenow')") != "0"
     page.click('[data-view="none"]')
     assert rows(page) == [first]

@@ -41,7 +41,7 @@ def review(
     from shoal.server.serving import bind, serve
 
     check_not_held(run)
-    opened = Run.open(run)
+    opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
     found, misfits = _open(opened, replay, read_only=read_only)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)

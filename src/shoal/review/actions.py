@@ -87,16 +87,16 @@ def checked_name(name: Any) -> str:
     return text
 
 
-def fields_of(action: Action, paths: Sequence[str]) -> dict[str, Any]:
-    """The fields of an action's line, images by their paths."""
+def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
+    """The fields of an action's line; `listed` gives the paths of rows."""
+    if action.kind in ("assign", "create"):
+        name = {"name": action.name} if action.kind == "create" else {}
+        return {"category": action.category, **name, "images": listed(action.rows)}
     groups: list[dict[str, Any]] = [
-        {"category": group.category, "images": [paths[row] for row in group.rows.tolist()]} for group in action.groups
+        {"category": group.category, "images": listed(group.rows)} for group in action.groups
     ]
     if action.kind in ("confirm", "reject", "flag"):
         return {"groups": groups}
-    if action.kind in ("assign", "create"):
-        name = {"name": action.name} if action.kind == "create" else {}
-        return {"category": action.category, **name, "images": [path for group in groups for path in group["images"]]}
     if action.kind == "rename":
         return {"category": action.category, "name": action.name}
     if action.kind == "merge":

@@ -1,17 +1,32 @@
 """The answer of a run as it was found: what a review starts from. N images, K categories."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.runs import Assignment, Category, RunView, read_columns
+from shoal.runs import Assignment, Category, RunView, check_columns, read_columns
 from shoal.words import first_few
+
+MANY = 1_000
+"""Paths from which on it pays to have all of them ready as they are written."""
+
+MAX_READY = 256 << 20
+"""Bytes that these may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """JSON, to be written as it is."""
+
+    data: bytes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -27,11 +42,12 @@ class Answer:
 
     @classmethod
     def read(cls, run: RunView) -> "Answer":
-        """Read the tables of a finished run, never what a review made of them."""
+        """Read the tables of a finished run, never what a review made of them; refuses what contradicts itself."""
         columns = read_columns(Assignment, run.path / "assignments.csv")
         # Not `run.categories`, which a run with a review has changed.
         categories = RunView(run.path).categories
         paths, ids = columns.pop("path"), columns.pop("category_id")
+        check_columns(run.path, paths, ids.tolist(), columns["category"])
         return cls(paths=paths, category_ids=ids, categories=categories, columns=columns)
 
     def __len__(self) -> int:
@@ -53,6 +69,23 @@ class Answer:
         if len(np.unique(found)) != len(found):
             raise UsageError("images: one is named twice; name each once")
         return found
+
+    def listed(self, rows: Ints) -> Encoded:
+        """The paths of some rows as JSON."""
+        is_worth_it = len(rows) > MANY or "written" in vars(self)  # the latter: they are there already
+        if not is_worth_it or not len(self.written):
+            return Encoded(json.dumps([self.paths[row] for row in rows.tolist()], separators=(",", ":")).encode())
+        return Encoded(b"[%b]" % self.written[rows].tobytes().translate(None, b"\0")[:-1])
+
+    @cached_property
+    def written(self) -> NDArray[np.bytes_]:
+        """(N,) each path as JSON with a comma behind it, filled up with NUL; empty where that were too large.
+
+        Taking bytes from one place is many times faster than visiting a hundred thousand texts.
+        """
+        texts = [f"{json.dumps(path)}," for path in self.paths]
+        is_fit = max(map(len, texts), default=0) * len(texts) <= MAX_READY
+        return np.array(texts if is_fit else [], dtype=np.bytes_)
 
     @cached_property
     def checksum(self) -> str:

@@ -9,6 +9,9 @@ import numpy as np
 
 from shoal.arrays import Ints
 
+CATEGORY = (1 << 32) - 1
+"""The bits of a category in a pair of an image and a category."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -46,13 +49,51 @@ class Change:
     values: Values
     records: dict[int, Record | None] = field(default_factory=dict)
     """None: the category is no more, and its id was never given."""
-    rejected: dict[int, frozenset[int]] = field(default_factory=dict)
-    """For some rows, every category they were rejected from."""
+    rejects: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Pairs as `Rejections` has them that are not among them yet, ascending."""
+    readmits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Pairs that are among them and no longer hold, ascending."""
 
     @property
     def vanishing(self) -> list[int]:
         """Categories that will not be there."""
         return [category for category, record in self.records.items() if record is None]
+
+
+class Rejections:
+    """Which images do not belong to which categories: pairs, each a number, row * 2**32 + category, ascending."""
+
+    def __init__(self) -> None:
+        self.pairs: Ints = np.zeros(0, np.int64)
+
+    def of(self, row: int) -> list[int]:
+        """The categories that an image does not belong to."""
+        low, high = np.searchsorted(self.pairs, [row << 32, (row + 1) << 32])
+        return [pair & CATEGORY for pair in self.pairs[low:high].tolist()]
+
+    def rows(self, category: int) -> Ints:
+        """The images that do not belong to a category."""
+        found: Ints = self.pairs[self.pairs & CATEGORY == category] >> 32
+        return found
+
+    def by_row(self) -> dict[int, set[int]]:
+        """The categories that each image does not belong to, of those that have any."""
+        found: dict[int, set[int]] = {}
+        for pair in self.pairs.tolist():
+            found.setdefault(pair >> 32, set()).add(pair & CATEGORY)
+        return found
+
+    def parted(self, rows: Ints, category: Ints | int) -> tuple[Ints, Ints]:
+        """The pairs of images with a category each: those that are not there yet, and those that are."""
+        wanted = np.sort(rows << 32 | category)
+        place = np.searchsorted(self.pairs, wanted)
+        is_there = np.append(self.pairs, -1)[place] == wanted
+        return wanted[~is_there], wanted[is_there]
+
+    def put(self, change: Change) -> None:
+        """Take in the pairs of a change."""
+        kept = np.delete(self.pairs, np.searchsorted(self.pairs, change.readmits))
+        self.pairs = np.insert(kept, np.searchsorted(kept, change.rejects), change.rejects)
 
 
 class Images:

@@ -83,9 +83,9 @@ def _known(state: State, decided: set[int]) -> tuple[int, ...]:
 
 def _apart(review: Review, before: Mapping[str, frozenset[int]], ended: Mapping[int, int]) -> dict[str, frozenset[int]]:
     """Every cannot-link; where a person has put the image there after all, the later word holds."""
-    state, found = review.state, {}
+    state, found, rejected = review.state, {}, review.state.rejected.by_row()
     for row, path in enumerate(review.answer.paths):
-        ids = {*state.rejected.get(row, ()), *before.get(path, ())}
+        ids = {*rejected.get(row, ()), *before.get(path, ())}
         own = {int(state.images.category[row])} if state.images.status[row] in (CONFIRMED, MOVED) else set()
         if today := frozenset(ended.get(number, number) for number in ids) - own:
             found[path] = today

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import DataError, UsageError
-from shoal.files import write_text, writing
+from shoal.files import atomic_file, writing
+from shoal.review.answer import Encoded
 from shoal.runs import locked_file
 
 FILE = "review.jsonl"
@@ -24,6 +25,9 @@ WAIT_S = 10.0
 
 END_BYTES = 512
 """Bytes compared before anything is added: they hold what was done last, or the end of its list of images."""
+
+HERE = "\0here\0"
+"""Stands for what is encoded already while the rest of a line is; names that people give are printable."""
 
 
 class Log:
@@ -79,7 +83,7 @@ class Log:
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line to a log that is held and read to its end; when this returns, it is on the disk."""
-        data = (json.dumps(line, ensure_ascii=True, separators=(",", ":")) + "\n").encode()
+        data = encoded(line)
         with writing(self.file):
             descriptor = os.open(self.file, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
             try:
@@ -97,10 +101,11 @@ class Log:
 
     def write_new(self, lines: list[Mapping[str, Any]]) -> None:
         """Write a whole new log in the place of the old one."""
-        content = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
-        write_text(self.file, content)
-        self._offset, self._n_lines = self.file.stat().st_size, len(lines)
-        self._end = content[-END_BYTES:].encode()
+        content = b"".join(map(encoded, lines))
+        with atomic_file(self.file) as file:
+            file.write(content)
+        self._offset, self._n_lines = len(content), len(lines)
+        self._end = content[-END_BYTES:]
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -134,6 +139,19 @@ class Log:
         if not all(isinstance(found.get(key), str) for key in ("action", "by", "at")):
             raise self.damage("action, by or at is not a text")
         return found
+
+
+def encoded(line: Mapping[str, Any]) -> bytes:
+    """A line as JSON without spaces, ASCII alone; what is encoded already, megabytes perhaps, is copied once."""
+    there: list[bytes] = []
+
+    def put_off(value: Encoded) -> str:
+        there.append(value.data)
+        return HERE
+
+    data = json.dumps(line, separators=(",", ":"), default=put_off).encode()
+    parts = data.split(json.dumps(HERE).encode()) if there else [data]
+    return b"".join(part for pair in zip(parts, [*there, b"\n"], strict=True) for part in pair)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

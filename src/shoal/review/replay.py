@@ -6,11 +6,11 @@ answer has put it. An answer that was made by a discovery after the review (`sho
 categories are found by these, and are not named, made or split again.
 """
 
+import itertools
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,10 @@ from shoal.review.answer import Answer
 from shoal.review.log import FILE, Log
 from shoal.review.review import line_of, now, start_line
 from shoal.review.state import State
+from shoal.review.verbs import grouped
 from shoal.runs import RunView
+from shoal.text import shown
+from shoal.words import count, first_few, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,10 @@ class _Replay:
     state: State
     ids: dict[int, int] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
-    misfits: list[Misfit] = field(default_factory=list)
     n_missing: int = 0
+    """Images of an action that are not here."""
+    elsewhere: list[str] = field(default_factory=list)
+    """Images of a rejection that are not in its category here."""
     kept: frozenset[int] = frozenset()
     """Old categories that the new answer has with the name they have in the end."""
 
@@ -88,7 +93,7 @@ def replay_review(
         if is_own:
             shutil.copyfile(old, _free_name(run.path))
         start = start_line(answer, by, now())
-        log.write_new([start, *(line_of(entry, answer.paths) for entry in entries)])
+        log.write_new([start, *(line_of(entry, answer) for entry in entries)])
     return entries, misfits
 
 
@@ -98,26 +103,46 @@ def replayed(file: Path, answer: Answer, ids: Mapping[int, int] | None = None) -
     if ids is not None:
         replay.ids, replay.kept = dict(ids), frozenset(ids)
     _find_categories(replay, lines[0].get("categories") or [] if lines else [])
+    misfits = []
     for line in _counting(lines[1:]):
-        replay.n_missing = 0
-        try:
-            for action in _actions(replay, line):
-                change = replay.state.prepare(action)
-                entry = Entry(seq=replay.state.seq + 1, by=line["by"], at=line["at"], action=action)
-                replay.state.commit(entry, change)
-        except (UsageError, KeyError, TypeError) as error:
-            replay.misfits.append(Misfit(line["seq"], line["action"], line["by"], str(error)))
-        else:
-            if replay.n_missing:
-                reason = f"{replay.n_missing:,} of its images are not in this run"
-                replay.misfits.append(Misfit(line["seq"], line["action"], line["by"], reason))
-    return replay.state.entries, replay.misfits
+        if reasons := [reason for part in _independent(line) for reason in _done_again(replay, part)]:
+            misfits.append(Misfit(line["seq"], line["action"], line["by"], "; ".join(reasons)))
+    return replay.state.entries, misfits
+
+
+def _independent(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """An action in parts, each of which may fit where another does not: a decision about several categories."""
+    groups = line.get("groups") if line["action"] in ("confirm", "reject", "flag") else None
+    return [{**line, "groups": [group]} for group in groups] if isinstance(groups, list) else [line]
+
+
+def _done_again(replay: _Replay, line: Mapping[str, Any]) -> list[str]:
+    """Do an old action in the new state; what of it does not fit, in words."""
+    replay.n_missing, replay.elsewhere, reasons = 0, [], []
+    try:
+        for action in _actions(replay, line):
+            change = replay.state.prepare(action)
+            entry = Entry(seq=replay.state.seq + 1, by=line["by"], at=line["at"], action=action)
+            replay.state.commit(entry, change)
+    except (UsageError, KeyError, TypeError) as error:
+        reasons.append(str(error))
+    if replay.n_missing:
+        reasons.append(f"{replay.n_missing:,} of its images {plural(replay.n_missing, 'is')} not in this run")
+    if replay.elsewhere:
+        where = replay.state.records[replay.category(line["groups"][0]["category"])].name
+        what = f"{count(len(replay.elsewhere), 'image')} ({first_few(replay.elsewhere)})"
+        reasons.append(f"{what} not in {where} here, so not rejected")
+    return reasons
 
 
 def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     """What an old action is in the new state."""
     kind, state = line["action"], replay.state
-    if kind in ("confirm", "reject", "flag"):
+    if kind == "flag":  # of an image, wherever it is
+        found = grouped(state, replay.rows([path for group in line["groups"] for path in group["images"]]))
+        if found:
+            yield Action(kind=kind, groups=found)
+    elif kind in ("confirm", "reject"):
         for group in line["groups"]:
             yield from _decided(replay, kind, group)
     elif kind == "assign":
@@ -142,14 +167,18 @@ def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
 
 
 def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Action]:
-    """Confirm, reject or flag images, which may have to be put into the category first."""
-    rows, state = replay.rows(group["images"]), replay.state
-    target = NO_CATEGORY if group["category"] == NO_CATEGORY else replay.category(group["category"])
-    elsewhere = rows[state.images.category[rows] != target]
-    if kind == "confirm" and len(elsewhere):
-        yield Action(kind="assign", category=target, groups=(Group(category=target, rows=elsewhere),))
-    if kind != "confirm":
-        rows = rows[state.images.category[rows] == target]  # what is elsewhere now is not wrong there
+    """Confirm images, which may have to be put into the category first, or reject those that are in it.
+
+    A rejection says nothing against another category. After a discovery that has heeded it, that is how it should be.
+    """
+    rows, state, target = replay.rows(group["images"]), replay.state, replay.category(group["category"])
+    is_elsewhere = state.images.category[rows] != target
+    if kind == "confirm" and is_elsewhere.any():
+        yield Action(kind="assign", category=target, groups=(Group(category=target, rows=rows[is_elsewhere]),))
+    if kind == "reject":
+        if not replay.kept:
+            replay.elsewhere = [shown(state.answer.paths[row]) for row in rows[is_elsewhere].tolist()]
+        rows = rows[~is_elsewhere]
     if len(rows):
         yield Action(kind=kind, groups=(Group(category=target, rows=rows),))
 
@@ -206,7 +235,7 @@ def _found_again(replay: _Replay, rows: Ints, source: int) -> int | None:
 
 def _free_category_name(state: State, name: str) -> str:
     taken = {record.name for record in state.records.values()}
-    return next(free for at in count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
+    return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
 
 
 def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 import getpass
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,7 @@ class Review:
             action = make(self.state)
             change = self.state.prepare(action, base)
             entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action)
-            self._add(line_of(entry, self.answer.paths), who, is_new=is_new)
+            self._add(line_of(entry, self.answer), who, is_new=is_new)
             self.state.commit(entry, change)
             return entry
 
@@ -134,9 +134,9 @@ class Review:
         self.state.commit(entry, change)
 
 
-def line_of(entry: Entry, paths: Sequence[str]) -> dict[str, Any]:
+def line_of(entry: Entry, answer: Answer) -> dict[str, Any]:
     """An entry as its line in the log."""
-    fields = fields_of(entry.action, paths)
+    fields = fields_of(entry.action, answer.listed)
     return {"seq": entry.seq, "action": entry.action.kind, "by": entry.by, "at": entry.at, **fields}
 
 

@@ -41,9 +41,9 @@ class ReviewedRun(Reviewed, Run):
     """The same for who writes beside it."""
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
+    def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
         """Open a finished run; a review that was made on another answer of it is refused with the remedy."""
-        run = super().open(path)
+        run = super().open(path, checks_tables=checks_tables)
         if run.has(FILE):
             Review(RunView(run.path))
         return run

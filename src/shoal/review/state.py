@@ -12,7 +12,7 @@ from shoal.errors import UsageError
 from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action, Entry
 from shoal.review.answer import Answer
-from shoal.review.changes import Change, Images, Record, Values
+from shoal.review.changes import Change, Images, Record, Rejections, Values
 
 
 class Conflict(UsageError):
@@ -28,8 +28,7 @@ class State:
         self.records = {c.category_id: Record(c.category, c.is_novel) for c in answer.categories}
         self.versions = dict.fromkeys(self.records, 0)
         """The last action that changed a category at all."""
-        self.rejected: dict[int, frozenset[int]] = {}
-        """The categories that an image does not belong to, by row."""
+        self.rejected = Rejections()
         self.entries: list[Entry] = []
         """The entry with seq i is entries[i - 1]."""
         self.undone: set[int] = set()
@@ -98,7 +97,8 @@ class State:
             rows=change.rows,
             values=self.images.values(change.rows),
             records={category: self.records.get(category) for category in change.records},
-            rejected={row: self.rejected.get(row, frozenset()) for row in change.rejected},
+            rejects=change.readmits,
+            readmits=change.rejects,
         )
         self.entries.append(entry)
         self._keep_history(entry, before)
@@ -125,7 +125,7 @@ class State:
 
     def _put(self, change: Change, seq: int) -> None:
         self.images.put(change.rows, change.values, seq)
-        self.rejected.update(change.rejected)
+        self.rejected.put(change)
         for category, record in change.records.items():
             self.versions[category] = seq
             if record is None:
@@ -142,7 +142,7 @@ class State:
     def _decide(self, action: Action, seq: int) -> Change:
         """Of confirm, reject and flag."""
         status = {"confirm": act.CONFIRMED, "reject": act.REJECTED, "flag": act.FLAGGED}[action.kind]
-        rows = _once(action.rows)
+        rows = self._once(action.rows)
         for group in action.groups:
             if group.category != NO_CATEGORY or action.kind != "flag":
                 self._living(group.category)
@@ -150,12 +150,11 @@ class State:
             if elsewhere.any():
                 path = self.answer.paths[int(group.rows[elsewhere][0])]
                 raise Conflict(f"{path}: is not in {self._name(group.category)} any more; look again")
-        category = np.full(len(rows), NO_CATEGORY) if action.kind == "reject" else self.images.category[rows]
-        rejected = {}
-        for group in action.groups if action.kind == "reject" else ():
-            for row in group.rows.tolist():
-                rejected[row] = self.rejected.get(row, frozenset()) | {group.category}
-        return Change(rows=rows, values=self._values(rows, seq, category, status), rejected=rejected)
+        category = self.images.category[rows]
+        if action.kind != "reject":
+            return Change(rows=rows, values=self._values(rows, seq, category, status))
+        values = self._values(rows, seq, np.full(len(rows), NO_CATEGORY), status)
+        return Change(rows=rows, values=values, rejects=self.rejected.parted(rows, category)[0])
 
     def _assign(self, action: Action, seq: int) -> Change:
         self._living(action.category)
@@ -166,10 +165,10 @@ class State:
         return self._moved(action, seq, {action.category: record})
 
     def _moved(self, action: Action, seq: int, records: dict[int, Record | None]) -> Change:
-        rows = _once(action.rows)
+        rows = self._once(action.rows)
         values = self._values(rows, seq, np.full(len(rows), action.category), act.MOVED)
-        back = {row: self.rejected[row] - {action.category} for row in rows.tolist() if row in self.rejected}
-        return Change(rows=rows, values=values, records=records, rejected=back)
+        back = self.rejected.parted(rows, action.category)[1]
+        return Change(rows=rows, values=values, records=records, readmits=back)
 
     def _rename(self, action: Action, seq: int) -> Change:
         old = self._living(action.category)
@@ -195,7 +194,7 @@ class State:
 
     def _split(self, action: Action, seq: int) -> Change:
         self._living(action.category)
-        rows = _once(action.rows)
+        rows = self._once(action.rows)
         if not action.groups or (self.images.category[rows] != action.category).any():
             raise Conflict(f"split: an image is not in {self._name(action.category)} any more; look again")
         records: dict[int, Record | None] = {}
@@ -211,13 +210,15 @@ class State:
         if not self._counts(entry):
             raise UsageError(f"action {of}: is undone already" if of in self.undone else f"action {of}: undoes another")
         change = self._before[of]
-        owners = [*self.images.owner[change.rows].tolist(), *(self.records[c].owner for c in change.records)]
-        later = [owner for owner in owners if owner != of]
-        for category in () if later else change.vanishing:
-            guests = np.setdiff1d(self.members(category), change.rows)
-            later = self.images.owner[guests].tolist()
-        if later:
-            raise Conflict(f"undo of {self.in_words(of)}: {self.in_words(max(later))} rests on it; undo that first")
+        owners = np.append(self.images.owner[change.rows], [self.records[c].owner for c in change.records])
+        later = owners[owners != of]
+        for category in () if len(later) else change.vanishing:
+            is_guest = self.images.category == category
+            is_guest[change.rows] = False
+            later = self.images.owner[is_guest]
+        if len(later):
+            last = self.in_words(int(later.max()))
+            raise Conflict(f"undo of {self.in_words(of)}: {last} rests on it; undo that first")
         return change
 
     def _redo(self, of: int) -> Change:
@@ -248,6 +249,13 @@ class State:
         if category > self.next_id + len(self.answer):  # in a log that was not written here; sizes are counted by id
             raise UsageError(f"category {category}: expected an id near {self.next_id}, the next one")
         return Record(name, True, True, None, seq)
+
+    def _once(self, rows: Ints) -> Ints:
+        is_named = np.zeros(len(self.answer), bool)
+        is_named[rows] = True
+        if np.count_nonzero(is_named) != len(rows):
+            raise UsageError("images: one is named twice; name each once")
+        return rows
 
     def _values(self, rows: Ints, seq: int, category: Ints, status: int | None = None) -> Values:
         owner = np.full(len(rows), seq)
@@ -293,9 +301,3 @@ _PREPARE = {
     **{"assign": State._assign, "create": State._create, "rename": State._rename},
     **{"merge": State._merge, "split": State._split},
 }
-
-
-def _once(rows: Ints) -> Ints:
-    if len(np.unique(rows)) != len(rows):
-        raise UsageError("images: one is named twice; name each once")
-    return rows

@@ -1,5 +1,6 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
 
+from shoal.runs.agreement import check_columns
 from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.reading import damaged, read_arrays, read_vectors, reading
@@ -31,6 +32,7 @@ __all__ = [
     "Run",
     "RunView",
     "Skip",
+    "check_columns",
     "check_not_held",
     "damaged",
     "locked",

@@ -1,9 +1,11 @@
 """Whether the tables of a run agree: people edit one of them and not the other."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shoal.errors import DataError
-from shoal.runs.reading import damaged, read_array, read_text, split_table
+from shoal.runs.reading import damaged, read_array, read_text, split_table, table_columns
 from shoal.runs.rows import Category, read_rows
 
 NO_CATEGORY = -1
@@ -17,22 +19,33 @@ def check_agreement(folder: Path) -> None:
     file = folder / "assignments.csv"
     if not file.is_file():
         return
-    header, rows = split_table(read_text(file), file)
+    header, columns = table_columns(read_text(file), file)
     if not {"path", "category_id", "category"} <= set(header):
         return
-    path, number, name = (header.index(column) for column in ("path", "category_id", "category"))
-    first: dict[str, int] = {}  # the line that names an image first
-    named: dict[tuple[str, str], int] = {}  # the line that names a category first
-    for line, cells in rows:
-        if first.setdefault(cells[path], line) != line:
-            raise damaged(file, f"{cells[path]!r} is an image of line {first[cells[path]]} too", line)
-        named.setdefault((cells[number], cells[name]), line)
+    paths, numbers, names = (columns[header.index(column)] for column in ("path", "category_id", "category"))
+    check_columns(folder, paths, numbers, names)
+
+
+def check_columns(folder: Path, paths: Sequence[str], numbers: Sequence[str | int], names: Sequence[str]) -> None:
+    """The same for whoever has read the columns of assignments.csv: images, ids and names of their categories."""
+    file = folder / "assignments.csv"
+    if len(set(paths)) < len(paths):
+        path = next(path for path, n in Counter(paths).items() if n > 1)
+        first, second, *_ = _lines(file, path=path)
+        raise damaged(file, f"{path!r} is an image of line {first} too", second)
     if (folder / "categories.csv").is_file():
-        _check_categories(folder, named)
-    _check_n_rows(folder, len(rows))
+        _check_categories(folder, dict.fromkeys(zip(numbers, names, strict=True)))
+    _check_n_rows(folder, len(paths))
 
 
-def _check_categories(folder: Path, named: dict[tuple[str, str], int]) -> None:
+def _lines(file: Path, **wanted: str) -> list[int]:
+    """The lines of the rows that have these values."""
+    header, rows = split_table(read_text(file), file)
+    at = {header.index(column): value for column, value in wanted.items()}
+    return [line for line, cells in rows if all(cells[place] == value for place, value in at.items())]
+
+
+def _check_categories(folder: Path, named: Iterable[tuple[str | int, str]]) -> None:
     """Refuse ids that are not one for each category, known ones first, and images in others or under other names."""
     file, table, names, is_novel = folder / "assignments.csv", folder / "categories.csv", dict[int, str](), False
     for position, category in enumerate(read_rows(Category, table)):
@@ -40,14 +53,16 @@ def _check_categories(folder: Path, named: dict[tuple[str, str], int]) -> None:
         if found < 0 or found in names or (is_novel and not category.is_novel):
             raise damaged(table, f"found id {found} at position {position}", position + 2)
         names[found], is_novel = category.category, category.is_novel
-    for (number, name), line in named.items():
-        if not _is_number(number) or int(number) == NO_CATEGORY:  # no number: whoever reads the row says so
+    for number, name in named:
+        if not _is_number(str(number)) or int(number) == NO_CATEGORY:  # no number: whoever reads the row says so
             continue
         expected = names.get(int(number))
+        if name == expected:
+            continue
+        line = next(iter(_lines(file, category_id=str(number), category=name)), None)
         if expected is None:
             raise damaged(file, f"found the category {number}, which categories.csv has not", line)
-        if name != expected:
-            raise damaged(file, f"the category {number} is {name!r}, in categories.csv {expected!r}", line)
+        raise damaged(file, f"the category {number} is {name!r}, in categories.csv {expected!r}", line)
 
 
 def _check_n_rows(folder: Path, n_rows: int) -> None:

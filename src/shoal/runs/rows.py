@@ -4,14 +4,14 @@ import csv
 import dataclasses
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import numpy as np
 
 from shoal.files import atomic_file
-from shoal.runs.reading import damaged, read_text, split_table
+from shoal.runs.reading import damaged, read_text, split_table, table_columns
 
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence is below this."""
@@ -90,7 +90,8 @@ def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
 
 def read_rows(kind: type[Row], file: Path) -> list[Row]:
     """Read a table that `to_csv` has written; columns that someone has added are left aside."""
-    hints, header, rows = _table(kind, file)
+    header, rows = split_table(read_text(file), file)
+    hints = _hints(kind, header, file)
     at = {field: header.index(field) for field in hints}
     return [
         kind(**{field: _value(hint, row[at[field]], field, file, line) for field, hint in hints.items()})
@@ -100,8 +101,8 @@ def read_rows(kind: type[Row], file: Path) -> list[Row]:
 
 def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
     """Read the same table column by column, which takes a fraction of the time: texts in lists, the rest in arrays."""
-    hints, header, rows = _table(kind, file)
-    cells = list(zip(*(row for _, row in rows), strict=True)) or [()] * len(header)
+    header, cells = table_columns(read_text(file), file)
+    hints = _hints(kind, header, file)
     try:
         return {field: _column(hint, cells[header.index(field)]) for field, hint in hints.items()}
     except (ValueError, KeyError):
@@ -109,16 +110,15 @@ def read_columns(kind: type[Row], file: Path) -> dict[str, Any]:
         raise
 
 
-def _table(kind: type[Row], file: Path) -> tuple[dict[str, Any], list[str], list[tuple[int, list[str]]]]:
-    """The type of each column that is read, the header, and the rows with the line each begins on."""
-    header, rows = split_table(read_text(file), file)
+def _hints(kind: type[Row], header: list[str], file: Path) -> dict[str, Any]:
+    """The type of each column that is read."""
     hints = {field: hint for field, hint in get_type_hints(kind).items() if field in header or field not in ADDED}
     if missing := set(hints) - set(header):
         raise damaged(file, f"no column {', '.join(sorted(missing))}", 1)
-    return hints, header, rows
+    return hints
 
 
-def _column(hint: Any, cells: tuple[str, ...]) -> Any:
+def _column(hint: Any, cells: Sequence[str]) -> Any:
     if hint is str:
         return list(cells)
     if hint is float:
@@ -126,7 +126,8 @@ def _column(hint: Any, cells: tuple[str, ...]) -> Any:
     if hint is int:
         return np.array([int(cell) for cell in cells], dtype=np.int64)
     if hint is bool:
-        return np.array([{"true": True, "false": False}[cell.casefold()] for cell in cells], dtype=bool)
+        values = {cell: {"true": True, "false": False}[cell.casefold()] for cell in set(cells)}
+        return np.array([values[cell] for cell in cells], dtype=bool)
     return [_texts(cell) for cell in cells]
 
 

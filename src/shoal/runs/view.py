@@ -32,8 +32,8 @@ class RunView:
         self.path = path
 
     @classmethod
-    def open(cls, path: Path | str) -> Self:
-        """Open a finished run for reading; tables that contradict each other are refused."""
+    def open(cls, path: Path | str, *, checks_tables: bool = True) -> Self:
+        """Open a finished run for reading; tables that contradict each other are refused, now or when they are read."""
         run = cls(Path(path))
         if not run.has("comparison.json") and not run.is_finished:
             check_not_held(run.path)  # whoever holds it will finish it, and nobody else can
@@ -47,7 +47,8 @@ class RunView:
             # Only what was made of a collection of images can be taken up again; embeddings are clustered anew.
             how = "with --resume" if "fingerprint" in run.provenance else "again"
             raise DataError(f"{run.path}: the run was not finished; run the same command {how}")
-        check_agreement(run.path)
+        if checks_tables:
+            check_agreement(run.path)
         return run
 
     def __repr__(self) -> str:

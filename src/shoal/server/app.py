@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib.resources import files
@@ -67,7 +68,12 @@ class PageHandlers:
         self.thumbnails = Thumbnails(review.run)
         self.originals = Originals(review.run, review.answer.paths)
         self.search = Search(review)
-        _ = review.answer.checksum, review.answer.typical_order  # seconds for a million images, which nobody waits for
+        threading.Thread(target=self._prepare, daemon=True).start()
+
+    def _prepare(self) -> None:
+        """Compute, while the browser loads the page, what it and the first action ask for: seconds for a million."""
+        answer = self.review.answer
+        _ = answer.typical_order, answer.checksum, answer.written
 
     def answering(self, find: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
         """An answer as JSON, found in a thread; what a user can cause is a sentence."""

@@ -14,6 +14,7 @@ from shoal.review.actions import NO_CATEGORY, STATUSES, Entry
 from shoal.review.changes import Record
 from shoal.review.review import Review
 from shoal.review.state import State
+from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
 from shoal.words import count
 
@@ -76,9 +77,9 @@ def changes(review: Review, since: int, by: str) -> dict[str, Any]:
         touched = [number for number, version in state.versions.items() if version > since]
         return {
             "seq": state.seq,
-            "rows": rows.tolist(),
-            "category": state.images.category[rows].tolist(),
-            "status": state.images.status[rows].tolist(),
+            "rows": pack_rows(rows, len(review.answer)),
+            "category": pack_numbers(state.images.category[rows]),
+            "status": pack_numbers(state.images.status[rows]),
             "categories": [category(state, n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]],
@@ -138,7 +139,7 @@ def _image(review: Review, row: int) -> dict[str, Any]:
         "status": STATUSES[int(state.images.status[row])],
         "by": entry.by if entry else "",
         "at": entry.at if entry else "",
-        "rejected": [_name(state, c) for c in sorted(state.rejected.get(row, ()))],
+        "rejected": [_name(state, c) for c in state.rejected.of(row)],
     }
 
 

@@ -9,7 +9,7 @@ import os
 import struct
 import threading
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.data.pixels.decoding import Unreadable, decode_whole
-from shoal.data.readers.originals import finder_of, is_stored_place
 from shoal.errors import DataError
 from shoal.runs import RunView, reading
 
@@ -112,12 +110,19 @@ def packed(pictures: Sequence[bytes]) -> bytes:
     return sizes + b"".join(pictures)
 
 
+def _finder_of(root: str) -> Callable[[str], str] | None:
+    """What finds images on a network or in shards, whose readers the first view of a folder need not wait for."""
+    from shoal.data.readers.originals import finder_of, is_stored_place
+
+    return finder_of(root) if is_stored_place(root) else None
+
+
 class Originals:
     """The image files of a run, where they still are."""
 
     def __init__(self, run: RunView, paths: Sequence[str]) -> None:
         root = str(run.provenance.get("root") or "")
-        self.find = finder_of(root) if is_stored_place(root) else None
+        self.find = None if not root or Path(root).is_dir() else _finder_of(root)
         is_local = bool(root) and self.find is None
         self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
         self.paths = paths
@@ -139,6 +144,8 @@ class Originals:
 
     def _get(self, row: int, side: int) -> bytes:
         """The image as a JPEG, upright, its longer side at most `side`."""
+        from shoal.data.pixels.decoding import Unreadable, decode_whole
+
         try:
             where = str(self.file(row)) if self.find is None else self.find(self.paths[row])
             image = decode_whole(where, side)

@@ -10,6 +10,7 @@ from shoal.errors import UsageError
 from shoal.review.actions import KINDS, NO_CATEGORY, Action, Group, checked_name
 from shoal.review.state import State
 from shoal.review.verbs import grouped
+from shoal.server.packing import unpack_rows
 
 MAX_ROWS = 256
 """Images that are asked for at once."""
@@ -74,6 +75,8 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
 
 def _rows(state: State, found: Any, *, at_least: int) -> Ints:
     n_images = len(state.answer)
+    if isinstance(found, str):
+        return unpack_rows(found, n_images)
     listed = _listed(found, n_images)
     is_fit = len(listed) >= at_least and set(map(type, listed)) <= {int}
     if not is_fit or (listed and not 0 <= min(listed) <= max(listed) < n_images):

@@ -11,7 +11,6 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError, UsageError
-from shoal.report.map import PCA_IMAGES, kept_layouts, principal_components
 from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import close_pairs
 from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, PREDICTED, REJECTED
@@ -80,7 +79,7 @@ class Search:
             status = state.images.status.copy()
             is_open = (state.images.category != category) & np.isin(status, (PREDICTED, FLAGGED, REJECTED))
             given = self.review.answer.columns["label_given"]
-            refused = [row for row, found in state.rejected.items() if category in found]
+            refused = state.rejected.rows(category)
         is_open[refused] = False
         decided = members[np.isin(status[members], (CONFIRMED, MOVED))]
         own = decided if len(decided) >= MIN_DECIDED else members
@@ -159,6 +158,8 @@ class Search:
     @cached_property
     def map(self) -> bytes:
         """Where a sample of the images lies: how many (u4), their rows (u4 each), then x and y (u2 each, 0 … 65535)."""
+        from shoal.report.map import PCA_IMAGES, kept_layouts, principal_components  # scipy, which nothing else needs
+
         snapshot = Snapshot(Run(self.review.run.path))
         kept = kept_layouts(snapshot)
         rows = kept[-1].rows if kept else stratified(self.review.answer.category_ids, PCA_IMAGES)

@@ -60,7 +60,7 @@ async function go(change, isFromAddress = false) {
   if (view.path) view.found = await getJson("/api/paths", { text: view.path }).catch(() => []);
   if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
   closeMenu();
-  if (markCurrent(view)) sideSoon();
+  if (markCurrent(view) || !document.body.dataset.ready) sideSoon();
   else drawSide(view, go);
   draw();
 }
@@ -90,7 +90,8 @@ function draw({ isSame = false } = {}) {
   grid.show(rows, { isSame });
   $("nothing").hidden = rows.length > 0;
   $("grid").setAttribute("aria-label", `Images of ${view.kind === "category" ? data.nameOf(view.id) : TITLES[view.kind]}`);
-  const decided = rows.reduce((n, row) => n + (store.status[row] !== data.PREDICTED), 0);
+  let decided = 0;
+  for (const row of rows) if (store.status[row] !== data.PREDICTED) decided++;
   const reachable = Math.min(grid.reachable, view.found ? MOST_FOUND : Infinity);
   const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
   $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
@@ -299,6 +300,9 @@ async function start() {
   });
   await fromAddress();
   $("grid").focus({ preventScroll: true });
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
+  clearTimeout(sideTimer);
+  drawSide(view, go);
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
   data.listen((problem) => {
     $("banner").hidden = !problem;

@@ -1,5 +1,6 @@
 // What the page knows of the run: columns of all images, the categories, and which images a view shows.
 import { getBytes, getJson, inTurn, introduce, me, post, Refused } from "/static/api.js";
+import { packRows, unpackNumbers, unpackRows } from "/static/packing.js";
 
 export const PREDICTED = 0, CONFIRMED = 1, REJECTED = 2, MOVED = 3, FLAGGED = 4;
 export const NONE = -1;
@@ -17,13 +18,13 @@ const tell = (what) => listeners.forEach((listener) => listener(what));
 
 export async function load(by) {
   introduce({ by });
-  const run = await getJson("/api/run", by ? { by } : {});
+  const [run, bytes] = await Promise.all([getJson("/api/run", by ? { by } : {}), getBytes("/api/columns")]);
   introduce({ csrf: run.csrf, by: by || run.who });
-  const bytes = await getBytes("/api/columns");
   const n = run.n_images;
+  const seq = Math.min(run.seq, new DataView(bytes).getUint32(0, true)); // what came between the two is told again
   const at = (column) => 4 + 4 * n * column;
   Object.assign(store, {
-    run, n, seq: run.seq, undo: run.undo, redo: run.redo, entries: run.entries,
+    run, n, seq, undo: run.undo, redo: run.redo, entries: run.entries,
     order: new Uint32Array(bytes, at(0), n),
     category: new Int32Array(bytes, at(1), n),
     given: new Int32Array(bytes, at(2), n),
@@ -123,10 +124,12 @@ export function rowsOf(view) {
 function take(changes) {
   if (!changes || changes.seq === undefined || changes.seq < store.seq) return;
   const isNews = changes.seq > store.seq;
-  changes.rows.forEach((row, at) => {
-    store.category[row] = changes.category[at];
-    store.status[row] = changes.status[at];
-  });
+  const rows = unpackRows(changes.rows);
+  const category = unpackNumbers(changes.category, rows.length), status = unpackNumbers(changes.status, rows.length);
+  for (let at = 0; at < rows.length; at++) {
+    store.category[rows[at]] = category[at];
+    store.status[rows[at]] = status[at];
+  }
   for (const category of changes.categories) {
     store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
   }
@@ -136,14 +139,23 @@ function take(changes) {
   Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo });
   if (!isNews) return;
   count();
-  tell({ rows: changes.rows, entries, others: entries.filter((entry) => entry.by !== me()) });
+  tell({ entries, others: entries.filter((entry) => entry.by !== me()) });
+}
+
+// Images as the server reads them, however many.
+function packed(action) {
+  const parts = action.parts?.map((part) => ({ ...part, rows: packRows(part.rows, store.n) }));
+  return { ...action, ...(action.rows && { rows: packRows(action.rows, store.n) }), ...(parts && { parts }) };
 }
 
 // Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in.
-export function act(action) {
+// `answered` is called before the page is drawn anew.
+export function act(action, answered = () => {}) {
   return inTurn(async () => {
     try {
-      take(await post(typeof action === "function" ? action() : action, store.seq));
+      const changes = await post(packed(action), store.seq);
+      answered();
+      take(changes);
       return true;
     } catch (error) {
       if (error instanceof Refused) take(error.answer);

@@ -19,9 +19,8 @@ export function makeVerbs({ grid, view, go }) {
     if (store.run.read_only) return say("This review is open for reading only.", true);
     const began = performance.now();
     try {
-      await data.act(action);
+      await data.act(action, () => grid.select([]));
       document.body.dataset.took = (performance.now() - began).toFixed(1);
-      grid.select([]);
       if (words) say(words);
       return true;
     } catch (error) {
