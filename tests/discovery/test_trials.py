@@ -23,7 +23,8 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
     ("given", "device", "depths", "temperatures"),
     [
         ({}, CPU, (1,), (0.1,)),
-        ({}, GPU, (1, 5), (0.1, 0.2)),
+        ({}, GPU, (1, 5), (0.1,)),
+        ({"max_minutes": 30}, GPU, (1, 5), (0.1, 0.2)),
         ({"max_minutes": 30}, CPU, (1, 5), (0.1, 0.2)),
         ({"depths": (2, 3), "temperatures": (0.3,)}, CPU, (2, 3), (0.3,)),
         ({"temperatures": (0.3, 0.1)}, GPU, (1, 5), (0.3, 0.1)),

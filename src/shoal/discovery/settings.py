@@ -41,7 +41,7 @@ class DiscoverySettings:
     choose. None given: the recipe's and, with the default encoder on a GPU or within max_minutes, five."""
     temperatures: tuple[float, ...] = ()
     """Temperatures of the contrastive loss: the first is that of the trials of depth, the others are tried at the depth
-    that was chosen. None given: the recipe's and, where five blocks would be tried too, twice that."""
+    that was chosen. None given: the recipe's and, with the default encoder within max_minutes, twice that."""
     max_minutes: float | None = None
     """Most minutes that training may take by what is measured before it: fewer depths are tried, fewer epochs trained,
     or nothing is; none: all of it."""
