@@ -1,6 +1,6 @@
 """Tar and parquet shards: the same collection as the folder they were made of, whatever is wrong with some of them."""
 
-import json
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -303,14 +303,22 @@ def test_rows_without_paths_of_their_own_are_named_by_their_number(make_images: 
     ]
 
 
-def test_a_shard_is_indexed_once_until_it_changes(make_images: Make, tmp_path: Path, cache: Path) -> None:
+def test_a_shard_is_indexed_once_until_it_changes(make_images: Make, tmp_path: Path) -> None:
     folder = make_images(NAMES)
     pattern = write_tars(folder, LABELS, tmp_path / "shards", n_shards=1)
+    before, file = facts(read_collection(pattern)), tmp_path / "shards" / "photos-000.tar"
+    state = file.stat()
+    file.write_bytes(bytes(state.st_size))
+    os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert facts(read_collection(pattern)) == before  # the shard itself was not read
+    write_tars(folder, {"cat/00.png": "lion"}, tmp_path / "shards", n_shards=1)
+    assert read_collection(pattern).classes == ("lion",)
+
+
+@pytest.mark.parametrize("old", ["cat/00.png", '"starts": [', '"n_bytes": ['])
+def test_an_index_that_was_damaged_is_made_again(old: str, make_images: Make, tmp_path: Path, cache: Path) -> None:
+    pattern = write_tars(make_images(NAMES), LABELS, tmp_path / "shards", n_shards=1)
     before = facts(read_collection(pattern))
     kept = next((cache / "shards").iterdir()) / "index.json"
-    edited = json.loads(kept.read_text())
-    edited["index"]["labels"] = ["kept"] * len(NAMES)
-    kept.write_text(json.dumps(edited))
-    assert read_collection(pattern).classes == ("kept",)  # the shard itself was not read
-    write_tars(folder, LABELS, tmp_path / "shards", n_shards=1)
+    kept.write_text(kept.read_text().replace(old, f"{old}9, "))
     assert facts(read_collection(pattern)) == before

@@ -29,7 +29,7 @@ from shoal.errors import DataError, ShoalError
 from shoal.files import cache_folder, make_folder, write_text
 from shoal.words import count, first_few
 
-VERSION = 4
+VERSION = 5
 """Raised whenever an index is made in another way."""
 
 UNPACK = "is compressed, so images cannot be read one by one; unpack it to a plain .tar file"
@@ -196,10 +196,11 @@ def _index(
 ) -> ShardIndex:
     """The index of a shard, made now or kept from the last time, when the shard was as it is."""
     how = f"{VERSION}\n{file}\n{accepted}\n{image_column}\n{label_column}"
-    digest = hashlib.blake2b(how.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    folder = cache_folder() / "shards" / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', PurePath(file).name)[:80]}-{digest}"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", PurePath(file).name)[:80]
+    folder = cache_folder() / "shards" / f"{name}-{_checksum(how)}"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        checksum, _, body = (folder / "index.json").read_text(encoding="utf-8").partition("\n")
+        kept: dict[str, Any] = json.loads(body) if checksum == _checksum(body) else {}  # a damaged one is made again
         if kept["state"] == state:
             found = ShardIndex(**kept["index"])
             found.left_out = [(name, reason) for name, reason in found.left_out]
@@ -209,8 +210,13 @@ def _index(
         found = _make_index(file, accepted, image_column, label_column)
     with suppress(ShoalError):  # a cache that cannot be written costs time, not the answer
         make_folder(folder)
-        write_text(folder / "index.json", json.dumps({"state": state, "index": asdict(found)}, default=str))
+        body = json.dumps({"state": state, "index": asdict(found)}, default=str)
+        write_text(folder / "index.json", f"{_checksum(body)}\n{body}")
     return found
+
+
+def _checksum(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
 
 
 @contextmanager
