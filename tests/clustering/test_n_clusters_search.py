@@ -42,6 +42,19 @@ def test_a_range_is_kept_to():
     assert search_n_clusters(best_at_40, LABELS, least=3, most=22) >= 20
 
 
+def test_there_are_no_more_clusters_than_known_classes_and_unlabeled_images():
+    """Of 400 images all but five are labeled, in 40 classes; the more clusters, the better they agree."""
+    labels, tried = np.where(np.arange(400) < 395, TRUTH, -1), []
+
+    def cluster(n_clusters):
+        tried.append(n_clusters)
+        return np.where(np.arange(400) < 8 * n_clusters, TRUTH, 99)
+
+    assert 40 < search_n_clusters(cluster, labels) <= 45
+    assert max(tried) <= 45
+    assert search_n_clusters(cluster, TRUTH) == 40
+
+
 def test_where_nothing_says_how_many_it_is_refused():
     with pytest.raises(UsageError, match="found none and no labels"):
         search_n_clusters(best_at_40, np.full(400, -1))

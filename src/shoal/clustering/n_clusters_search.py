@@ -25,13 +25,15 @@ def search_n_clusters(
     """The K with the highest accuracy of `cluster(K)`, (N,), on the labeled images; the smallest of equals.
 
     `cluster` must not look at `labels` (N,), -1 for unlabeled. K lies between `least`, by default the number of known
-    classes, and `most`, by default 1,000 or ten times these; it is never below the known classes or above N.
+    classes, and `most`, by default 1,000 or ten times these; it is never below the known classes, and never above these
+    and the unlabeled images together: labeled images stay in their class.
     """
     check_estimable(least, most, labels)
     n_known = int(known_classes(labels).max()) + 1
     low = max(n_known, least or 0)
-    high = min(len(labels), most or max(DEFAULT_MAX_CLUSTERS, 10 * n_known))
     is_labeled = labels != UNLABELED
+    n_possible = n_known + int((~is_labeled).sum())
+    high = min(n_possible, most or max(DEFAULT_MAX_CLUSTERS, 10 * n_known))
     found: dict[int, float] = {}
 
     def error(number: float) -> float:
