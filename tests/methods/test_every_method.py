@@ -1,6 +1,8 @@
 """What must hold for every method, the next one too."""
 
-from dataclasses import fields, replace
+import importlib
+import re
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,21 @@ def test_every_recipe_of_every_method_can_be_read(name):
 def test_every_method_has_a_section_in_the_docs():
     text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
     assert [name for name in METHODS if f"\n## {name}\n" not in text] == []
+
+
+@pytest.mark.parametrize("page", ["methods.md", "paper.md"])
+def test_what_the_docs_name_is_where_they_say(page):
+    """`methods/gcd.py`: `Gcd.loss`, `search_by_kmeans`"""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    found = re.findall(r"`([\w/]+)\.py`: ((?:`[\w.]+`(?:, )?)+)", text)
+    assert len(found) > 5
+    for file, names in found:
+        for name in re.findall(r"`([\w.]+)`", names):
+            place = importlib.import_module(f"shoal.{file.replace('/', '.')}")
+            for part in name.split("."):
+                named = {one.name for one in fields(place)} if is_dataclass(place) else set()
+                assert part in named or hasattr(place, part), f"{page}: {name} is not in {file}.py"
+                place = getattr(place, part, None)
 
 
 @pytest.mark.parametrize("name", TRAINED)
