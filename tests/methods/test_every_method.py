@@ -34,6 +34,10 @@ def small_settings(name, **training):
         changes["head"] = HeadSettings(kind=chosen.head.kind, width=32, dim=12, bottleneck=8)
     if "n_init" in named:
         changes["n_init"] = 2
+    if "fit_steps" in named:
+        changes["fit_steps"] = 40
+    if "n_heads" in named:
+        changes |= {"width": 32, "dim": 12}
     if "first_stage" in named:
         n_first = changes["training"].epochs - 1
         changes |= {"first_stage": n_first, "affinity_epochs": 0, "memory_size": 32, "n_negatives": 16}
