@@ -175,12 +175,13 @@ def test_a_labels_file_that_is_not_used_is_noted(make_images: Make) -> None:
 
 
 def test_other_files_are_counted_not_lost(make_images: Make) -> None:
-    root = make_images(["cat/a.png", ".hidden.png"])
+    root = make_images(["cat/a.png", ".hidden.png", ".dog/a.png", "cat/.old/a.png"])
     for name in ("x.psd", "y.psd", "notes.txt"):
         write(root / name, "")
     text = read_collection(root).describe()
     assert "3 files with other suffixes ignored (.psd 2, .txt 1)" in text
     assert "1 file with a leading dot ignored" in text
+    assert "2 folders with a leading dot ignored: .dog, cat/.old" in text
 
 
 # Hugging Face

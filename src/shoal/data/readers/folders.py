@@ -24,6 +24,7 @@ class Found:
     tables: list[str] = field(default_factory=list)
     other: Counter[str] = field(default_factory=Counter)
     hidden: int = 0
+    hidden_folders: list[str] = field(default_factory=list)
     badly_named: list[str] = field(default_factory=list)
     dead_links: dict[str, str] = field(default_factory=dict)
     doubled_links: list[str] = field(default_factory=list)
@@ -112,10 +113,13 @@ def _entries(path: Path, folder: str, found: Found) -> Iterator[tuple["os.DirEnt
     try:
         with os.scandir(path) as entries:
             for entry in entries:
-                if entry.name.startswith(".") or entry.name == "__MACOSX":
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.name.startswith(".") and _is_folder(entry):
+                    found.hidden_folders.append(name)
+                elif entry.name.startswith(".") or entry.name == "__MACOSX":
                     found.hidden += entry.name.lower().endswith(IMAGE_SUFFIXES)
                 else:
-                    yield entry, f"{folder}/{entry.name}" if folder else entry.name
+                    yield entry, name
     except PermissionError:
         found.closed.append(folder or ".")
 
@@ -180,6 +184,9 @@ def notes_of(found: Found) -> tuple[str, ...]:
         notes.append(f"{count(found.other.total(), 'file')} with other suffixes ignored ({kinds})")
     if found.hidden:
         notes.append(f"{count(found.hidden, 'file')} with a leading dot ignored")
+    if found.hidden_folders:
+        n_folders = count(len(found.hidden_folders), "folder")
+        notes.append(f"{n_folders} with a leading dot ignored: {_first(found.hidden_folders)}")
     if found.badly_named:
         n_files = count(len(found.badly_named), "file")
         notes.append(f"{n_files} left out because the name is not UTF-8; rename {found.badly_named[0]}")

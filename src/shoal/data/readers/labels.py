@@ -40,7 +40,8 @@ def why_no_label(cell: Any) -> str | None:
         return None
     if LINE_END.search(cell):
         return "more than one line"
-    return "not UTF-8" if any(0xD800 <= ord(letter) <= 0xDFFF for letter in cell) else None
+    is_broken = not cell.isascii() and any(0xD800 <= ord(letter) <= 0xDFFF for letter in cell)
+    return "not UTF-8" if is_broken else None
 
 
 def class_names(cells: Sequence[Any], unlabeled: frozenset[str], location: Callable[[int], str]) -> list[str | None]:

@@ -136,12 +136,12 @@ def _read_csv(path: Path | Address) -> Table:
 
 
 def _read_jsonl(path: Path | Address) -> Table:
-    rows, lines = [], []
+    rows, lines, decode = [], [], json.JSONDecoder(object_pairs_hook=_unique).decode
     for line, text in enumerate(_read_text(path).split("\n"), start=1):
         if not text.strip():
             continue
         try:
-            row = json.loads(text, object_pairs_hook=_unique)
+            row = decode(text)
         except (ValueError, RecursionError) as error:  # a number of too many digits is a ValueError
             raise DataError(f"{path}, line {line}: not valid JSON ({error}); expected one object per line") from error
         if not isinstance(row, dict):
