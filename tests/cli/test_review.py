@@ -86,5 +86,12 @@ def test_user_errors(run: Run, tmp_path: Path) -> None:
     assert "expected 0 to 65535" in refused(str(run.path), "--port", "70000")
     assert "there is no review to replay" in refused(str(run.path), "--replay", str(tmp_path))
     assert "cannot be listened on" in refused(str(run.path), "--host", "203.0.113.7")
+    table = run.path / "assignments.csv"
+    before = table.read_text()
+    table.write_text(before.replace("05.png,,1,heron", "05.png,,1,egret"))
+    assert "assignments.csv, line 7: damaged or edited, the category 1 is 'egret'" in refused(str(run.path))
+    table.write_text(before.replace("05.png", "04.png"))
+    assert "line 7: damaged or edited, '04.png' is an image of line 6 too" in refused(str(run.path))
+    table.write_text(before)
     (run.path / "review.jsonl").write_text("{}\n")
     assert "review.jsonl, line 1" in refused(str(run.path))

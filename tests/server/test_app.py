@@ -64,7 +64,8 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
         assert np.array_equal(unpack_rows(answer["rows"], 1100), rows)
         assert np.frombuffer(base64.b64decode(answer["category"]), np.int8).tolist() == (rows % 4).tolist()
         assert answer["status"] == 1  # all of them
-        assert server.act("confirm", rows="AAAA")[0] == 400
+        for wrong in ("AAAA", base64.b64encode(bytes(138)).decode()):  # of other images, and of none
+            assert server.act("confirm", rows=wrong)[0] == 400
         assert server.act("undo")[1]["status"] == 0
     lines = (many.path / "review.jsonl").read_text().splitlines()
     groups = json.loads(lines[1])["groups"]

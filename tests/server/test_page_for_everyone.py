@@ -18,6 +18,7 @@ from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
 from shoal.runs import Run
+from small_runs import write_small
 
 pytestmark = pytest.mark.browser
 
@@ -65,6 +66,37 @@ def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(open
     review = state(run)
     assert answered <= review.state.seq <= answered + 1
     assert (review.state.images.status == 2).sum() == review.state.seq
+
+
+def test_the_next_run_at_the_same_address_shows_its_own_pictures(opened: Opened, tmp_path: Path) -> None:
+    """A browser keeps pictures by their address, and every review is served at the same one."""
+    port, shown = 0, []
+    for color in ("red", "blue"):
+        run = write_small(tmp_path / color)
+        (tmp_path / f"{color} photos").mkdir()
+        for row in run.assignments:
+            Image.new("RGB", (40, 20), color).save(tmp_path / f"{color} photos" / row.path)
+        run.note(root=str(tmp_path / f"{color} photos"))
+        with served(run.path, "--port", str(port)) as server, opened(server) as page:
+            port = server.port
+            page.wait("document.querySelector('#details img.original')")
+            shown.append(page.run(COLOR % "#details img.original"))
+            page.wait("document.querySelector('.tile img.there')")  # drawn from the originals
+            shown.append(page.run(COLOR % ".tile img.there"))
+            page.wait("document.querySelector('.category img.there')")  # these too: the run has no thumbnails
+    assert shown == ["red", "red", "blue", "blue"]
+
+
+COLOR = """
+(async () => {
+  const image = document.querySelector("%s");
+  await image.decode();
+  const pen = new OffscreenCanvas(1, 1).getContext("2d");
+  pen.drawImage(image, 0, 0, 1, 1);
+  const [red, , blue] = pen.getImageData(0, 0, 1, 1).data;
+  return red > blue ? "red" : "blue";
+})()
+"""
 
 
 def test_names_of_files_and_categories_are_text_whatever_they_say(opened: Opened, tmp_path: Path) -> None:

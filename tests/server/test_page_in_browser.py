@@ -1,5 +1,7 @@
 """The page in Chromium, used as a person uses it: by its keys and with the mouse."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -7,10 +9,13 @@ import pytest
 
 from chromium import CTRL, SHIFT, Page
 from review_page import ask, change, rows, state, text, wait_for
+from served import served
 from shoal.report.snapshot import Snapshot
+from shoal.review import verbs
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run, RunView
+from small_runs import write_small
 
 pytestmark = pytest.mark.browser
 
@@ -188,8 +193,11 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     page.wait("shoal.view.kind === 'similar'")
     assert rows(page)[0] == row
     assert page.run("location.hash") == f"#view=similar&row={row}"
-    page.run("history.back()")
-    page.wait("shoal.view.kind === 'category'")
+    page.click('[data-view="unsure"]')
+    for kind in ("similar", "category"):  # not held up by what is looked for anew
+        page.run("history.back()")
+        page.wait(f"shoal.view.kind === '{kind}'")
+        page.settle()
     page.click('[data-view="labels"]')
     assert page.run("[...shoal.grid.rows].every((row) => shoal.store.given[row] !== shoal.store.category[row])")
     page.click('[data-view="all"]')
@@ -199,10 +207,8 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     change(page, "path", "SCAN_00")
     page.wait("location.hash.includes('path=SCAN_00')")
     assert page.run("shoal.grid.rows.length > 0 && shoal.grid.rows.every((row) => row < 100)")
-    n_rows, address = len(rows(page)), page.run("location.href")
-    page.call("Page.navigate", url="about:blank")
-    page.call("Page.navigate", url=address)
-    page.wait("document.body?.dataset.ready")
+    n_rows = len(rows(page))
+    open_again(page)
     assert len(rows(page)) == n_rows
     change(page, "low", "0")
     change(page, "path", "")
@@ -211,14 +217,35 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     page.wait("document.querySelector('#panel p')?.textContent.includes('close')")
     page.click('[data-view="map"]')
     page.wait("document.querySelector('#panel canvas')")
+    draw_around(page, 1.0)
+    assert sorted(rows(page)) == list(range(300))
+    page.run("history.back()")
+    page.wait("document.querySelector('#panel canvas')")
+    draw_around(page, 0.5)
+    inside = rows(page)
+    assert 0 < len(inside) < 300
+    open_again(page)
+    assert rows(page) == inside
+
+
+def open_again(page: Page) -> None:
+    """What is looked at, in a new page at the same address."""
+    address = page.run("location.href")
+    page.call("Page.navigate", url="about:blank")
+    page.call("Page.navigate", url=address)
+    page.wait("document.body?.dataset.ready")
+
+
+def draw_around(page: Page, share: float) -> None:
+    """Draw a lasso around the left part of the map."""
     box = "document.querySelector('#panel canvas').getBoundingClientRect()"
     x, y, width, height = page.run(f"(({{x, y, width, height}}) => [x, y, width, height])({box})")
+    right = x + share * width - 5
     page.mouse("mousePressed", x + 5, y + 5, button="left", clickCount=1, buttons=1)
-    for at in ((x + width - 5, y + 5), (x + width - 5, y + height - 5), (x + 5, y + height - 5)):
+    for at in ((right, y + 5), (right, y + height - 5), (x + 5, y + height - 5)):
         page.mouse("mouseMoved", *at, button="left", buttons=1)
     page.mouse("mouseReleased", x + 5, y + height - 5, button="left", buttons=1)
     page.wait("shoal.view.kind === 'lasso'")
-    assert sorted(rows(page)) == list(range(300))
 
 
 def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(page: Page, run: Path) -> None:
@@ -245,6 +272,23 @@ def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(p
     wait_for(page, 4)
     found = state(run).state.images.status
     assert [(found == status).sum() for status in (1, 2)] == [299, 1]
+
+
+def test_what_of_another_review_does_not_fit_is_told_once(
+    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
+) -> None:
+    run = write_small(tmp_path / "run")
+    verbs.decide(Review(run), "reject", None, ["03.png"], by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
+    with served(other.path, "--replay", str(run.path)) as server, opened(server) as page:
+        page.wait("document.getElementById('dialog').open")
+        assert (
+            text(page, "#dialog li") == "reject by ann (action 1): 1 image (03.png) not in heron here, so not rejected"
+        )
+        page.key("Escape")
+        open_again(page)
+        assert not page.run("document.getElementById('dialog').open")
+        assert page.complaints() == []
 
 
 def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Path) -> None:

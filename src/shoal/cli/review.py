@@ -55,7 +55,7 @@ def review(
             say("note: no browser was found here; open the address in one")
         say("Ctrl-C ends it; everything done is kept as it is done")
 
-    serve(found, access, listening, started)
+    serve(found, access, listening, started, misfits)
     _tell(found, run)
 
 

@@ -1,9 +1,10 @@
 """The review of a run for a browser: one page, what it shows, and the one way to change anything."""
 
 import asyncio
+import hashlib
 import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,7 +19,7 @@ from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review, checked_who
 from shoal.review.state import Conflict
-from shoal.runs import UNSURE_BELOW
+from shoal.runs import UNSURE_BELOW, RunView
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDE, Originals, Thumbnails, packed
@@ -34,6 +35,7 @@ WAIT_S = 20.0
 LOOK_S = 0.2
 """Seconds between two looks at the log, to which another process may have added."""
 
+# The address of a picture has the version of its run, because the next run is served at the same one.
 FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 NEVER = {"cache-control": "no-store"}
 
@@ -63,8 +65,8 @@ def make_app(handlers: "PageHandlers") -> App:
 class PageHandlers:
     """Answers what the page asks."""
 
-    def __init__(self, review: Review, access: Access) -> None:
-        self.review, self.access = review, access
+    def __init__(self, review: Review, access: Access, misfits: Sequence[str] = ()) -> None:
+        self.review, self.access, self.misfits = review, access, misfits
         self.thumbnails = Thumbnails(review.run)
         self.originals = Originals(review.run, review.answer.paths)
         self.search = Search(review)
@@ -103,6 +105,7 @@ class PageHandlers:
             changed = columns.changes(self.review, self.review.state.seq, self._who(request))
             entries = self.review.state.entries[-columns.MAX_ENTRIES :]
             return {
+                "version": _version(run),
                 "title": shown(run.path.resolve().name),
                 "n_images": len(self.review.answer),
                 "statuses": STATUSES,
@@ -117,6 +120,7 @@ class PageHandlers:
                     "embeddings": run.has("embeddings.npy"),
                 },
                 "categories": columns.categories(self.review),
+                "does_not_fit": [shown(words) for words in self.misfits[: columns.MAX_ENTRIES]],
                 "seq": self.review.state.seq,
                 "undo": changed["undo"],
                 "redo": changed["redo"],
@@ -144,7 +148,8 @@ class PageHandlers:
 
         def find() -> Response:
             rows = self._rows(request)
-            found = self._sharp(rows) if "sharp" in request.query_params else self.thumbnails.get(rows)
+            is_drawn = "sharp" in request.query_params or not self.thumbnails.is_there
+            found = self._sharp(rows) if is_drawn else self.thumbnails.get(rows)
             return Response(packed(found), media_type="application/octet-stream", headers=FOREVER)
 
         return await _guarded(find)
@@ -257,6 +262,12 @@ async def _guarded(find: Callable[[], Response]) -> Response:
         return await run_in_threadpool(find)
     except ShoalError as error:
         return _json({"error": str(error)}, 400)
+
+
+def _version(run: RunView) -> str:
+    """Another one for another run, and for one that was made anew."""
+    found = f"{run.path.resolve()} {(run.path / 'assignments.csv').stat().st_mtime_ns}"
+    return hashlib.sha256(found.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _json(found: Any, status: int = 200) -> Response:

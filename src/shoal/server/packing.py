@@ -30,8 +30,9 @@ def unpack_rows(text: str, n_images: int) -> Ints:
         data = base64.b64decode(text, validate=True)
     except ValueError as error:
         raise UsageError("rows: found a text, expected base64") from error
-    bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-    if len(data) != -(-n_images // 8) or bits[n_images:].any():
+    is_fit = len(data) == -(-n_images // 8)
+    bits = np.unpackbits(np.frombuffer(data if is_fit else b"", np.uint8), bitorder="little")
+    if not is_fit or bits[n_images:].any():
         raise UsageError(f"rows: found {len(data):,} bytes, expected a bit for each of {n_images:,} images")
     return np.flatnonzero(bits)
 

@@ -74,13 +74,18 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
 
 
 def _rows(state: State, found: Any, *, at_least: int) -> Ints:
+    """Images, as a list of their numbers or as a text of bits."""
     n_images = len(state.answer)
-    if isinstance(found, str):
-        return unpack_rows(found, n_images)
+    rows = unpack_rows(found, n_images) if isinstance(found, str) else _numbers(found, n_images)
+    if len(rows) < at_least:
+        raise UsageError(f"rows: found {len(rows)}, expected {at_least} or more")
+    return rows
+
+
+def _numbers(found: Any, n_images: int) -> Ints:
     listed = _listed(found, n_images)
-    is_fit = len(listed) >= at_least and set(map(type, listed)) <= {int}
-    if not is_fit or (listed and not 0 <= min(listed) <= max(listed) < n_images):
-        raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}, {at_least} or more")
+    if not set(map(type, listed)) <= {int} or (listed and not 0 <= min(listed) <= max(listed) < n_images):
+        raise UsageError(f"rows: expected numbers of images from 0 to {n_images - 1}")
     return np.array(listed, dtype=np.int64)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from shoal.errors import UsageError
 from shoal.review.review import Review
@@ -42,8 +42,17 @@ def bind(host: str, port: int | None) -> socket.socket:
     raise AssertionError("port 0 is bound or refused")
 
 
-def serve(review: Review, access: Access, listening: socket.socket, started: Callable[[], None]) -> None:
-    """Serve a review until Ctrl-C; `started` is called when the first request can come."""
+def serve(
+    review: Review,
+    access: Access,
+    listening: socket.socket,
+    started: Callable[[], None],
+    misfits: Sequence[str] = (),
+) -> None:
+    """Serve a review until Ctrl-C; `started` is called when the first request can come.
+
+    The page tells of `misfits`, what of another review could not be done again.
+    """
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -52,7 +61,7 @@ def serve(review: Review, access: Access, listening: socket.socket, started: Cal
             started()
 
     quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
-    handlers = PageHandlers(review, access)
+    handlers = PageHandlers(review, access, misfits)
     config = uvicorn.Config(make_app(handlers), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
         Server(config).run(sockets=[listening])

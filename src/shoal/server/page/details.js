@@ -33,7 +33,7 @@ function picture(row, isLarge) {
       image.src = original.src;
       image.classList.add("original");
     };
-    original.src = `/image/${row}`;
+    original.src = `/image/${row}?v=${data.store.run.version}`;
   }
   return make("div", { className: isLarge ? "picture whole" : "picture" }, image);
 }

@@ -98,6 +98,16 @@ export const showKeys = () => ask("Keys", (form) => {
   form.append(list, make("p", { className: "muted", textContent: "Click selects an image, Shift+click up to it, dragging draws a box. Double-click enlarges." }));
 }, { wide: true });
 
+// What of the review of another answer could not be done again; told once, and again only by the next server.
+export function tellMisfits() {
+  const { does_not_fit: misfits, csrf } = data.store.run;
+  if (!misfits.length || sessionStorage.getItem("shoal-misfits") === csrf) return;
+  sessionStorage.setItem("shoal-misfits", csrf);
+  ask("What no longer fits", (form) => form.append(
+    make("p", { textContent: "The review of another answer was done again on this one. Of these actions not everything could be:" }),
+    make("ul", {}, ...misfits.map((words) => make("li", {}, bdi(words))))));
+}
+
 export const showHistory = () => ask("What was done", (form) => {
   const entries = [...data.store.entries].reverse();
   const list = make("ol", { className: "history" }, ...entries.map((entry) =>

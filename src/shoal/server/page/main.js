@@ -1,10 +1,10 @@
 // The page put together: the view and its address, the verbs, and what each key does.
 import { getJson, introduce, me } from "/static/api.js";
 import { describe, drawDetails, inWords } from "/static/details.js";
-import { askName, showHistory, showKeys } from "/static/dialogs.js";
+import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
 import { $, button, images, kindOf, make, number, say, strip } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
-import { drawMap } from "/static/map.js";
+import { drawMap, rowsInside } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
 import { drawCategories, drawSide, markCurrent, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
@@ -31,6 +31,8 @@ function address() {
   const words = { view: view.kind };
   if (view.kind === "category") words.id = view.id;
   if (view.kind === "similar") words.row = view.row;
+  if (view.kind === "lasso") words.lasso = view.lasso;
+  if (view.kind === "map" && view.focus >= 0) words.id = view.focus;
   if (view.order !== "least") words.order = view.order;
   if (view.status !== "") words.status = store.run.statuses[view.status];
   if (view.low > 0) words.low = view.low;
@@ -49,14 +51,17 @@ function fromAddress() {
   const kind = words.get("view");
   const id = Number(words.get("id") ?? -1);
   if (kind === "category" && data.living().some((category) => category.id === id)) return go({ kind, id }, true);
-  if (kind === "similar" && Number(words.get("row")) < store.n) return verbs.similar(Number(words.get("row")));
-  if (["all", "unsure", "none", "labels", ...PANELS].includes(kind)) return go({ kind }, true);
+  const row = Number(words.get("row") ?? -1);
+  if (kind === "similar" && Number.isInteger(row) && row >= 0 && row < store.n) return verbs.similar(row, true);
+  const lasso = store.run.has.embeddings && kind === "lasso" ? words.get("lasso") : null;
+  if (lasso) return rowsInside(lasso).then((rows) => go({ kind, lasso, rows }, true));
+  if (["all", "unsure", "none", "labels", ...PANELS].includes(kind)) return go({ kind, focus: kind === "map" ? id : -1 }, true);
   const first = nextOpen(-1) ?? data.living()[0]?.id;
   return first === undefined ? go({ kind: "all" }, true) : go({ kind: "category", id: first }, true);
 }
 
 async function go(change, isFromAddress = false) {
-  Object.assign(view, { rows: null, found: null, id: -1, row: -1 }, change);
+  Object.assign(view, { rows: null, found: null, id: -1, row: -1, lasso: "", focus: -1 }, change);
   if (view.path) view.found = await getJson("/api/paths", { text: view.path }).catch(() => []);
   if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
   closeMenu();
@@ -78,7 +83,7 @@ function draw({ isSame = false } = {}) {
   if (isPanel) {
     grid.show(new Uint32Array(0));
     if (view.kind === "merges") drawMerges((merge) => does({ action: "merge", ...merge }));
-    else drawMap(view.focus ?? null, (rows) => go({ kind: "lasso", rows }));
+    else drawMap(store.categories.has(view.focus) ? view.focus : null, (lasso, rows) => go({ kind: "lasso", lasso, rows }));
     return;
   }
   let rows = data.rowsOf(view);
@@ -304,6 +309,7 @@ async function start() {
   clearTimeout(sideTimer);
   drawSide(view, go);
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
+  tellMisfits();
   data.listen((problem) => {
     $("banner").hidden = !problem;
     if (problem) $("banner").textContent = problem;

@@ -4,6 +4,7 @@ import { $, bdi, make, number, say } from "/static/dom.js";
 import { showThumbnail } from "/static/thumbs.js";
 import * as data from "/static/store.js";
 
+const WHOLE = 65535, MOST_CORNERS = 80;
 let points = null;
 const view = { scale: 1, x: 0, y: 0 };
 
@@ -64,21 +65,35 @@ function useKeys(canvas, redraw, showRows) {
   });
 }
 
-// The images inside of a line, in the grid.
-function show(canvas, line, redraw, showRows) {
-  const rows = [];
-  for (let at = 0; at < points.n; at++) if (isInside(placed(canvas, at), line)) rows.push(points.rows[at]);
-  if (rows.length) return showRows(rows);
+// The images inside of a line, in the grid. The line is kept in places of the map, as a text for the address.
+async function show(canvas, line, redraw, showRows) {
+  const { side, left, top } = frame(canvas), every = Math.ceil(line.length / MOST_CORNERS);
+  const corners = line.filter((_, at) => at % every === 0).map(([x, y]) =>
+    [(((x - view.x) / view.scale - left) / side) * WHOLE, (((y - view.y) / view.scale - top) / side) * WHOLE].map(Math.round).join("."));
+  const lasso = corners.join("_"), rows = await rowsInside(lasso);
+  if (rows.length) return showRows(lasso, rows);
   say("No image lies inside of that.");
   redraw();
 }
 
-function placed(canvas, at) {
+// The images inside of such a line.
+export async function rowsInside(lasso) {
+  await loadPoints();
+  const line = lasso.split("_").slice(0, MOST_CORNERS).map((corner) => corner.split(".").map(Number)), rows = [];
+  for (let at = 0; at < points.n; at++) if (isInside([points.x[at], points.y[at]], line)) rows.push(points.rows[at]);
+  return rows;
+}
+
+function frame(canvas) {
   const side = Math.min(canvas.clientWidth, canvas.clientHeight) - 24;
-  const left = (canvas.clientWidth - side) / 2, top = (canvas.clientHeight - side) / 2;
+  return { side, left: (canvas.clientWidth - side) / 2, top: (canvas.clientHeight - side) / 2 };
+}
+
+function placed(canvas, at) {
+  const { side, left, top } = frame(canvas);
   return [
-    (left + (points.x[at] / 65535) * side) * view.scale + view.x,
-    (top + (points.y[at] / 65535) * side) * view.scale + view.y,
+    (left + (points.x[at] / WHOLE) * side) * view.scale + view.x,
+    (top + (points.y[at] / WHOLE) * side) * view.scale + view.y,
   ];
 }
 

@@ -1,5 +1,6 @@
 // Thumbnails, many to a request. Only those still wanted are asked for; sharper ones follow where tiles are large.
 import { getBytes } from "/static/api.js";
+import { store } from "/static/store.js";
 
 const AT_ONCE = 64, SHARP_AT_ONCE = 6, IN_FLIGHT = 3, KEPT = 20000, SHARP_KEPT = 1500;
 const PAUSE_MS = 40; // between two requests, so that a scrolling grid asks for some lines at once and not for each
@@ -53,7 +54,7 @@ class Loader {
   async fetch(batch) {
     this.running++;
     try {
-      const bytes = await getBytes("/thumbnails", { rows: batch.map(([row]) => row).join(","), ...this.more });
+      const bytes = await getBytes("/thumbnails", { rows: batch.map(([row]) => row).join(","), v: store.run.version, ...this.more });
       const sizes = new DataView(bytes);
       let at = 4 * (1 + batch.length);
       batch.forEach(([row, places], i) => {

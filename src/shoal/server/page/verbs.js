@@ -118,10 +118,10 @@ export function makeVerbs({ grid, view, go }) {
       const id = view.id, rows = await askGrow(id);
       if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`);
     },
-    async similar(row = grid.focused) {
+    async similar(row = grid.focused, isFromAddress = false) {
       if (row < 0 || !store.run.has.embeddings) return;
       try {
-        await go({ kind: "similar", row, rows: (await getJson("/api/similar", { row })).rows });
+        await go({ kind: "similar", row, rows: (await getJson("/api/similar", { row })).rows }, isFromAddress);
       } catch (error) {
         say(error.message, true);
       }
