@@ -34,6 +34,8 @@ N_DIMENSIONS = 64
 N_ACTIONS = 30
 N_ACTIONS_ON_ALL = 5
 SECONDS = 8
+STARTING_S = 3
+"""Seconds that Chromium is given to start, in which it takes both cores; a curator has it open."""
 
 SCROLL = """
 new Promise((done) => {
@@ -189,7 +191,8 @@ def record(columns: dict[int, dict[str, float]]) -> str:
 Measured by `python benchmarks/review.py --images {" ".join(map(str, columns))}` at commit {commit.stdout.strip()}
 on {os.cpu_count()} cores ({platform.machine()}), load {load:.1f} by other work, niceness {os.nice(0)}, in headless
 Chromium without a GPU, 1600 x 1000 pixels. Thumbnails are drawn, 2,000 of them in turn; {N_CATEGORIES} categories,
-embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SECONDS} s.
+embeddings of {N_DIMENSIONS} numbers. Scrolling moves 90 pixels a frame for {SECONDS} s. Of every action on all images
+{N_ACTIONS_ON_ALL} are done. Chromium was started {STARTING_S} s before.
 """
 
 
@@ -209,6 +212,7 @@ def main() -> None:
             if not run.is_dir():
                 write_run(run, n_images)
             (run / "review.jsonl").unlink(missing_ok=True)
+            time.sleep(STARTING_S)
             found[n_images] = measure(browser, run, n_images)
             print(json.dumps({n_images: found[n_images]}), flush=True)
     text = record(found)

@@ -21,6 +21,14 @@ assert SPEC.loader is not None
 bench = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(bench)
 
+IS_AS_THE_SERVER_SAYS = """
+fetch("/api/columns").then((answer) => answer.arrayBuffer()).then((bytes) => {
+  const { n, category, status } = shoal.store;
+  const now = new Int32Array(bytes, 4 + 4 * n, n), decided = new Uint8Array(bytes, 4 + 12 * n, n);
+  return category.every((id, row) => id === now[row]) && status.every((one, row) => one === decided[row]);
+})
+"""
+
 
 def test_a_hundred_thousand_images(opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path) -> None:
     run = bench.write_run(tmp_path / "run", N_IMAGES)
@@ -41,6 +49,11 @@ def test_a_hundred_thousand_images(opened: Callable[..., AbstractContextManager[
         assert page.run("document.querySelectorAll('.tile').length") < 500
         left = "(({scrollHeight, scrollTop, clientHeight}) => scrollHeight - scrollTop - clientHeight)"
         assert page.run(f"{left}(document.getElementById('grid'))") < 8
+        for seq, key in enumerate(("f", "x", "u", "u", "U"), start=3):  # on all of them at once
+            page.key("a")
+            page.key(key)
+            wait_for(page, seq)
+            assert page.run(IS_AS_THE_SERVER_SAYS)
         for kind in ("unsure", "labels", "map"):
             page.click(f'[data-view="{kind}"]')
             page.wait(f"shoal.view.kind === '{kind}'")

@@ -92,8 +92,10 @@ class Rejections:
 
     def put(self, change: Change) -> None:
         """Take in the pairs of a change."""
-        kept = np.delete(self.pairs, np.searchsorted(self.pairs, change.readmits))
-        self.pairs = np.insert(kept, np.searchsorted(kept, change.rejects), change.rejects)
+        if len(change.readmits):
+            self.pairs = np.delete(self.pairs, np.searchsorted(self.pairs, change.readmits))
+        if len(change.rejects):
+            self.pairs = np.insert(self.pairs, np.searchsorted(self.pairs, change.rejects), change.rejects)
 
 
 class Images:

@@ -14,6 +14,9 @@ from shoal.review.actions import NO_CATEGORY, Action, Entry
 from shoal.review.answer import Answer
 from shoal.review.changes import Change, Images, Record, Rejections, Values
 
+FEW = 1_000
+"""Images of an action up to which a look at each is faster than one at all images of the run."""
+
 
 class Conflict(UsageError):
     """An action that does not fit what somebody else has done meanwhile."""
@@ -85,7 +88,8 @@ class State:
             change = self._redo(action.of)
         else:
             change = _PREPARE[action.kind](self, action, seq)
-        self._check_names(change)
+        if change.records:
+            self._check_names(change)
         if base is not None:
             self._check_base(change, action, base)
         return change
@@ -251,9 +255,13 @@ class State:
         return Record(name, True, True, None, seq)
 
     def _once(self, rows: Ints) -> Ints:
-        is_named = np.zeros(len(self.answer), bool)
-        is_named[rows] = True
-        if np.count_nonzero(is_named) != len(rows):
+        if len(rows) < FEW:
+            n_named = len({*rows.tolist()})
+        else:
+            is_named = np.zeros(len(self.answer), bool)
+            is_named[rows] = True
+            n_named = int(np.count_nonzero(is_named))
+        if n_named != len(rows):
             raise UsageError("images: one is named twice; name each once")
         return rows
 
