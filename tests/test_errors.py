@@ -5,7 +5,13 @@ from shoal import errors
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(errors.ShoalError, 1), (errors.UsageError, 2), (errors.DataError, 3), (errors.MissingError, 4)],
+    [
+        (errors.ShoalError, 1),
+        (errors.Diverged, 1),
+        (errors.UsageError, 2),
+        (errors.DataError, 3),
+        (errors.MissingError, 4),
+    ],
 )
 def test_each_kind_of_error_has_its_exit_code(kind: type[errors.ShoalError], code: int) -> None:
     assert kind.exit_code == code

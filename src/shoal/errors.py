@@ -5,6 +5,7 @@
     │   └── UnknownName        2  a name that is not known
     ├── DataError              3  images, labels or embeddings that cannot be used
     │   └── TooFewDistinct     3  embeddings of which fewer differ than clusters are asked for
+    ├── Diverged               1  a training whose loss is no number any more
     └── MissingError           4  a package or weights that are not here
 
 Every message says where, what was found, what was expected and what to do. Mistakes of our own are `assert`s.
@@ -43,6 +44,10 @@ class DataError(ShoalError, ValueError):
 
 class TooFewDistinct(DataError):
     """Embeddings of which fewer differ than clusters are asked for: copies, or a training that has collapsed."""
+
+
+class Diverged(ShoalError):
+    """A training whose loss or gradient is no number any more; with the same settings it would be so again."""
 
 
 class MissingError(ShoalError):

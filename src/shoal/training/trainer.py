@@ -21,7 +21,7 @@ from torch import Tensor
 from shoal.arrays import Ints
 from shoal.distributed import mean_over_processes, shard, world_size
 from shoal.encoders.embed import autocast, explain_out_of_memory
-from shoal.errors import ShoalError
+from shoal.errors import Diverged
 from shoal.progress import Progress, count_after
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
@@ -282,7 +282,7 @@ class Totals:
     def check_finite(self, epoch: int, lr: float) -> None:
         """Stop a run whose loss or gradient was infinite or no number."""
         if bool(self.first_bad.isfinite()):
-            raise ShoalError(
+            raise Diverged(
                 f"epoch {epoch}, step {int(self.first_bad) + 1}: the loss or its gradient is not a finite number "
                 f"(lr {lr:.4g}); lower lr, raise the temperature or bound training.max_gradient and start over (shoal "
                 "discover: --force), or check the images: resuming would take the same settings to the same step"

@@ -1,6 +1,7 @@
 """Whole comparisons on noisy colours with a tiny encoder."""
 
 import json
+import math
 import shutil
 import threading
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.comparison.settings import choose_comparison
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, UsageError
+from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run, locked
@@ -207,6 +209,24 @@ def test_a_method_that_leaves_nothing_to_cluster_is_the_last_row_and_says_why(co
     assert "nothing to cluster" in found.in_words()
     assert "nothing to cluster" in found.page.read_text(encoding="utf-8")
     assert found == Comparison.open(found.path)
+
+
+@pytest.mark.slow
+def test_a_method_whose_training_goes_wrong_is_the_last_row_and_the_others_stay(whole, compared, monkeypatch) -> None:
+    real = Cms.loss
+
+    def overflowing(model, batch):
+        losses = real(model, batch)
+        return losses | {"loss": losses["loss"] * (math.inf if batch.epoch else 1)}
+
+    monkeypatch.setattr(Cms, "loss", overflowing)
+    found = compared()
+    assert (found.rows[-1].method, found.rows[-1].rank) == ("cms", "–")
+    assert "epoch 2, step 1: the loss or its gradient is not a finite number" in found.rows[-1].failed
+    assert "--set cms.training.lr=0.00" in found.rows[-1].failed
+    assert predicted(found, "simgcd") == predicted(whole, "simgcd")
+    assert not list(found.path.glob("trial-*"))
+    assert found == compared(resume=True)
 
 
 def stop_in(bar: str, at: int):

@@ -1,5 +1,6 @@
 """Several processes at one comparison: what the main one says, and what the others do when they hear it."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from shoal.discovery.readable import decode
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import flag_from_main, object_from_main
+from shoal.errors import Diverged
+from shoal.methods.method import LearnOptions
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
@@ -71,9 +74,11 @@ def follow_comparison(
             if not flag_from_main(False, device):
                 return
             folder = trial_folder(run, one.settings, one.draw)
-            get_method(one.settings.method).represent(
-                trunk.share(one), one.settings.of_method, device=device, folder=folder, resume=resume, keeps_trunk=True
-            )
+            how: LearnOptions = {"folder": folder, "resume": resume, "keeps_trunk": True}
+            with contextlib.suppress(Diverged):  # which the main process hears of too
+                get_method(one.settings.method).represent(
+                    trunk.share(one), one.settings.of_method, device=device, **how
+                )
         flag_from_main(False, device)
     finally:
         trunk.remove()

@@ -20,7 +20,7 @@ from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained import networks_of
 from shoal.discovery.training import TrainingJob, fit_batch, train_on
-from shoal.errors import TooFewDistinct
+from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
@@ -148,12 +148,25 @@ class Trainings:
             tensorboard=False,
         )
         folder = trial_folder(self.run, one.settings, one.draw)
-        learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
-        if learned is None or not learned.is_done:
-            return False
-        self._answer(learned, one.settings, one.draw, job)
+        try:
+            learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
+        except Diverged as error:
+            self._fail(one, str(error).partition(";")[0])
+        else:
+            if learned is None or not learned.is_done:
+                return False
+            self._answer(learned, one.settings, one.draw, job)
         Run(folder).abandon()
         return True
+
+    def _fail(self, one: Training, why: str) -> None:
+        """Leave a method whose training went wrong without an answer: it would go wrong again."""
+        settings, asked = one.settings, self.firsts[one.draw].discovery.n_clusters
+        seconds = sum(row["seconds"] for row in Run(trial_folder(self.run, settings, one.draw)).metrics)
+        lr = f"--set {settings.method}.training.lr={settings.of_method.training.lr / 10:g}"
+        why = f"its training went wrong ({why}); try a lower rate, as in {lr}"
+        self.reporter.say(f"{NOTE}{why}")
+        fail_run(self.run, why, settings, one.draw, asked=asked, seconds=seconds)
 
     def _answer(
         self, learned: Representation, settings: DiscoverySettings, draw: int, job: TrainingJob | None = None
