@@ -34,7 +34,7 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
     alone, compared = (announce([COST], is_compared=is_compared) for is_compared in (False, True))
     assert alone == (
         "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all "
-        "(with the default method, 3 to 16 % more of the images of four collections were right). "
+        "(with the default method, 2 to 16 % more of the images of four collections were right). "
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )
     assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
