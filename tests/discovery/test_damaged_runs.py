@@ -55,7 +55,11 @@ ANY: dict[str, Damage] = {
     "gone": Path.unlink,
 }
 OWN: dict[str, dict[str, Damage]] = {
-    "provenance.json": {"times": in_json(lambda found: found.update(seconds="long", folders=3))},
+    "provenance.json": {
+        "times": in_json(lambda found: found.update(seconds="long", folders=3)),
+        "stopped": in_json(lambda found: found.update(stopped_early=[1])),
+        "answer": in_json(lambda found: found.update(answer="best")),
+    },
     "estimate.json": {
         "no K": in_json(lambda found: found.pop("n_clusters")),
         "curve": in_json(lambda found: found.update(curve=[1])),
@@ -91,6 +95,11 @@ OWN: dict[str, dict[str, Damage]] = {
     "frozen.npy": {"shape": lambda file: np.save(file, np.ones((3, 2), np.float32))},
     "thumbnails.zip": {},
     "model.safetensors": {},
+    "model.json": {
+        "blocks": in_json(lambda found: found.update(n_tail_blocks=99)),
+        "shape": in_json(lambda found: found.update(shape={"n_images": None})),
+        "weight": in_json(lambda found: found.update(frozen_weight="half")),
+    },
     "skipped.csv": {},
 }  # fmt: skip
 

@@ -22,6 +22,8 @@ def write(file: Path, content: str | bytes) -> Path:
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"^a{60}…: too long for the name of a file"):
+        read_collection("a" * 5_000)
     with pytest.raises(DataError, match="nowhere: no such folder; give the folder that holds the images"):
         read_collection(tmp_path / "nowhere")
 

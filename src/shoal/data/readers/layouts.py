@@ -1,5 +1,6 @@
 """Layouts: recognise how a user keeps images and labels, and read them as one collection."""
 
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +102,14 @@ def read_collection(
             raise UsageError("give `labeled` and `unlabeled` together, and neither images nor `labels` beside them")
         return _read_two_roots(check_folder(labeled), check_folder(unlabeled), options)
     if isinstance(source, str | os.PathLike):
-        return _read_location(source, labels, options)
+        try:
+            return _read_location(source, labels, options)
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            raise DataError(
+                f"{str(error.filename)[:60]}…: too long for the name of a file; give one that is there"
+            ) from error
     if is_frame(source):
         return _read_rows(as_table(source), labels, options)
     return _read_memory(source, labels, options)
