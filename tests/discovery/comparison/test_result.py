@@ -1,5 +1,7 @@
 """Sentences and numbers of comparisons made by hand."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from shoal.clustering.matching import Accuracy
 from shoal.discovery.comparison.result import Comparison, Row
 from shoal.discovery.comparison.settings import title_of
+from shoal.errors import DataError
 
 
 def row(method: str, ties: list[str], share: float = 0.5) -> Row:
@@ -50,3 +53,35 @@ def test_the_headline_names_a_few_of_those_who_tie_and_counts_the_rest(ties: lis
     found = comparison(row("cms", ties), *(row(name, ["cms"]) for name in ties))
     assert found.headline == headline
     assert all(title_of(name) in found.sentences[0] for name in ties), "the sentence names all"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["rows"], []),
+        (["rows", 0, "title"], None),
+        (["rows", 0, "accuracy"], "all"),
+        (["rows", 0, "accuracy", "all"], "much"),
+        (["rows", 1, "ranks"], [1]),
+        (["rows", 0, "ties", 0], "nobody"),
+        (["kept"], {}),
+        (["epochs"], None),
+        (["command"], 3),
+    ],
+    ids=str,
+)
+def test_a_table_that_was_edited_into_something_else_is_named(tmp_path: Path, place: list[str | int], value) -> None:
+    rows = row("cms", ["gcd"]), row("gcd", ["cms"]), row("frozen", [])
+    whole = replace(comparison(*rows), path=tmp_path)
+    found = whole.to_dict()
+    file = tmp_path / "comparison.json"
+    file.write_text(json.dumps(found), encoding="utf-8")
+    assert Comparison.open(tmp_path).to_dict() == found
+    *before, last = place
+    part = found
+    for name in before:
+        part = part[name]
+    part[last] = value
+    file.write_text(json.dumps(found), encoding="utf-8")
+    with pytest.raises(DataError, match=r"comparison\.json: damaged or edited"):
+        Comparison.open(tmp_path)

@@ -9,7 +9,7 @@ from typing import Any
 from shoal.clustering.matching import Accuracy
 from shoal.discovery.comparison.settings import FROZEN, title_of
 from shoal.errors import DataError
-from shoal.runs import RunView, damaged
+from shoal.runs import RunView, reading
 from shoal.words import count, listed, percent
 
 PAGE = "compare.html"
@@ -77,13 +77,13 @@ class Comparison:
         if not run.has("comparison.json"):
             raise DataError(f"{run.path}: no comparison here (no comparison.json); give the folder of one")
         found = run.json("comparison")
-        try:
+        with reading(run.path / "comparison.json"):
             rows = tuple(_row_from(row) for row in found["rows"])
             sequences: dict[str, Any] = {name: tuple(found[name]) for name in ("pairs", "unfinished", "notes")}
             rest = {name: found[name] for name in ("kept", "n_clusters", "epochs", "command")}
-        except (KeyError, TypeError) as error:
-            raise damaged(run.path / "comparison.json", f"it has no {error}") from error
-        return cls(path=run.path, rows=rows, **sequences, **rest)
+            result = cls(path=run.path, rows=rows, **sequences, **rest)
+            result.in_words()  # what was edited into something else cannot be said
+        return result
 
     @property
     def best(self) -> Row:
@@ -191,7 +191,9 @@ def _plain(value: Any) -> Any:
 
 def _row_from(found: Mapping[str, Any]) -> Row:
     """A row as comparison.json has it."""
-    shares = found["accuracy"]
+    shares: Mapping[str, Any] | None = found["accuracy"]
+    if not isinstance(shares, Mapping | None):
+        raise TypeError(f"accuracy: found {shares!r}")
     values = {name: value for name, value in found.items() if name != "rank"}
     values |= {name: tuple(found[name]) if found[name] is not None else None for name in ("interval", "ranks")}
     values |= {name: tuple(found[name]) for name in ("ties", "n_clusters")}
