@@ -28,6 +28,9 @@ STRIP = 5
 MAX_CATEGORIES = 80
 """Rows of categories, the largest ones of the first method; each method's own report has all of them."""
 
+MAX_PAIRS = 10
+"""Pairs of methods that are shown at once; more are folded."""
+
 PAGE_BYTES = 12 << 20
 """Thumbnails on the page, as text."""
 
@@ -69,6 +72,7 @@ def render_comparison(run: Run) -> str:
         "sentences": [shown(sentence) for sentence in found["sentences"]],
         "rows": [_row(row) for row in found["rows"]],
         "pairs": [_pair(pair, {row["method"]: row["title"] for row in found["rows"]}) for pair in found["pairs"]],
+        "n_folded": len(found["pairs"]) if len(found["pairs"]) > MAX_PAIRS else 0,
         "facts": _facts(found),
         "command": shown(found["command"]),
         "columns": [{"title": row["title"], "link": f"{COMPARED}/{row['method']}/report.html"} for row in answered],
