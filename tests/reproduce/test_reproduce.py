@@ -224,6 +224,22 @@ def test_scrambled_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, st
     assert accuracy[0] > accuracy[1]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["1", "2", "3"])
+def test_every_method_of_the_paper_runs_and_hidden_labels_change_no_choice(run, tmp_path, monkeypatch, stand_in, table):
+    small = {"n_init": 2, "pim.fit_steps": 20, "pim.sureness_weights": [0.2, 1.0], "uno.width": 32}
+    small |= {"promptcal.first_stage": 1, "promptcal.memory_size": 32, "promptcal.n_negatives": 16}
+    run_here = {row.method for row in get_experiment(table).rows}
+    small = {name: value for name, value in small.items() if name.partition(".")[0] in {*run_here, "n_init"}}
+    options = replace(stand_in.options, methods=(), changes={**stand_in.options.changes, **small})
+    found = run(table, out=tmp_path / "true", options=options)
+    assert found.n_missing == 0
+    assert all(record["ours"] is not None for record in found.records)
+    monkeypatch.setattr(loaded_dataset, "read_benchmark", scrambling(stand_in.read))
+    run(table, out=tmp_path / "scrambled", options=options)
+    assert choices(tmp_path / "true") == choices(tmp_path / "scrambled")
+
+
 def test_the_inductive_setup_scores_the_test_part_only(run, tiny, folder):
     run("16", out=folder / "inductive")
     assert ("cub", "test") in tiny["reads"]
