@@ -105,3 +105,16 @@ def test_all_right_or_all_wrong_is_no_certainty() -> None:
     assert found[2][0] < low, "eleven of twelve are less"
     one_category = rank(right[:1], np.zeros(12, dtype=int), np.ones(12, dtype=bool))
     assert one_category.intervals[0] == (pytest.approx(0.2066, abs=0.001), 1)
+
+
+@pytest.mark.parametrize(("n_known", "n_categories", "size"), [(20, 1, 20), (20, 2, 10), (40, 5, 10)])
+def test_of_equals_few_are_called_different(n_known: int, n_categories: int, size: int) -> None:
+    """Methods of the same skill, which find a whole category or miss it: at most one pair in twenty by chance."""
+    rng = np.random.default_rng(0)
+    units = np.concatenate([np.arange(n_known), np.repeat(100 + np.arange(n_categories), size)])
+    n_called = 0
+    for _ in range(100):
+        known, whole = rng.random((2, n_known)) < 0.7, rng.random((2, n_categories)) < 0.6
+        right = np.concatenate([known, whole.repeat(size, axis=1)], axis=1)
+        n_called += rank(right, units, units >= 100).pairs[0, 1].is_clear
+    assert n_called <= 5
