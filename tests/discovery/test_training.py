@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
 
 def test_there_is_a_bar_of_views_and_then_one_of_steps_with_the_time_of_all_that_follows() -> None:
     heard: list[object] = []
-    with _bars(listening(heard), COST, then_s=30) as tell:
+    with _bars(SimpleNamespace(reporter=listening(heard), is_asked=lambda: False), COST, then_s=30) as tell:
         tell("views", 1000, 1000)
         tell("steps", 1, 50)
     assert heard == [

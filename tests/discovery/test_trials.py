@@ -1,5 +1,6 @@
 """Depths and temperatures that are tried: which, in what order, what is kept, and a run that was interrupted."""
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from shoal.discovery.choice import Choice
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import depths_to_try, first_trial, temperatures_to_try
+from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.trials import Tried
 from shoal.errors import UsageError
 
@@ -98,6 +100,48 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "resumed", wanted)
     resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)
+    for name in ("choice.json", "assignments.csv", "model.safetensors", "embeddings.npy"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answer(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    wanted = replace(settings, n_clusters=5, hidden_share=0.4)
+
+    def press(line: str) -> None:
+        if line.startswith("training takes"):
+            signal.raise_signal(signal.SIGINT)
+
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
+    assert run.is_finished
+    assert run.provenance["stopped_early"] == {"epochs": 0, "of": 2}
+    assert not run.has("model.safetensors")
+    assert run_on(photos, tmp_path / "run", wanted, resume=True).has("choice.json")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+    monkeypatch.setattr(Choice, "keeps_training", True)
+    wanted = replace(settings, n_clusters=5, hidden_share=0.4)
+    real = TrialJudge.choose
+
+    def choose(self, embeddings, predicted):
+        signal.raise_signal(signal.SIGINT)
+        return real(self, embeddings, predicted)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrialJudge, "choose", choose)
+        run = run_on(photos, tmp_path / "run", wanted)
+    assert run.is_finished
+    assert run.provenance["stopped_early"] == {"epochs": 0, "of": 2}, "of the training with all labels"
+    assert run.has("model.safetensors"), "the trial's"
+    resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
+    whole = run_on(photos, tmp_path / "whole", wanted)
     for name in ("choice.json", "assignments.csv", "model.safetensors", "embeddings.npy"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 

@@ -19,7 +19,7 @@ from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
 from shoal.discovery.reporter import NOTE
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import TrainingJob, announce, fit_batch, measure, train_on
+from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, fit_batch, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.trials import known_number, plan_trials, run_trials
 from shoal.discovery.validation import (
@@ -44,6 +44,12 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     There is no other where training has brought images together so that no cut makes as many categories, or was
     stopped before an epoch was finished.
     """
+    with ctrl_c_stops() as is_asked:
+        return _train_and_answer(replace(job, is_asked=is_asked))
+
+
+def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
+    """Say which labels are kept from training, plan what fits into the time, and train with a trial or without."""
     collection = job.images.collection
     withheld = withhold(collection, job.settings)
     for line in describe_withheld(collection, withheld):

@@ -52,6 +52,8 @@ class TrainingJob:
     resume: bool
     reporter: Reporter
     tensorboard: bool
+    is_asked: Callable[[], bool] = lambda: False
+    """Whether the user has asked to stop, as `ctrl_c_stops` notes it."""
 
     @property
     def device(self) -> torch.device:
@@ -140,7 +142,7 @@ def train_on(
     watch = _collapse_watch(job.reporter.say)
     is_last = folder == job.run.path
     try:
-        with _bars(job.reporter, cost, then_s) as progress:
+        with _bars(job, cost, then_s) as progress:
             learned = get_method(job.settings.method).represent(
                 task,
                 settings,
@@ -153,10 +155,10 @@ def train_on(
                 goes_on=goes_on,
             )
     except StopTraining:
-        _note_stopped(job, len(Run(folder).metrics))
+        note_stopped(job, len(Run(folder).metrics))
         return None
     if not learned.is_done:
-        _note_stopped(job, len(learned.metrics))
+        note_stopped(job, len(learned.metrics))
     watch(collapse_statistics(learned.embeddings))
     # What is there need not be embedded again, which processes that help would have to take part in.
     return replace(learned, frozen=lambda: job.frozen.embeddings)
@@ -194,7 +196,8 @@ def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
 def ctrl_c_stops() -> Iterator[Callable[[], bool]]:
     """Let the first Ctrl-C do no more than answer this with True; the second one interrupts.
 
-    Where there are several processes, or this is not the main thread, Ctrl-C does what it always does.
+    It goes round all trainings and what lies between them, so that Ctrl-C costs an answer at no moment. Where there are
+    several processes, or this is not the main thread, Ctrl-C does what it always does.
     """
     asked: list[int] = []
     if is_started() or threading.current_thread() is not threading.main_thread():
@@ -215,8 +218,8 @@ def ctrl_c_stops() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _bars(reporter: Reporter, cost: Cost, then_s: float) -> Iterator[OnProgress]:
-    """Show views and then steps, with one estimate of the time left; Ctrl-C stops training where it is told of them.
+def _bars(job: TrainingJob, cost: Cost, then_s: float) -> Iterator[OnProgress]:
+    """Show views and then steps, with one estimate of the time left; training stops here where the user has asked.
 
     `then_s` are the seconds that another training will take afterwards.
     """
@@ -225,20 +228,20 @@ def _bars(reporter: Reporter, cost: Cost, then_s: float) -> Iterator[OnProgress]
         "steps": ("training", Outlook("steps", cost.step_s, then_s=then_s)),
     }
     shown: dict[str, Progress] = {}
-    with ctrl_c_stops() as is_asked, ExitStack() as bars:
+    with ExitStack() as bars:
 
         def tell(unit: str, done: int, total: int) -> None:
             if unit not in shown:
                 bars.close()  # the bar of the unit before
-                shown[unit] = bars.enter_context(reporter.progress(*outlooks[unit]))
+                shown[unit] = bars.enter_context(job.reporter.progress(*outlooks[unit]))
             shown[unit](done, total)
-            if is_asked():
+            if job.is_asked():
                 raise StopTraining
 
         yield tell
 
 
-def _note_stopped(job: TrainingJob, n_epochs: int) -> None:
+def note_stopped(job: TrainingJob, n_epochs: int) -> None:
     """Write down that training was stopped before its end, and say so."""
     job.run.note(stopped_early={"epochs": n_epochs, "of": job.n_epochs})
     done = f"{n_epochs} of {job.n_epochs} epochs"

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +19,7 @@ from photo_runs import stop
 from shoal.data.pixels import load_pixels
 from shoal.discovery import training
 from shoal.discovery.assign import Assigner
-from shoal.discovery.comparison import job
+from shoal.discovery.comparison import job, trainings
 from shoal.discovery.comparison.job import compare_images
 from shoal.discovery.comparison.kept import keep_labels
 from shoal.discovery.comparison.result import Comparison
@@ -262,23 +263,42 @@ def test_interrupted_in_the_second_method_and_resumed_equals_uninterrupted(whole
 
 @pytest.mark.slow
 def test_ctrl_c_once_compares_what_is_finished_and_resume_goes_on(whole, compared, monkeypatch) -> None:
-    asked: list[str] = []
-    real = training.ctrl_c_stops
-
-    @contextmanager
-    def stops_in_the_second():
-        asked.append("training")
-        with real():
-            yield lambda: asked.count("training") == 2
-
-    monkeypatch.setattr(training, "ctrl_c_stops", stops_in_the_second)
-    found = compared()
+    with monkeypatch.context() as patched:
+        patched.setattr(trainings, "train_on", asked_in(2, trainings.train_on))
+        found = compared()
     assert {row.method for row in found.rows} == {"frozen", "cms"}
     assert found.unfinished == ("simgcd",)
     assert "Not finished: SimGCD; the same command with --resume goes on." in found.sentences
     assert Run(found.path).is_stopped
-    monkeypatch.setattr(training, "ctrl_c_stops", real)
     assert untimed(compared(resume=True)) == untimed(whole)
+
+
+def asked_in(n: int, train_on):
+    """Press Ctrl-C when the training number `n` begins."""
+    begun: list[str] = []
+
+    def train(*arguments, **options):
+        begun.append("training")
+        if len(begun) == n:
+            signal.raise_signal(signal.SIGINT)
+        return train_on(*arguments, **options)
+
+    return train
+
+
+@pytest.mark.slow
+def test_ctrl_c_before_the_first_training_compares_nothing_and_resume_goes_on(whole, compared, monkeypatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(trainings, "announce", press_ctrl_c)
+        found = compared()
+    assert {row.method for row in found.rows} == {"frozen"}
+    assert Run(found.path).is_stopped
+    assert untimed(compared(resume=True)) == untimed(whole)
+
+
+def press_ctrl_c(*_arguments, **_options) -> str:
+    signal.raise_signal(signal.SIGINT)
+    return "announced"
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The trainings of a comparison: each method on what it is given, one after the other, its answer kept as a run."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained import networks_of
-from shoal.discovery.training import TrainingJob, fit_batch, train_on
+from shoal.discovery.training import TrainingJob, ctrl_c_stops, fit_batch, note_stopped, train_on
 from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
@@ -27,6 +27,7 @@ from shoal.methods.task import Task
 from shoal.progress import Outlook
 from shoal.runs import Run
 from shoal.training.cost import Cost, measure_cost
+from shoal.training.loop import StopTraining
 from shoal.training.model import shape_of
 
 
@@ -112,12 +113,14 @@ class Trainings:
     def _train(self, trainings: Sequence[Training]) -> None:
         """Train one after the other, until one is stopped."""
         trunk, costs = self._trunk(trainings), [self._cost_left(one) for one in trainings]
-        self.reporter.say(announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws)))
         try:
-            for at, one in enumerate(trainings):
-                broadcast_training(True, self.device)
-                if not self._train_one(one, trunk, costs[at], then_s=sum(cost.steps_s for cost in costs[at + 1 :])):
-                    break
+            with ctrl_c_stops() as is_asked:
+                self.reporter.say(announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws)))
+                for at, one in enumerate(trainings):
+                    broadcast_training(True, self.device)
+                    then_s = sum(cost.steps_s for cost in costs[at + 1 :])
+                    if not self._train_one(one, trunk, costs[at], then_s=then_s, is_asked=is_asked):
+                        break
             broadcast_training(False, self.device)
         finally:
             trunk.remove()
@@ -127,16 +130,12 @@ class Trainings:
         n_done = len(Run(trial_folder(self.run, one.settings, one.draw)).metrics) if self.resume else 0
         return one.with_epochs(one.cost.n_epochs - n_done).cost
 
-    def _train_one(self, one: Training, trunk: SharedTrunk, cost: Cost, *, then_s: float) -> bool:
+    def _train_one(
+        self, one: Training, trunk: SharedTrunk, cost: Cost, *, then_s: float, is_asked: Callable[[], bool]
+    ) -> bool:
         """Train a method and keep its answer; False where it was stopped. `then_s` seconds follow."""
         draw = f", draw {one.draw + 1} of {len(self.draws)}" if len(self.draws) > 1 else ""
         self.reporter.say(f"{get_method(one.settings.method).title}{draw}")
-        if trunk.n_missing(one):
-            outlook = Outlook("views", cost.view_s, then_s=cost.steps_s + then_s)
-            with self.reporter.progress("preparing views for all methods", outlook) as progress:
-                task = trunk.share(one, progress)
-        else:
-            task = trunk.share(one)
         job = TrainingJob(
             frozen=self.frozen,
             first=self.firsts[one.draw],
@@ -146,10 +145,15 @@ class Trainings:
             resume=self.resume,
             reporter=self.reporter,
             tensorboard=False,
+            is_asked=is_asked,
         )
         folder = trial_folder(self.run, one.settings, one.draw)
         try:
+            task = _share(trunk, one, job, Outlook("views", cost.view_s, then_s=cost.steps_s + then_s))
             learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
+        except StopTraining:
+            note_stopped(job, len(Run(folder).metrics))
+            return False
         except Diverged as error:
             self._fail(one, str(error).partition(";")[0])
         else:
@@ -208,3 +212,17 @@ def fail_run(run: Run, why: str, settings: DiscoverySettings, draw: int, *, aske
     failed, origin = Run.create(run_folder(run.path, settings.method, draw), force=True), run.provenance
     failed.start(settings, seed=settings.seed, device=origin["device"], command=origin["command"])
     failed.finish(failed=why, asked=asked, seconds=round(seconds, 3))
+
+
+def _share(trunk: SharedTrunk, one: Training, job: TrainingJob, outlook: Outlook) -> Task:
+    """The task of a training; what of the trunk is missing is computed with a bar, unless the user asks to stop."""
+    if not trunk.n_missing(one):
+        return trunk.share(one)
+    with job.reporter.progress("preparing views for all methods", outlook) as progress:
+
+        def tell(done: int, total: int) -> None:
+            progress(done, total)
+            if job.is_asked():
+                raise StopTraining
+
+        return trunk.share(one, tell)
