@@ -8,7 +8,7 @@ from shoal.clustering.blend import WEIGHTS, Trial
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.discovery.choice import Choice, compare, judge_frozen
-from shoal.discovery.validation import Withheld
+from shoal.discovery.validation import Withheld, drawn_units
 
 CLASSES = ("a", "b", "c", "d")
 SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=4))
@@ -100,10 +100,27 @@ def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:
     trials = [Trial(weight=0.65, n_shifts=1, right=right < 8), Trial(weight=1.0, n_shifts=1, right=right < 7)]
     found = Choice(hidden=("a",), trials=trials)
     assert found.in_words() == (
-        "of 10 labeled images kept from training, put right: 7 without training, 8 with it; so small a difference may "
-        "be chance, the trained answer stands, with the encoder as it came weighing 65 %"
+        "of 10 labeled images kept from training, put right: 7 without training, 8 with it; that may be chance, the "
+        "trained answer stands, with the encoder as it came weighing 65 %"
     )
     assert found.to_dict()["may_be_chance"]
     sure = Choice(hidden=("a",), trials=[trials[0], Trial(weight=1.0, n_shifts=1, right=right < 2)])
     assert not sure.may_be_chance
     assert "put right: 2 without training, 8 with it; the trained answer stands" in sure.in_words()
+
+
+def test_images_of_one_hidden_category_count_as_one_draw() -> None:
+    """40 more of 80 are no chance if each is a draw; if they are the images of one category, there is one draw."""
+    trials = [
+        Trial(weight=0.65, n_shifts=1, right=np.ones(80, dtype=bool)),
+        Trial(weight=1.0, n_shifts=1, right=np.arange(80) < 40),
+    ]
+    for n_categories, is_chance in ((1, True), (4, True), (5, False), (40, False)):  # n > 2 · √n of equal categories
+        units = np.where(np.arange(80) < 40, np.arange(80), 80 + np.arange(80) % n_categories)
+        assert Choice(hidden=(), trials=trials, units=units).may_be_chance == is_chance
+    assert not Choice(hidden=(), trials=trials).may_be_chance
+
+
+def test_units_are_hidden_categories_and_single_images() -> None:
+    rows, labels = np.array([0, 3, 4, 7]), np.array([1, 2, 1, 2])
+    assert drawn_units(rows, labels, (2,), 10).tolist() == [0, 12, 4, 12]

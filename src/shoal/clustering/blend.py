@@ -91,10 +91,14 @@ def choose_weight(trials: Sequence[Trial]) -> Trial:
     return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
 
 
-def is_worse(right: Bools, other: Bools, n_errors: float = 1) -> bool:
-    """Whether fewer images are right than in the other by more than so many standard errors of the difference."""
-    fewer, n_apart = int(other.sum()) - int(right.sum()), int((right != other).sum())
-    return bool(fewer > n_errors * n_apart**0.5)
+def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None = None) -> bool:
+    """Whether fewer images are right than in the other by more than so many standard errors of the difference.
+
+    Images with the same number in `units` (J,) go right or wrong together and count as one draw; without, each is one.
+    """
+    apart = other.astype(np.int64) - right
+    by_unit = apart if units is None else np.bincount(units, weights=apart)
+    return bool(apart.sum() > n_errors * float((by_unit**2).sum()) ** 0.5)
 
 
 def _try(

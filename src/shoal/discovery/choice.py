@@ -16,7 +16,7 @@ from shoal.arrays import Ints
 from shoal.clustering.blend import Trial, choose_weight, is_worse, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import put_right
-from shoal.discovery.validation import Withheld
+from shoal.discovery.validation import Withheld, drawn_units
 from shoal.words import count, part_of
 
 
@@ -28,6 +28,8 @@ class Choice:
     """Known categories that stood in for novel ones."""
     trials: Sequence[Trial]
     """What the judging images say of each weight of the frozen encoder; the last is 1, that encoder alone."""
+    units: Ints | None = None
+    """(J,) which judging images stand for one draw: those of a hidden category do. None: each for itself."""
     is_collapsed: bool = False
     """Whether training has brought all embeddings to nearly one direction: then so few images say little for it."""
 
@@ -58,7 +60,7 @@ class Choice:
     def may_be_chance(self) -> bool:
         """Whether what stands is better by no more than two standard errors, if it is better at all."""
         other = self.with_training if not self.keeps_training else self.trials[-1]
-        return not is_worse(other.right, self.chosen.right, n_errors=2)
+        return not is_worse(other.right, self.chosen.right, n_errors=2, units=self.units)
 
     @property
     def n_images(self) -> int:
@@ -89,7 +91,7 @@ class Choice:
             end = "training has collapsed, the first answer stands"
         elif self.may_be_chance:
             kept = "trained" if self.keeps_training else "first"
-            end = f"so small a difference may be chance, the {kept} answer stands"
+            end = f"that may be chance, the {kept} answer stands"
         if 0 < weight < 1:
             end += f", with the encoder as it came weighing {100 * weight:.0f} %"
         shares = f"{without} without training, {with_it} with it"
@@ -143,7 +145,8 @@ def compare(
         rows = (frozen, trained, labels, withheld.judged)
         trials = try_weights(*rows, n_clusters, inference, seed=seed, weights=weights)
     hidden = tuple(classes[label] for label in withheld.hidden)
-    return Choice(hidden=hidden, trials=[*trials, *frozen_alone], is_collapsed=is_collapsed)
+    units = drawn_units(withheld.judged, labels[withheld.judged], withheld.hidden, len(labels))
+    return Choice(hidden=hidden, trials=[*trials, *frozen_alone], units=units, is_collapsed=is_collapsed)
 
 
 def judge_frozen(

@@ -3,6 +3,7 @@
 N images.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,11 @@ def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
 
 def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
     return first_few([collection.classes[label] for label in categories], MAX_NAMED)
+
+
+def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
+    """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that was hidden."""
+    return np.where(np.isin(labels, hidden), n_images + labels, rows)
 
 
 def has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:

@@ -15,7 +15,7 @@ from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.validation import MAX_NAMED, MIN_CATEGORIES, withhold
+from shoal.discovery.validation import MAX_NAMED, MIN_CATEGORIES, drawn_units, withhold
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural
 
@@ -46,7 +46,7 @@ class Kept:
     @property
     def units(self) -> Ints:
         """(J,) a number for what was drawn as one: an image, or a whole category; the same one in every draw."""
-        return np.where(self.is_novel, len(self.given) + self.labels, self.rows)
+        return drawn_units(self.rows, self.labels, self.hidden, len(self.given))
 
     @property
     def hidden_names(self) -> tuple[str, ...]:
