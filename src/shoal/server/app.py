@@ -213,6 +213,8 @@ class PageHandlers:
                     await run_in_threadpool(self.review.refresh)
             except ShoalError as error:  # somebody has damaged the log
                 return _json({"error": str(error)}, 400)
+            if await request.is_disconnected():
+                return Response()
             if self.review.state.seq > since or asyncio.get_running_loop().time() > until:
                 return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request))))
             await asyncio.sleep(LOOK_S)

@@ -308,6 +308,7 @@ async function start() {
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
   clearTimeout(sideTimer);
   drawSide(view, go);
+  sideSoon();
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
   tellMisfits();
   data.listen((problem) => {

@@ -2,7 +2,7 @@
 import { $, bdi, kindOf, make, number, thumb } from "/static/dom.js";
 import * as data from "/static/store.js";
 
-const STRIP = 4, AT_ONCE = 100;
+const STRIP = 4, IN_SIGHT = 20, AT_ONCE = 100;
 
 function viewsOf() {
   const { store } = data;
@@ -43,6 +43,7 @@ export function drawSide(view, go) {
     return make("li", {}, found);
   }));
   drawCategories(view, go);
+  shown = Math.max(shown, AT_ONCE); // the first time those in sight, so that their pictures come soon
 }
 
 // Show at once where the view is, in the list as it stands; says whether it is in it.
@@ -54,7 +55,7 @@ export function markCurrent(view) {
   return Boolean(found);
 }
 
-let shown = AT_ONCE;
+let shown = IN_SIGHT;
 export function drawCategories(view, go) {
   const found = sorted();
   const at = found.findIndex((category) => view.kind === "category" && category.id === view.id);

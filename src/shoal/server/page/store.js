@@ -156,6 +156,7 @@ export function act(action, answered = () => {}) {
       const changes = await post(packed(action), store.seq);
       answered();
       take(changes);
+      waiting?.abort(); // it would tell the same once more
       return true;
     } catch (error) {
       if (error instanceof Refused) take(error.answer);
@@ -164,14 +165,18 @@ export function act(action, answered = () => {}) {
   });
 }
 
+let waiting = null;
+
 // Hear of what others do, for ever; `hears` is told whether the server answers.
 export async function listen(hears) {
   for (let wait = 500; ; ) {
     try {
-      take(await getJson("/api/changes", { since: store.seq, by: me() }));
+      waiting = new AbortController();
+      take(await getJson("/api/changes", { since: store.seq, by: me() }, { signal: waiting.signal }));
       hears("");
       wait = 500;
     } catch (error) {
+      if (error.name === "AbortError") continue;
       hears(error instanceof Refused ? error.message : "The server does not answer. Everything it has answered is kept; start `shoal review` again.");
       await new Promise((done) => setTimeout(done, wait));
       wait = Math.min(5000, wait * 1.5);
