@@ -62,11 +62,16 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
         status, answer = server.act("confirm", rows=pack_rows(rows, 1100))
         assert (status, answer["undo"]) == (200, "confirm 1,099 images")
         assert np.array_equal(unpack_rows(answer["rows"], 1100), rows)
-        assert np.frombuffer(base64.b64decode(answer["category"]), np.int8).tolist() == (rows % 4).tolist()
-        assert answer["status"] == 1  # all of them
+        assert (answer["status"], answer["category"]) == (1, None)  # of all of them; where they were
         for wrong in ("AAAA", base64.b64encode(bytes(138)).decode()):  # of other images, and of none
             assert server.act("confirm", rows=wrong)[0] == 400
         assert server.act("undo")[1]["status"] == 0
+        rejected = server.act("reject", rows=pack_rows(rows, 1100))[1]
+        assert (rejected["status"], rejected["category"]) == (2, -1)
+        back = server.act("undo")[1]
+        assert np.frombuffer(base64.b64decode(back["category"]), np.int8).tolist() == (rows % 4).tolist()
+        since = server.json("/api/changes?since=0")
+        assert since["category"] == back["category"]  # not only of the last action
     lines = (many.path / "review.jsonl").read_text().splitlines()
     groups = json.loads(lines[1])["groups"]
     assert [group["category"] for group in groups] == [0, 1, 2, 3]

@@ -72,13 +72,13 @@ def categories(review: Review) -> list[dict[str, Any]]:
 def changes(review: Review, since: int, by: str) -> dict[str, Any]:
     """What has changed since an action: images, categories, the actions themselves, and what `by` can undo."""
     with review.lock:
-        state = review.state
+        state, since = review.state, max(0, since)
         rows: Ints = np.flatnonzero(state.images.version > since)
         touched = [number for number, version in state.versions.items() if version > since]
         return {
             "seq": state.seq,
             "rows": pack_rows(rows, len(review.answer)),
-            "category": pack_numbers(state.images.category[rows]),
+            "category": None if _leaves_categories(state, since) else pack_numbers(state.images.category[rows]),
             "status": pack_numbers(state.images.status[rows]),
             "categories": [category(state, n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
@@ -86,6 +86,12 @@ def changes(review: Review, since: int, by: str) -> dict[str, Any]:
             "undo": _what(state, state.last_done(by)),
             "redo": _what(state, state.last_undone(by)),
         }
+
+
+def _leaves_categories(state: State, since: int) -> bool:
+    """Whether all that was done since an action has left images in their categories."""
+    done = (entry.action for entry in state.entries[since:])
+    return all((state.entry(one.of).action if one.of else one).kind in ("confirm", "flag", "rename") for one in done)
 
 
 def _what(state: State, seq: int | None) -> str:

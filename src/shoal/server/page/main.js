@@ -86,7 +86,8 @@ function draw({ isSame = false } = {}) {
     else drawMap(store.categories.has(view.focus) ? view.focus : null, (lasso, rows) => go({ kind: "lasso", lasso, rows }));
     return;
   }
-  let rows = data.rowsOf(view);
+  const isAll = view.kind === "all" && view.status === "" && !view.found; // no action adds to it or takes from it
+  let rows = isSame && isAll ? grid.rows : data.rowsOf(view);
   if (view.found && (view.kind !== "all")) {
     const found = new Set(view.found);
     rows = data.rowsOf({ ...view, found: null }).filter((row) => found.has(row));

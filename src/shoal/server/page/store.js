@@ -125,11 +125,10 @@ function take(changes) {
   if (!changes || changes.seq === undefined || changes.seq < store.seq) return;
   const isNews = changes.seq > store.seq;
   const rows = unpackRows(changes.rows);
-  const category = unpackNumbers(changes.category, rows.length), status = unpackNumbers(changes.status, rows.length);
-  for (let at = 0; at < rows.length; at++) {
-    store.category[rows[at]] = category[at];
-    store.status[rows[at]] = status[at];
-  }
+  const status = unpackNumbers(changes.status, rows.length);
+  for (let at = 0; at < rows.length; at++) store.status[rows[at]] = status[at];
+  const category = changes.category === null ? null : unpackNumbers(changes.category, rows.length); // null: all have stayed
+  if (category) for (let at = 0; at < rows.length; at++) store.category[rows[at]] = category[at];
   for (const category of changes.categories) {
     store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
   }
