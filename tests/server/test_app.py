@@ -81,8 +81,14 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
 def test_the_page_asks_for_all_its_modules_at_once(server: Served) -> None:
     """Not for each when the one before has named it, which takes a hundred milliseconds more."""
     page = server.ask("/")[1].decode()
-    modules = {file.name for file in (Path(shoal.server.__file__).parent / "page").glob("*.js")} - {"main.js"}
-    assert set(re.findall(r'rel="modulepreload" href="/static/(\S+)"', page)) == modules
+    files = {file.name: file.read_text() for file in (Path(shoal.server.__file__).parent / "page").glob("*.js")}
+    first = {"main.js"}
+    while (
+        more := {name for one in first for name in re.findall(r'^import .*"/static/(\S+)"', files[one], re.M)} - first
+    ):
+        first |= more
+    assert {"main.js", *re.findall(r'rel="modulepreload" href="/static/(\S+)"', page)} == first
+    assert {"split.js", "grow.js"} <= files.keys() - first  # later, when they are used
 
 
 def test_every_kind_of_action(server: Served) -> None:

@@ -283,7 +283,7 @@ function wire() {
 let sideTimer = 0;
 function sideSoon() {
   clearTimeout(sideTimer);
-  sideTimer = setTimeout(() => drawSide(view, go), 250);
+  sideTimer = setTimeout(() => (data.isActing() ? sideSoon() : drawSide(view, go)), 250);
 }
 
 function resized(size) {

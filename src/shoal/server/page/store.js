@@ -149,7 +149,10 @@ function packed(action) {
 
 // Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in.
 // `answered` is called before the page is drawn anew.
+let acting = 0;
+export const isActing = () => acting > 0;
 export function act(action, answered = () => {}) {
+  acting++;
   return inTurn(async () => {
     try {
       const changes = await post(packed(action), store.seq);
@@ -160,6 +163,8 @@ export function act(action, answered = () => {}) {
     } catch (error) {
       if (error instanceof Refused) take(error.answer);
       throw error;
+    } finally {
+      acting--;
     }
   });
 }

@@ -3,9 +3,7 @@ import { getJson } from "/static/api.js";
 import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
 import { $, images, say } from "/static/dom.js";
-import { askGrow } from "/static/grow.js";
 import { neighbor, nextOpen } from "/static/side.js";
-import { askSplit } from "/static/split.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
@@ -110,11 +108,13 @@ export function makeVerbs({ grid, view, go }) {
     async split() {
       if (view.kind !== "category") return;
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
+      const { askSplit } = await import("/static/split.js");
       const id = view.id, parts = await askSplit(id);
       if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`);
     },
     async grow() {
       if (view.kind !== "category") return;
+      const { askGrow } = await import("/static/grow.js");
       const id = view.id, rows = await askGrow(id);
       if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`);
     },
