@@ -233,3 +233,9 @@ def test_a_range_in_a_file_that_cannot_be_read_names_the_file(tmp_path: Path) ->
         choose_settings(config=config)
     with pytest.raises(UsageError, match="--set: n_clusters: found 'many'"):
         choose_settings(changes={"n_clusters": "many"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("epochs", "x"), ("epochs", 2.5), ("input_size", "a")])
+def test_single_values_of_the_wrong_type_are_refused(name, value) -> None:
+    with pytest.raises(UsageError, match=f"{name}: found {value!r}, expected a whole number"):
+        choose_settings(**{name: value})

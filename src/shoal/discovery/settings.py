@@ -267,8 +267,8 @@ def _change(
     """Single values of a method's settings."""
     if encoder is not None:
         settings = with_encoder(settings, encoder)
-    if input_size is not None:
-        settings = replace(settings, input_size=input_size)
-    if epochs is not None and get_method(method).trains:
-        settings = replace(settings, training=replace(settings.training, epochs=epochs))
-    return settings
+    given = {
+        "input_size": input_size,
+        "training.epochs": epochs,
+    }  # the latter is no setting of a method without training
+    return change_settings(settings, method, {name: value for name, value in given.items() if value is not None})

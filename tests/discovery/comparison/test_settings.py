@@ -93,3 +93,9 @@ def test_settings_come_back_from_yaml_and_a_difference_is_named(tmp_path) -> Non
     other = choose_comparison("cms,gcd", epochs=4)
     assert differences(other, found) == [f"methods[{i}].{name}.training.epochs: 4, was 3" for i, name in
                                          ((1, "cms"), (2, "gcd"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("methods", [5, ["cms", 3]])
+def test_methods_that_are_no_names_are_refused(methods) -> None:
+    with pytest.raises(UsageError, match=r"methods: found .*, expected names, as in cms,gcd"):
+        choose_comparison(methods=methods)

@@ -93,6 +93,8 @@ def choose_comparison(
 def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
     """The names of methods, from 'cms,gcd' or a list; each one once, and two at least."""
     given = DEFAULT_METHODS if methods is None else methods
+    if not isinstance(given, str) and not (isinstance(given, Sequence) and all(isinstance(one, str) for one in given)):
+        raise UsageError(f"methods: found {given!r}, expected names, as in cms,gcd or ['cms', 'gcd']")
     names = tuple(given.replace(",", " ").split()) if isinstance(given, str) else tuple(given)
     for name in names:
         get_method(name)
