@@ -207,3 +207,35 @@ def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in
     _, misfits = replay_review(run.path, other, by="ann")
     assert misfits == []
     assert (names(Review(other))["herring gull"], names(Review(other))["heron"]) == ([1], [2, 3, 4, 5])
+
+
+def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Path) -> None:
+    """A name or a confirmation of one of them would be said of the other; that they are merged is said of both."""
+    review = Review(run)
+    verbs.rename(review, "novel-001", "tern", by="ann")
+    verbs.decide(review, "confirm", "tern", None, by="ann")
+    verbs.rename(review, "novel-002", "skua", by="ann")
+    ids = (0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2)  # the images of novel-001 are in heron, those of novel-002 are novel-001
+    other = write_small(tmp_path / "other", ids=ids, names=NAMES[:3])
+    _, misfits = replay_review(run.path, other, by="ann")
+    reason = "there is no category for novel-001 any more; its images are in heron here"
+    assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason), ("confirm", reason)]
+    assert names(Review(other)) == {"gull": [0, 1, 2], "heron": [3, 4, 5, 6, 7, 8], "skua": [9, 10, 11]}
+    assert set(statuses(Review(other))) == {"predicted"}
+    verbs.merge(review, ["heron", "tern"], by="bob")
+    merged = write_small(tmp_path / "merged", ids=ids, names=NAMES[:3])
+    _, misfits = replay_review(run.path, merged, by="ann")
+    assert [misfit.action for misfit in misfits] == ["rename", "confirm"]
+
+
+def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-001", "tern", by="ann")
+    verbs.rename(review, "novel-002", "skua", by="ann")
+    verbs.merge(review, ["tern", "gull"], into="skua", by="bob")
+    ids = (0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2)
+    other = write_small(tmp_path / "other", ids=ids, names=NAMES[:3])
+    _, misfits = replay_review(run.path, other, by="ann")
+    reason = "there is no category for novel-002 any more; its images are in tern here"
+    assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason), ("merge", reason)]
+    assert names(Review(other))["tern"] == [6, 7, 8, 9, 10, 11]

@@ -303,3 +303,23 @@ def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Pat
     page.key("u")
     wait_for(page, 2)
     assert state(run).state.find(coarser) is None
+
+
+def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
+    opened: Callable[..., AbstractContextManager[Page]], tmp_path: Path
+) -> None:
+    near = write_small(tmp_path / "near", ids=tuple(np.repeat([0, 1, 2, 3], 20).tolist()))
+    x = np.array(near.array("embeddings"))
+    x[60:] = x[40:60] + np.random.default_rng(1).normal(size=(20, 8), scale=0.05)
+    near.write_array("embeddings", x.astype(np.float32))
+    with served(near.path) as server, opened(server) as page:
+        page.click('[data-view="merges"]')
+        page.wait("document.querySelectorAll('#panel .merge').length === 1")
+        page.click("#panel .merge button:last-child")
+        page.wait("document.querySelector('#panel > button')?.textContent.startsWith('Show 1 put aside')")
+        page.run("sessionStorage.clear(), true")  # as another day
+        page.call("Page.reload")
+        page.wait("document.querySelector('#panel > button')")
+        assert page.run("document.querySelectorAll('#panel .merge').length") == 0
+        page.click("#panel > button")
+        page.wait("document.querySelectorAll('#panel .merge').length === 1")

@@ -1,9 +1,9 @@
 """A review carried over to another answer about the same images, with a list of what no longer fits.
 
 Actions that count are done again in their order. Known categories are found by their name, novel ones by their
-exemplars: the category in which most of those are now. Whatever a person said about an image holds, wherever the new
-answer has put it. An answer that was made by a discovery after the review (`shoal.refine`) has kept ids and names: its
-categories are found by these, and are not named, made or split again.
+exemplars: the category in which most of those are now, unless that is another one's. Whatever a person said about an
+image holds, wherever the new answer has put it. An answer that was made by a discovery after the review
+(`shoal.refine`) has kept ids and names: its categories are found by these, and are not named, made or split again.
 """
 
 import itertools
@@ -50,6 +50,8 @@ class _Replay:
     state: State
     ids: dict[int, int] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
+    within: dict[int, int] = field(default_factory=dict)
+    """Lost categories whose images are in one that is another old one: there they cannot be told apart."""
     n_missing: int = 0
     """Images of an action that are not here."""
     elsewhere: list[str] = field(default_factory=list)
@@ -66,10 +68,17 @@ class _Replay:
     def category(self, old: int) -> int:
         """The category that an old one is now."""
         if old in self.ids:
-            found = self.ids[old]
-            into = self.state.records[found].merged_into
-            return found if into is None else into
-        raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more")
+            return self._today(self.ids[old])
+        where = f"; its images are in {self.state.records[self.place(old)].name} here" if old in self.within else ""
+        raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
+
+    def place(self, old: int) -> int:
+        """The category in which the images of an old one are now."""
+        return self._today(self.within[old]) if old in self.within else self.category(old)
+
+    def _today(self, found: int) -> int:
+        into = self.state.records[found].merged_into
+        return found if into is None else into
 
 
 def replay_review(
@@ -157,10 +166,13 @@ def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
         if not is_done:  # another run may know it by this name
             yield Action(kind=kind, category=target, name=checked_name(line["name"]))
     elif kind == "merge":
-        target = replay.category(line["into"])
-        others = tuple(sorted({replay.category(old) for old in line["categories"]} - {target}))
-        if others:  # else they are one here
-            yield Action(kind=kind, categories=others, category=target)
+        place = replay.place(line["into"])
+        others = tuple(sorted({replay.category(old) for old in line["categories"] if replay.place(old) != place}))
+        if others:
+            yield Action(kind=kind, categories=others, category=replay.category(line["into"]))
+        else:  # they are one here
+            replay.within.pop(line["into"], None)
+            replay.ids[line["into"]] = place
     elif kind == "split":
         for part in line["parts"]:
             yield from _part(replay, line["category"], part)
@@ -242,6 +254,7 @@ def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> No
     """Which category of the new answer each of the old answer is."""
     answer = replay.state.answer
     by_name = {c.category: c.category_id for c in answer.categories if not c.is_novel}
+    claims = []  # (votes, old category, new one)
     for old in categories:
         name, number = str(old.get("name")), int(old.get("category", NO_CATEGORY))
         if replay.kept:
@@ -254,10 +267,12 @@ def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> No
         rows = [answer.row_of[path] for path in old.get("exemplars") or () if path in answer.row_of]
         votes = Counter(int(answer.category_ids[row]) for row in rows)
         best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
+        replay.lost[number] = name
         if best != NO_CATEGORY and 2 * n_votes > len(rows):
-            replay.ids[number] = best
-        else:
-            replay.lost[number] = name
+            claims.append((n_votes, number, best))
+    for _, number, best in sorted(claims, key=lambda claim: -claim[0]):
+        is_taken = best in replay.ids.values()
+        (replay.within if is_taken else replay.ids)[number] = best
 
 
 def _counting(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def fitting_review(run: RunView) -> Review | None:
 def assignment_rows(review: Review) -> list[Assignment]:
     """The images, each with its category of today and who has decided on it."""
     state, column = review.state, review.answer.columns
-    names = _names(state)
+    names = names_today(state)
     confidence = _confidence(state)
     rows = []
     for row, path in enumerate(review.answer.paths):
@@ -91,7 +91,7 @@ def assignment_rows(review: Review) -> list[Assignment]:
 def category_rows(review: Review) -> list[Category]:
     """The categories that have not ended, known ones first, by id."""
     state = review.state
-    confidence, names = _confidence(state), _names(state)
+    confidence, names = _confidence(state), names_today(state)
     order = review.answer.typical_order
     members = {number: order[state.images.category[order] == number] for number in state.categories}
     ordered = sorted(state.categories.items(), key=lambda item: (item[1].is_novel, item[0]))
@@ -127,7 +127,7 @@ def _confidence(state: State) -> Floats:
     return found
 
 
-def _names(state: State) -> dict[str, str]:
+def names_today(state: State) -> dict[str, str]:
     """What the categories of the run are called today, by their first name."""
     found = {}
     for category in state.answer.categories:

@@ -13,6 +13,7 @@ from shoal.arrays import Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Entry
 from shoal.review.changes import Record
 from shoal.review.review import Review
+from shoal.review.reviewed import names_today
 from shoal.review.state import State
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
@@ -59,11 +60,12 @@ def category(state: State, number: int, record: Record) -> dict[str, Any]:
 def categories(review: Review) -> list[dict[str, Any]]:
     """Every category that ever was, with what the run says of it."""
     found = {c.category_id: c for c in review.answer.categories}
+    ids = {c.category: c.category_id for c in review.answer.categories}
     rows = []
     for number, record in review.state.records.items():
         row = category(review.state, number, record)
-        if number in found and found[number].nearest_known:
-            row["nearest"] = shown(found[number].nearest_known)
+        if number in found and found[number].nearest_known in ids:
+            row["nearest"] = ids[found[number].nearest_known]
             row["similarity"] = _round(found[number].nearest_known_similarity)
         rows.append(row)
     return rows
@@ -121,13 +123,19 @@ def _name(state: State, number: int) -> str:
 
 
 def images(review: Review, rows: list[int]) -> list[dict[str, Any]]:
-    """What is known of some images; names as text that shows everything."""
+    """What is known of some images; categories by the names they have today, as text that shows everything."""
     with review.lock:
-        return [_image(review, row) for row in rows]
+        names = names_today(review.state)
+        return [_image(review, row, names) for row in rows]
 
 
-def _image(review: Review, row: int) -> dict[str, Any]:
+def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, Any]:
     state, column = review.state, review.answer.columns
+
+    def named(field: str) -> str:
+        first = column[field][row]
+        return shown(names.get(first, first))
+
     decided = int(state.images.decided[row])
     entry = state.entry(decided) if decided else None
     path = review.answer.paths[row]
@@ -135,13 +143,13 @@ def _image(review: Review, row: int) -> dict[str, Any]:
         "row": row,
         "path": shown(path),
         "name": shown(PurePosixPath(path).name),
-        "given": shown(column["label_given"][row]),
-        "found": shown(column["category"][row]),
+        "given": named("label_given"),
+        "found": named("category"),
         "confidence": _round(column["confidence"][row]),
         "outlier": _round(column["outlier_score"][row]),
-        "nearest": shown(column["nearest_known"][row]),
+        "nearest": named("nearest_known"),
         "similarity": _round(column["nearest_known_similarity"][row]),
-        "second": shown(column["second_category"][row]),
+        "second": named("second_category"),
         "status": STATUSES[int(state.images.status[row])],
         "by": entry.by if entry else "",
         "at": entry.at if entry else "",

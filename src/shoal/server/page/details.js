@@ -1,6 +1,6 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson } from "/static/api.js";
-import { $, ask, bdi, button, digits, make, thumb } from "/static/dom.js";
+import { $, ask, bdi, button, digits, inOrder, make, thumb } from "/static/dom.js";
 import * as data from "/static/store.js";
 import { showThumbnail } from "/static/thumbs.js";
 
@@ -8,13 +8,13 @@ const known = new Map();
 
 // What the server knows of images; asked once per state of the review.
 export async function describe(rows) {
+  if (known.size > 20000) known.clear();
   const missing = rows.filter((row) => known.get(row)?.seq !== data.store.seq);
   for (let at = 0; at < missing.length; at += 200) {
     const seq = data.store.seq;
     const found = await getJson("/api/images", { rows: missing.slice(at, at + 200).join(",") });
     for (const image of found) known.set(image.row, { ...image, seq });
   }
-  if (known.size > 20000) known.clear();
   return rows.map((row) => known.get(row)).filter(Boolean);
 }
 
@@ -23,6 +23,8 @@ export function inWords(image) {
   if (image.given) said.push(`labeled ${image.given}`);
   return said.join(", ");
 }
+
+const addressOf = (row) => `/image/${row}?v=${data.store.run.version}`;
 
 function picture(row, isLarge) {
   const image = make("img", { className: "large", alt: "", decoding: "async" });
@@ -33,7 +35,7 @@ function picture(row, isLarge) {
       image.src = original.src;
       image.classList.add("original");
     };
-    original.src = `/image/${row}?v=${data.store.run.version}`;
+    original.src = addressOf(row);
   }
   return make("div", { className: isLarge ? "picture whole" : "picture" }, image);
 }
@@ -86,22 +88,51 @@ export async function drawDetails(row, verbs) {
   place.replaceChildren(picture(row, false), make("h2", {}, bdi(image.name)), compare(image), facts(image), tools);
 }
 
-export async function enlarge(row, step) {
+// Images large, one after the other. Keys decide on the one that is shown, and go on to the next.
+export async function enlarge(row, { step, next, keys }) {
   const [image] = await describe([row]);
   if (!image) return;
   await ask(image.name, (form, done) => {
-    const turn = (by) => {
-      const next = step(by);
-      if (next >= 0) enlarge(next, step);
+    const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });
+    let shown = image;
+    const draw = () => {
+      $("dialog-title").textContent = shown.name;
+      place.replaceChildren(picture(shown.row, true));
+      words.replaceChildren(compare(shown), facts(shown));
+      if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next());
     };
-    const arrows = make("div", { className: "tools" },
-      button("Previous ", "←", () => turn(-1), { autofocus: true }), button("Next ", "→", () => turn(1)), button("Close ", "Esc", () => done(null)));
-    form.append(make("div", { className: "viewer" }, picture(row, true), make("div", {}, compare(image), facts(image), arrows)));
-    form.addEventListener("keydown", (event) => {
-      if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-        event.preventDefault();
-        turn(event.key === "ArrowLeft" ? -1 : 1);
-      }
+    const show = async (row) => {
+      if (row < 0) return done(null);
+      [shown = shown] = await describe([row]);
+      if (form.isConnected) draw();
+    };
+    const later = inOrder();
+    const turn = (by) => later(() => show(step(by)));
+    const press = (key) => later(async () => {
+      await keys[key](shown.row);
+      await show(step(0));
     });
-  }, { wide: true });
+    form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turn, press, done))));
+    form.addEventListener("keydown", (event) => {
+      const { key } = event, by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? "U" : "u", Z: "U", y: "U" }[key] : key;
+      if (event.altKey || (!by && !Object.hasOwn(keys, command))) return;
+      event.preventDefault();
+      if (by) turn(by);
+      else if (!event.repeat) press(command);
+    });
+    draw();
+  }, { large: true });
+}
+
+function viewerTools(turn, press, done) {
+  const verb = (words, key, settings = {}) => button(words, key, () => press(key), settings);
+  const steps = [button("Previous ", "←", () => turn(-1)), button("Next ", "→", () => turn(1)), button("Close ", "Esc", () => done(null))];
+  steps[1].setAttribute("autofocus", "");
+  const found = make("div", { className: "stack" });
+  if (!data.store.run.read_only) {
+    found.append(make("div", { className: "tools" }, verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Undo ", "u")));
+  }
+  found.append(make("div", { className: "tools" }, ...steps));
+  return found;
 }

@@ -45,8 +45,14 @@ export function say(words, isError = false) {
   quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
 }
 
+// Things to do come one after the other, each on what the one before has left, however fast they are asked for.
+export function inOrder() {
+  let turn = Promise.resolve();
+  return (does) => (turn = turn.then(() => does()).catch((error) => say(error.message, true)));
+}
+
 // A dialog with a form; resolves when it is closed, to what `done` was given, or null.
-export function ask(title, build, { wide = false } = {}) {
+export function ask(title, build, { wide = false, large = false } = {}) {
   return new Promise((resolve) => {
     const dialog = $("dialog");
     if (dialog.open) dialog.close();
@@ -59,7 +65,7 @@ export function ask(title, build, { wide = false } = {}) {
     const close = make("button", { type: "button", className: "quiet", textContent: "Close", on: { click: () => done(null) } });
     const form = make("form", { method: "dialog", on: { submit: (event) => event.preventDefault() } });
     dialog.replaceChildren(make("div", { className: "dialog-top" }, heading, close), form);
-    dialog.className = wide ? "wide" : "";
+    dialog.className = large ? "large" : wide ? "wide" : "";
     dialog.setAttribute("aria-labelledby", "dialog-title");
     dialog.onclose = () => {
       dialog.replaceChildren();

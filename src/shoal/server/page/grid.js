@@ -31,12 +31,13 @@ export class Grid {
     return this.rows.length ? this.rows[this.focus] : -1;
   }
 
-  // Show other rows; the same view keeps its place and whatever of the selection is still there.
+  // Show other rows; the same view keeps the image in focus, or its place, and whatever of the selection is still there.
   show(rows, { isSame = false } = {}) {
+    const there = isSame && this.focused >= 0 && rows !== this.rows ? rows.indexOf(this.focused) : -1;
     const kept = isSame ? this.selected : new Set();
     this.rows = rows;
     this.selected = kept.size ? remaining(kept, rows) : new Set();
-    this.focus = isSame ? Math.min(this.focus, Math.max(0, rows.length - 1)) : 0;
+    this.focus = there >= 0 ? there : isSame ? Math.min(this.focus, Math.max(0, rows.length - 1)) : 0;
     this.anchor = this.focus;
     if (!isSame) this.element.scrollTop = 0;
     this.spare = new Map([...this.tiles.values()].map((tile) => [tile.row, tile]));

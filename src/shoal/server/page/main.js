@@ -2,7 +2,7 @@
 import { getJson, introduce, me } from "/static/api.js";
 import { describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
-import { $, button, images, kindOf, make, number, say, strip } from "/static/dom.js";
+import { $, button, images, inOrder, kindOf, make, number, say, strip } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { drawMap, rowsInside } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
@@ -122,7 +122,8 @@ const factsOf = (category) =>
 let headOf = "";
 function drawHead() {
   const category = view.kind === "category" ? store.categories.get(view.id) : null;
-  const head = JSON.stringify([view.kind, category, category?.nearest && data.named(category.nearest)?.id]);
+  const near = category?.novel && category.nearest !== undefined ? store.categories.get(data.today(category.nearest)) : null;
+  const head = JSON.stringify([view.kind, category, near]);
   if (category) $("facts").textContent = factsOf(category);
   drawTop();
   if (head === headOf) return;
@@ -136,7 +137,6 @@ function drawHead() {
     $("kind").textContent = kindOf(category);
     $("kind").className = `kind ${kindOf(category)}`;
     $("facts").textContent = factsOf(category);
-    const near = category.novel && category.nearest && data.named(category.nearest);
     if (near && near.id !== category.id) {
       $("nearest").hidden = false;
       $("nearest").replaceChildren(make("span", {}, "Is it really new? Nearest known: ", make("bdi", { textContent: near.name }), ` (${category.similarity?.toFixed(2) ?? "–"})`), strip(data.typicalOf(near.id, 8)));
@@ -191,7 +191,7 @@ const { does, verbs } = makeVerbs({ grid, view, go });
 
 const KEYS = {
   c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
-  j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: verbs.second, b: verbs.either, u: verbs.undo, U: verbs.redo,
+  j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: () => verbs.second(), b: () => verbs.either(), u: verbs.undo, U: verbs.redo,
   a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1), "?": showKeys,
   "/": () => $("find").focus(),
   Escape() {
@@ -222,21 +222,20 @@ function press(event) {
   const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : Object.hasOwn(KEYS, key) ? KEYS[key] : null;
   if (!does) return;
   event.preventDefault();
-  if (isAsking) return;
+  if (isAsking || (event.repeat && !REPEATED.includes(key))) return;
   if (!ASKING.includes(key)) return later(does);
   isAsking = true;
   later(() => Promise.resolve(does()).finally(() => (isAsking = false)));
 }
 
+// What a key that is held down does again and again. A decision needs a press of its own.
+const REPEATED = [...MOVES, "[", "]"];
+
 // Keys that open a question: what is typed before it is there must not be taken for commands.
 const ASKING = ["m", "n", "r", "j", "s", "g"];
 let isAsking = false;
 
-// Keys count in their order, each on what the one before has left, however fast they come.
-let turn = Promise.resolve();
-function later(does) {
-  turn = turn.then(does).catch((error) => say(error.message, true));
-}
+const later = inOrder();
 
 function wire() {
   document.addEventListener("keydown", press);

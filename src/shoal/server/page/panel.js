@@ -4,9 +4,11 @@ import { $, bdi, button, make, number } from "/static/dom.js";
 import { sideOf } from "/static/dialogs.js";
 import * as data from "/static/store.js";
 
-const KEY = "shoal-not-one";
-const pairKey = ({ a, b }) => `${data.store.run.title}:${Math.min(a, b)}-${Math.max(a, b)}`;
-const dismissed = () => new Set(JSON.parse(sessionStorage.getItem(KEY) ?? "[]"));
+// Pairs that are not the same: kept in this browser, for this run.
+const storageKey = () => `shoal-not-one-${data.store.run.version}`;
+const pairKey = ({ a, b }) => `${Math.min(a, b)}-${Math.max(a, b)}`;
+const dismissed = () => new Set(JSON.parse(localStorage.getItem(storageKey()) ?? "[]"));
+const keep = (pairs) => localStorage.setItem(storageKey(), JSON.stringify(pairs));
 
 export async function drawMerges(merge) {
   const place = $("panel");
@@ -25,9 +27,14 @@ export async function drawMerges(merge) {
       ? "Pairs of categories that lie as close as the two halves of one would (a separation below 3.5), the closest first."
       : "No two categories lie close enough to look like one." }),
     ...left.map((pair) => card(pair, merge, () => {
-      sessionStorage.setItem(KEY, JSON.stringify([...dismissed(), pairKey(pair)]));
+      keep([...dismissed(), pairKey(pair)]);
       drawMerges(merge);
     })));
+  if (left.length === found.length) return;
+  place.append(button(`Show ${number(found.length - left.length)} put aside as not the same`, "", () => {
+    keep([]);
+    drawMerges(merge);
+  }));
 }
 
 function card(pair, merge, dismiss) {

@@ -9,6 +9,7 @@ export const store = {
   run: null, seq: 0, n: 0,
   order: null, category: null, given: null, status: null, confidence: null,
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
+  changed: [], // images that the last answer told of
   counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
 };
 
@@ -58,12 +59,14 @@ export const nameOf = (id) => store.categories.get(id)?.name ?? "no category";
 export const living = () => [...store.categories.values()].filter((category) => category.into === null);
 export const named = (name) => living().find((category) => category.name === name);
 
-// The label an image came with, as a category of today.
-export function givenOf(row) {
-  let id = store.given[row];
+// What has become of a category: itself, or the one it was merged into.
+export function today(id) {
   while (id >= 0 && store.categories.get(id)?.into != null) id = store.categories.get(id).into;
   return id;
 }
+
+// The label an image came with, as a category of today.
+export const givenOf = (row) => today(store.given[row]);
 
 export const isSuspected = (row) =>
   store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== store.category[row];
@@ -135,7 +138,7 @@ function take(changes) {
   for (const id of changes.gone) store.categories.delete(id);
   const entries = changes.entries.filter((entry) => entry.seq > store.seq);
   store.entries = [...store.entries, ...entries].slice(-200);
-  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo });
+  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows });
   if (!isNews) return;
   count();
   tell({ entries, others: entries.filter((entry) => entry.by !== me()) });

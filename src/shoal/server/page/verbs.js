@@ -7,6 +7,7 @@ import { neighbor, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
+const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
 const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
 
 export function makeVerbs({ grid, view, go }) {
@@ -27,13 +28,33 @@ export function makeVerbs({ grid, view, go }) {
     }
   }
 
+  // Undo or redo; an image that is decided about anew is then in focus.
+  async function again(action, words) {
+    const isDone = await does({ action }, words);
+    const place = isDone && store.changed.length === 1 ? grid.rows.indexOf(store.changed[0]) : -1;
+    if (place >= 0) grid.go(place);
+  }
+
   const chosen = () => (grid.selected.size ? [...grid.selected] : grid.focused >= 0 ? [grid.focused] : []);
 
   const verbs = {
-    open: (row) => enlarge(row, (by) => {
-      grid.go(grid.focus + by);
-      return grid.focused;
+    open: (row) => enlarge(row, {
+      step(by) {
+        grid.go(grid.focus + by);
+        return grid.focused;
+      },
+      next: () => grid.rows[grid.focus + 1] ?? -1,
+      keys: {
+        c: (one) => verbs.decide("confirm", one), x: (one) => verbs.decide("reject", one), f: (one) => verbs.decide("flag", one),
+        2: verbs.second, b: verbs.either, u: () => verbs.undo(), U: () => verbs.redo(),
+      },
     }),
+    // One image alone, whatever is selected; then the next one.
+    async decide(kind, row) {
+      if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
+      const isDone = await does({ action: kind, rows: [row] }, `1 image ${DONE[kind]}`);
+      if (isDone && grid.focused === row) grid.go(grid.focus + 1); // it has stayed in the list
+    },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
       const some = [...grid.selected], isCategory = view.kind === "category", id = view.id;
@@ -58,7 +79,7 @@ export function makeVerbs({ grid, view, go }) {
       const rows = chosen();
       if (!rows.length) return;
       const quick = describe(rows.slice(0, 200)).then((found) => {
-        const names = new Set([...found.map((image) => image.second), ...recent]);
+        const names = new Set([...found.map((image) => image.given), ...found.map((image) => image.second), ...recent]);
         return [...names].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
       });
       const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
@@ -76,15 +97,15 @@ export function makeVerbs({ grid, view, go }) {
       const action = there ? { action: "assign", rows, category: there.id } : { action: "create", rows, name };
       if (await does(action, `${images(rows.length)} moved to ${name}`)) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
     },
-    async second() {
-      const row = grid.focused;
+    async second(row = grid.focused) {
       if (row < 0) return;
       const [image] = await describe([row]);
-      if (image && data.named(image.second)) await verbs.put([row], image.second);
+      const there = image && data.named(image.second);
+      if (!there || there.id === store.category[row]) return say("There is no second choice.", true);
+      await verbs.put([row], image.second);
     },
     // Between two: a coarser answer than either.
-    async either() {
-      const row = grid.focused;
+    async either(row = grid.focused) {
       if (row < 0) return;
       const [image] = await describe([row]);
       const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
@@ -126,8 +147,8 @@ export function makeVerbs({ grid, view, go }) {
         say(error.message, true);
       }
     },
-    undo: () => does({ action: "undo" }, `undone: ${store.undo}`),
-    redo: () => does({ action: "redo" }, `redone: ${store.redo}`),
+    undo: () => again("undo", `undone: ${store.undo}`),
+    redo: () => again("redo", `redone: ${store.redo}`),
     next() {
       const id = nextOpen(view.id);
       if (id === null) say("Every category is decided.");

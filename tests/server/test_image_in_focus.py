@@ -1,0 +1,135 @@
+"""The image in focus, in Chromium: enlarged and decided on, under names that change, while others work too."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import CTRL, Page
+from review_page import ask, go_to, rows, state, text, wait_for
+from served import served
+from shoal.review import verbs
+from shoal.review.actions import STATUSES
+from shoal.review.review import Review
+from shoal.runs import Run, RunView
+
+pytestmark = pytest.mark.browser
+
+
+def enlarged(page: Page, row: int) -> None:
+    """Wait until the enlarged view shows an image."""
+    page.wait(f"shoal.grid.focused === {row} && document.querySelector('#dialog-title')")
+    name = page.run(f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)")
+    page.wait(f"document.querySelector('#dialog-title')?.textContent === '{name}'")
+    assert name in text(page, "#dialog dl")
+
+
+def statuses(run: Path, some: list[int]) -> list[str]:
+    return [STATUSES[state(run).state.images.status[row]] for row in some]
+
+
+def test_the_enlarged_view_goes_on_and_its_keys_decide_on_the_image_that_is_shown(page: Page, run: Path) -> None:
+    first, second, third, fourth, fifth, *_ = rows(page)
+    page.key("ArrowRight")
+    page.key(" ")  # what is selected is not decided on there
+    page.key("Home")
+    ask(page, "Enter")
+    enlarged(page, first)
+    page.key("ArrowRight")
+    enlarged(page, second)
+    page.key("ArrowLeft")
+    enlarged(page, first)
+    for done, (key, following) in enumerate([("c", second), ("x", third), ("f", fourth)], 1):
+        page.key(key)
+        wait_for(page, done)
+        enlarged(page, following)
+    assert statuses(run, [first, second, third, fourth]) == ["confirmed", "rejected", "flagged", "predicted"]
+    page.key("u")
+    wait_for(page, 4)
+    enlarged(page, third)  # what was undone is shown
+    page.key("z", CTRL)
+    wait_for(page, 5)
+    enlarged(page, second)
+    assert statuses(run, [first, second, third]) == ["confirmed", "predicted", "predicted"]
+    page.key("U")
+    wait_for(page, 6)
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    assert statuses(run, [first, second, third, fifth]) == ["confirmed", "rejected", "predicted", "predicted"]
+
+
+def test_when_the_last_image_of_a_list_is_decided_the_enlarged_view_closes(page: Page, run: Path) -> None:
+    row = rows(page)[0]
+    page.key("x")
+    wait_for(page, 1)
+    page.click('[data-view="none"]')
+    assert rows(page) == [row]
+    page.run("document.getElementById('grid').focus(), true")
+    ask(page, "Enter")
+    page.key("x")  # it has no category to be rejected from
+    page.wait("document.getElementById('said').textContent.includes('no category')")
+    page.key("2")
+    wait_for(page, 2)
+    page.wait("!document.getElementById('dialog').open")
+    assert statuses(run, [row]) == ["moved"]
+
+
+def test_a_second_choice_that_was_renamed_is_still_one(page: Page, run: Path) -> None:
+    first, other, *_ = rows(page)
+    here = page.run("shoal.view.id")
+    image = Run(run).assignments[first]
+    go_to(page, image.second_category)
+    ask(page, "r")
+    page.type("a name it has now")
+    page.key("Enter")
+    wait_for(page, 1)
+    page.click(f'.category[data-id="{here}"]')
+    page.wait(f"shoal.view.id === {here}")
+    page.run("document.getElementById('grid').focus(), true")
+    page.wait("document.querySelector('#details h2')")
+    page.wait("document.getElementById('details').textContent.includes('a name it has now')")
+    page.key("2")
+    wait_for(page, 2)
+    found = state(run).state
+    assert found.categories[found.images.category[first]].name == "a name it has now"
+    assert other in rows(page)
+
+
+def test_the_nearest_known_category_is_shown_under_the_name_it_has_now(page: Page, run: Path) -> None:
+    novel = next(c for c in Run(run).categories if c.is_novel and c.size)
+    go_to(page, novel.nearest_known)
+    ask(page, "r")
+    page.type("known by another name")
+    page.key("Enter")
+    wait_for(page, 1)
+    go_to(page, novel.category)
+    assert "known by another name" in text(page, "#nearest")
+    assert not page.run("document.getElementById('nearest').hidden")
+
+
+def test_a_key_that_is_held_down_decides_once(page: Page, run: Path) -> None:
+    shown = rows(page)
+    for is_again in (False, True, True, True):
+        page.call("Input.dispatchKeyEvent", type="keyDown", key="x", text="x", autoRepeat=is_again)
+    page.key("ArrowRight")
+    page.key("f")
+    wait_for(page, 2)
+    assert statuses(run, shown[:4]) == ["rejected", "predicted", "flagged", "predicted"]
+
+
+def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
+    opened: Callable[..., AbstractContextManager[Page]], run: Path
+) -> None:
+    with served(run) as server, opened(server) as page:
+        shown = rows(page)
+        page.key("ArrowRight")
+        page.key("ArrowRight")
+        review = Review(RunView(run))
+        verbs.decide(review, "reject", None, [review.answer.paths[shown[0]]], by="ben")
+        wait_for(page, 1)
+        assert page.run("shoal.grid.focused") == shown[2]
+        page.key("x")
+        wait_for(page, 2)
+        assert statuses(run, shown[:4]) == ["rejected", "predicted", "rejected", "predicted"]
+        assert page.complaints() == []
