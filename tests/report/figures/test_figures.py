@@ -68,6 +68,15 @@ def test_accuracy_over_shifts_marks_where_it_stopped(digits: Run) -> None:
     assert texts(figure) == {f"stopped after {shifts['chosen']}"}
 
 
+@pytest.mark.parametrize(("label", "reason"), [("a", "was decided before"), ("", "no image was labeled")])
+def test_accuracy_over_shifts_that_was_not_measured_says_why(plain_run: Callable[..., Run], label, reason) -> None:
+    known = {"category_id": 0, "category": "a", "is_novel": False, "confidence": 1, "outlier_score": 0}
+    run = plain_run([Assignment(path="1", label_given=label, **known)])
+    run.write_json("shifts", {"accuracies": [None], "chosen": 0, "n_neighbors": 4, "alpha": 0.5})
+    with pytest.raises(NotInRun, match=reason):
+        shift_accuracy(run)
+
+
 def test_the_top_of_the_tree_is_the_categories(digits: Run) -> None:
     top = top_of_tree(Snapshot(digits))
     assert sorted(top.names) == sorted(category.category for category in digits.categories)

@@ -105,12 +105,13 @@ def training_curves(run: Run) -> Figure:
 @styled
 def shift_accuracy(run: Run) -> Figure:
     """Labeled accuracy after each step toward the neighbors, the stopping point marked."""
-    shifts = Snapshot.of(run).part(
-        "shifts", "Accuracy over steps to the neighbors is left out: the run does not hold it."
-    )
-    accuracies = [value for value in shifts.get("accuracies") or [] if value is not None]  # null: nothing is labeled
+    snapshot, left_out = Snapshot.of(run), "Accuracy over steps to the neighbors is left out: "
+    shifts = snapshot.part("shifts", f"{left_out}the run does not hold it.")
+    accuracies = [value for value in shifts.get("accuracies") or [] if value is not None]  # null: not measured
+    if not accuracies and snapshot.is_labeled.any():
+        raise NotInRun(f"{left_out}how many are made was decided before, so none was measured.")
     if not accuracies:
-        raise NotInRun("Accuracy over steps to the neighbors is left out: no image was labeled to measure it with.")
+        raise NotInRun(f"{left_out}no image was labeled to measure it with.")
     figure = new_figure(*SIZE)
     axes = plain(figure.add_subplot())
     axes.plot(range(len(accuracies)), _percents(accuracies), color=KNOWN, marker="o", markersize=4, linewidth=1.8)
