@@ -118,7 +118,7 @@ def test_a_second_listener_hears_how_something_goes_on(clock, monkeypatch) -> No
     reporter = Reporter(first.append).also_to(second.append)
     with reporter.progress("training", Outlook("steps", unit_s=60.0)) as update:
         update(1, 10)
-    assert (first, second) == ([], ["training: 1 of 10 steps, about 9 minutes left"])
+    assert (first, second) == ([], ["training …", "training: 1 of 10 steps, about 9 minutes left"])
 
 
 def test_off_a_terminal_a_line_tells_how_something_goes_on(monkeypatch) -> None:

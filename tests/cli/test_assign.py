@@ -135,7 +135,10 @@ def test_a_watch_that_is_started_again_keeps_the_rows_of_images_moved_away(
         (inbox / name).unlink()
     assert [row["path"] for row in csv.DictReader(io.StringIO(out.read_text()))] == [first, second]
     out.write_text("mine\n")
-    assert invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu").exit_code == 3
+    refused = invoke("assign", run, inbox, "--watch", "--out", out, "--device", "cpu")
+    assert refused.exit_code == 3
+    assert refused.stderr.endswith("; give --force to begin it anew, or another --out\n")
+    assert "make the run again" not in refused.stderr
     assert out.read_text() == "mine\n"
 
 

@@ -156,6 +156,10 @@ def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings
     assert told[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
     assert [line.split(":")[0] for line in told if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
     assert told[-1] == answer(run)
+    # Clustering takes minutes where there are many images: it is named before the first answer and after training.
+    first, last = (i for i, line in enumerate(told) if line == "finding categories …")
+    assert told[first + 1] == "writing the first report …"
+    assert [line.split(":")[0] for line in told[:last] if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
 
 
 @pytest.mark.slow

@@ -93,11 +93,11 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
     """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
     from shoal.discovery.watch import Watch
     from shoal.files import write_text
-    from shoal.runs import Assignment, read_rows, to_csv
+    from shoal.runs import Assignment, to_csv
 
     # Rows of an earlier watch stay, also those of images moved away since; a newer row of an image replaces the older.
     is_continued = out is not None and out.exists() and not force
-    before = read_rows(Assignment, out) if out and is_continued else []
+    before = _rows_of_earlier(out) if out and is_continued else []
     watched, rows = Watch(assigner, folder), {row.path: row for row in before}
     _ = assigner.networks  # before the first image comes
     say(f"watching {watched.address or folder}; Ctrl-C ends it")
@@ -116,6 +116,17 @@ def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float
             time.sleep(every)
     except KeyboardInterrupt:
         say(f"{count(len(rows), 'image')} assigned")
+
+
+def _rows_of_earlier(table: Path) -> "list[Assignment]":
+    """The rows of an earlier watch; the remedy for a damaged table is a new one, not a new run."""
+    from shoal.errors import DataError
+    from shoal.runs import Assignment, Damaged, read_rows
+
+    try:
+        return read_rows(Assignment, table)
+    except Damaged as error:
+        raise DataError(f"{error.what}; give --force to begin it anew, or another --out") from error
 
 
 def _tell_skipped(skipped: Sequence["Skipped"]) -> None:

@@ -12,7 +12,7 @@ from shoal.clustering.inference import InferenceSettings, check_task, infer_unit
 from shoal.clustering.iterates import unit_points
 from shoal.device import choose_device
 from shoal.discovery.answers import name_categories, write_found
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import CLUSTERING, Reporter
 from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked
 
@@ -71,7 +71,7 @@ def _cluster(
     settings: ClusterSettings,
     reporter: Reporter,
 ) -> None:
-    with reporter.progress("shifting and growing trees"):
+    with reporter.progress(CLUSTERING):
         found = infer_unit_rows(points, labels, settings.n_clusters, settings.inference)
     if found.estimate is not None and found.estimate.rule != settings.inference.rule:
         reporter.say(

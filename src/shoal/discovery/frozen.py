@@ -15,7 +15,7 @@ from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.readable import Check, Readable, check_collection, read_into
-from shoal.discovery.reporter import NOTE, Reporter
+from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.thumbnails import make_thumbnails
 from shoal.encoders.embed import check_directions, embed
@@ -105,7 +105,8 @@ def answer_first(
 ) -> Answer:
     """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
     collection = images.collection
-    answer = answer_frozen(frozen, collection, settings)
+    with reporter.progress(CLUSTERING):
+        answer = answer_frozen(frozen, collection, settings)
     if settings.is_trained:
         first = Run(run.path / FROZEN)
         if not (first.is_finished and first.has("report.html")):

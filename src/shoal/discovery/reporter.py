@@ -20,6 +20,9 @@ log = logging.getLogger("shoal")
 NOTE = "note: "
 """How a line begins that asks for attention."""
 
+CLUSTERING = "finding categories"
+"""What clustering is called; of many images it takes minutes."""
+
 
 def _write_log(text: str) -> None:
     log.log(logging.WARNING if text.startswith(NOTE) else logging.INFO, "%s", shown(text))
@@ -54,11 +57,12 @@ class Reporter:
         return self.show(what, outlook or Outlook())
 
     def also_to(self, listener: Listener) -> "Reporter":
-        """The same with another listener, who hears every line, every detail, and how something long goes on."""
+        """The same with another listener, who hears every line, every detail, what long begins and how it goes on."""
         say, detail = _both(self.say, listener), _both(self.detail, listener)
 
         @contextmanager
         def show_both(what: str, outlook: Outlook) -> Iterator[Progress]:
+            listener(f"{what} …")
             with ExitStack() as both:
                 ways = [both.enter_context(way) for way in (self.show(what, outlook), lines(what, outlook, listener))]
 

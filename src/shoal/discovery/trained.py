@@ -17,7 +17,7 @@ from shoal.clustering.iterates import unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
-from shoal.discovery.reporter import NOTE
+from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, fit_batch, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
@@ -83,7 +83,8 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
-    return _answer(job, learned, withheld), job.first
+    with job.reporter.progress(CLUSTERING):
+        return _answer(job, learned, withheld), job.first
 
 
 def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
@@ -139,7 +140,8 @@ def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> 
         embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
         n_shifts=chosen.n_shifts,
     )
-    found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
+    with job.reporter.progress(CLUSTERING):
+        found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
     return replace(found, estimate=first.estimate, counted_by=first.counted_by)
 
 

@@ -3,7 +3,7 @@
 from shoal.runs.agreement import check_columns
 from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
-from shoal.runs.reading import damaged, read_arrays, read_vectors, reading
+from shoal.runs.reading import Damaged, damaged, read_arrays, read_vectors, reading
 from shoal.runs.rows import (
     DECIMALS,
     UNREADABLE,
@@ -29,6 +29,7 @@ __all__ = [
     "UNSURE_BELOW",
     "Assignment",
     "Category",
+    "Damaged",
     "Run",
     "RunView",
     "Skip",

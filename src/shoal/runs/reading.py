@@ -90,11 +90,19 @@ def reading(file: Path) -> Iterator[None]:
         raise damaged(file, _reason(error), _line(error, file)) from error
 
 
-def damaged(file: Path, reason: str, line: int | None = None) -> DataError:
+class Damaged(DataError):
+    """A file that cannot be used as it is; `what` says so without the remedy."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}; {remedy}")
+        self.what = what
+
+
+def damaged(file: Path, reason: str, line: int | None = None) -> Damaged:
     """The error for a file of a run that cannot be used as it is."""
     location = f"{file}, line {line}" if line is not None else f"{file}"
     remedy = "delete it to do without it" if file.name in OPTIONAL else "put back a copy of it"
-    return DataError(f"{location}: damaged or edited, {reason}; {remedy}, or make the run again with --force")
+    return Damaged(f"{location}: damaged or edited, {reason}", f"{remedy}, or make the run again with --force")
 
 
 def read_text(file: Path) -> str:

@@ -51,6 +51,16 @@ def test_a_compressed_shard_among_others_is_named(make_images: Make, tmp_path: P
     assert dict(found.left_out)["photos-001.tar.gz"].startswith("is compressed")
 
 
+def test_parquet_files_with_images_beside_tar_shards_are_named(make_images: Make, tmp_path: Path) -> None:
+    images, folder = make_images(NAMES), tmp_path / "shards"
+    write_tars(images, {}, folder)
+    write_parquets(images, {}, folder)
+    found = read_collection(folder)
+    assert len(found) == len(NAMES)
+    left = "train-00000-of-00002.parquet, train-00001-of-00002.parquet"
+    assert f"2 parquet files with images beside the tar shards not read: {left}" in found.notes
+
+
 def test_shards_without_images_say_so(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "s.tar", "w") as shard:
         add_member(shard, "a.cls", b"1")

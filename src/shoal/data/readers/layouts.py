@@ -23,7 +23,7 @@ from shoal.data.readers.labels import (
 )
 from shoal.data.readers.memory import read_images, read_paths
 from shoal.data.readers.remote_folders import are_addresses, list_remote_folder, read_addresses
-from shoal.data.readers.shard_patterns import is_shards, shards_below
+from shoal.data.readers.shard_patterns import is_shards, shards_below, unread_shards
 from shoal.data.readers.shards import read_shards
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
@@ -128,7 +128,8 @@ def _read_location(source: str | os.PathLike[str], labels: Any, options: _Option
     root = check_folder(path)
     listing = list_folder(root, follow_symlinks=options.follow_symlinks)
     if not listing.names and (shards := shards_below(root)) is not None:
-        return _read_shards(shards, labels, options)
+        collection = _read_shards(shards, labels, options)
+        return replace(collection, notes=(*collection.notes, *unread_shards(root, shards)))
     return replace(_read_listed(root, listing, labels, options), left_out=listing.left_out)
 
 

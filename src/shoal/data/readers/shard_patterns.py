@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from shoal.data.readers.parquet_shards import holds_images
 from shoal.data.storage.addresses import Address, absolute, as_address
 from shoal.data.storage.remote import asking, list_remote
-from shoal.errors import DataError
+from shoal.errors import DataError, MissingError
+from shoal.words import count, first_few
 
 SHARD_SUFFIXES = (".tar", ".parquet")
 COMPRESSED = (".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -43,6 +45,18 @@ def shards_below(folder: Path) -> str | None:
         if files and hold:
             return f"{folder}/*{suffix}"
     return None
+
+
+def unread_shards(folder: Path, pattern: str) -> tuple[str, ...]:
+    """A note on the parquet files with images that lie beside tar shards, where these are read; none where none do."""
+    if not pattern.endswith(".tar"):
+        return ()
+    with suppress(MissingError):  # without pyarrow nobody can say what they hold
+        files = [file for file in sorted(_below(str(folder))) if file.lower().endswith(".parquet")]
+        if unread := [Path(file).name for file in files if holds_images(file)]:
+            files_in_words = count(len(unread), "parquet file")
+            return (f"{files_in_words} with images beside the tar shards not read: {first_few(unread)}",)
+    return ()
 
 
 def bare_name(location: str | os.PathLike[str]) -> str:
