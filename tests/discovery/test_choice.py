@@ -104,6 +104,8 @@ def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:
         "trained answer stands, with the encoder as it came weighing 65 %"
     )
     assert found.to_dict()["may_be_chance"]
+    even = Choice(hidden=("a",), trials=[trials[0], Trial(weight=1.0, n_shifts=1, right=right < 8)])
+    assert "put right: 8 without training, 8 with it; no difference, the trained answer stands" in even.in_words()
     sure = Choice(hidden=("a",), trials=[trials[0], Trial(weight=1.0, n_shifts=1, right=right < 2)])
     assert not sure.may_be_chance
     assert "put right: 2 without training, 8 with it; the trained answer stands" in sure.in_words()

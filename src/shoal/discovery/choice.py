@@ -91,7 +91,7 @@ class Choice:
             end = "training has collapsed, the first answer stands"
         elif self.may_be_chance:
             kept = "trained" if self.keeps_training else "first"
-            end = f"that may be chance, the {kept} answer stands"
+            end = f"{'no difference' if without == with_it else 'that may be chance'}, the {kept} answer stands"
         if 0 < weight < 1:
             end += f", with the encoder as it came weighing {100 * weight:.0f} %"
         shares = f"{without} without training, {with_it} with it"

@@ -197,9 +197,10 @@ def _training(run: Snapshot) -> str:
     found = run.json("choice")
     n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
     end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
-    if found.get("may_be_chance", found["kept"] == "trained" and trained < frozen):
-        end = f"which may be chance; it was {'kept' if found['kept'] == 'trained' else 'not used'}"
     images, (without, with_it) = count(n, "labeled image"), (part_of(share, n) for share in (frozen, trained))
+    if found.get("may_be_chance", found["kept"] == "trained" and trained < frozen):
+        what = "which is no difference" if without == with_it else "which may be chance"
+        end = f"{what}; it was {'kept' if found['kept'] == 'trained' else 'not used'}"
     said = f"Of {images} kept from training, {without} were put right without training and {with_it} with it, {end}."
     return early + said
 
