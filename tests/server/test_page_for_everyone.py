@@ -61,6 +61,9 @@ def test_a_killed_server_loses_nothing_it_has_answered_and_the_page_says_so(open
         server.kill()
         page.wait("!document.getElementById('banner').hidden")
         assert "Everything it has answered is kept" in text(page, "#banner")
+        page.key("f")
+        page.wait("document.getElementById('said').className.includes('error')")
+        assert "No answer" in text(page, "#said")
         answered = int(page.run("document.body.dataset.seq"))
         assert 10 <= answered <= 40
     review = state(run)

@@ -150,6 +150,9 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
     assert found.images.category.tolist() == plain.category_ids.tolist()
     assert {c: r.name for c, r in found.categories.items()} == {c.category_id: c.category for c in plain.categories}
     assert page.run("document.getElementById('undo').disabled")
+    page.click("#history")
+    assert "undo action 1, move 1 image to" in text(page, ".history li")
+    page.key("Escape")
     page.key("z", CTRL | SHIFT)
     wait_for(page, 11)
     assert page.run("document.getElementById('undo').title") == f"Undo: move 1 image to {other}"

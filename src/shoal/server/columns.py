@@ -112,7 +112,7 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
         "rename": f"rename to {shown(action.name)}",
         "merge": f"merge {', '.join(_name(state, c) for c in action.categories[:3])} into {name}",
         "split": f"split {name} into {len(action.groups) + 1}",
-        **dict.fromkeys(("undo", "redo"), f"{action.kind} action {action.of}"),
+        **dict.fromkeys(("undo", "redo"), f"{action.kind} action {action.of}, {_what(state, action.of or None)}"),
     }[action.kind]
     return {"seq": entry.seq, "by": entry.by, "at": entry.at, "action": action.kind, "words": words}
 

@@ -9,7 +9,9 @@ export class Refused extends Error {
 }
 
 async function ask(path, options = {}) {
-  const answer = await fetch(path, { credentials: "same-origin", ...options });
+  const answer = await fetch(path, { credentials: "same-origin", ...options }).catch((error) => {
+    throw error.name === "AbortError" ? error : new Error("No answer: see whether it was done when the server is back.");
+  });
   if (answer.ok) return answer;
   const text = await answer.text();
   let found = null;
