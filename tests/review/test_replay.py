@@ -239,3 +239,11 @@ def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(ru
     reason = "there is no category for novel-002 any more; its images are in tern here"
     assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason), ("merge", reason)]
     assert names(Review(other))["tern"] == [6, 7, 8, 9, 10, 11]
+
+
+def test_a_part_is_split_off_where_the_images_of_its_category_are_in_another_one(run: Run, tmp_path: Path) -> None:
+    verbs.split(Review(run), "novel-001", {"skua": ["08.png"]}, by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2), names=NAMES[:3])
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert misfits == []
+    assert (names(Review(other))["heron"], names(Review(other))["skua"]) == ([3, 4, 5, 6, 7], [8])

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from chromium import CTRL, Page
 from review_page import ask, go_to, rows, state, text, wait_for
@@ -132,4 +133,93 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         page.key("x")
         wait_for(page, 2)
         assert statuses(run, shown[:4]) == ["rejected", "predicted", "rejected", "predicted"]
+        assert page.complaints() == []
+
+
+def hold(page: Page, key: str, code: int) -> None:
+    for is_again in (False, True, True, True):
+        text = "\r" if key == "Enter" else key
+        page.call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            key=key,
+            text=text,
+            windowsVirtualKeyCode=code,
+            autoRepeat=is_again,
+        )
+        page.settle()
+    page.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
+
+
+def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
+    page: Page, run: Path, tmp_path: Path
+) -> None:
+    first, second, third, *_ = rows(page)
+    hold(page, "Enter", 13)
+    enlarged(page, first)
+    page.click("#dialog .picture")
+    page.key("ArrowRight")
+    enlarged(page, second)
+    page.key("Tab")
+    page.run(
+        "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent.startsWith('Flag')).focus()"
+    )
+    hold(page, "Enter", 13)
+    wait_for(page, 1)
+    enlarged(page, third)
+    page.key("x")
+    wait_for(page, 2)
+    assert statuses(run, rows(page)[:3]) == ["predicted", "flagged", "predicted"]
+    assert statuses(run, [third]) == ["rejected"]
+    page.resize(1280, 500)  # the dialog is behind all of what is said
+    page.run("Object.assign(document.getElementById('said').style, { opacity: 1, transition: 'none' }), true")
+    x, y = page.run(
+        "(({ x, y, height }) => [x + 4, y + height / 2])(document.getElementById('said').getBoundingClientRect())"
+    )
+    page.screenshot(tmp_path / "shown.png")
+    with Image.open(tmp_path / "shown.png") as picture:
+        assert max(picture.convert("RGB").getpixel((int(x), int(y)))) < 64
+
+
+def test_what_is_typed_before_an_image_is_enlarged_decides_nothing_when_it_is_closed(page: Page, run: Path) -> None:
+    page.run(
+        "window.asked = fetch, window.held = new Promise((done) => { window.answer = done }), window.fetch = async "
+        "(...of) => { if (String(of[0]).startsWith('/api/images')) await held; return asked(...of) }, true"
+    )
+    page.key("f")
+    wait_for(page, 1)
+    page.key("Enter")
+    page.key("c")
+    page.run("window.answer(), true")
+    page.wait("document.getElementById('dialog').open")
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    page.key("ArrowLeft")
+    page.key("x")
+    wait_for(page, 2)
+    assert [entry.action.kind for entry in state(run).state.entries] == ["flag", "reject"]
+
+
+def test_an_enlarged_image_that_another_person_moves_is_shown_where_it_is_and_none_is_left_out(
+    opened: Callable[..., AbstractContextManager[Page]], run: Path
+) -> None:
+    with served(run) as server, opened(server) as page:
+        first, second, *_ = rows(page)
+        here = page.run("shoal.view.id")
+        ask(page, "Enter")
+        review = Review(RunView(run))
+        there = next(c.category for c in Run(run).categories if c.category_id != here)
+        verbs.move(review, [review.answer.paths[first]], there, by="ben")
+        page.wait("document.querySelector('#dialog dl').textContent.includes('moved by ben')")
+        assert text(page, "#dialog dd") == there
+        page.key("ArrowRight")
+        enlarged(page, second)
+        page.key("Escape")
+        page.click('[data-view="all"]')
+        page.run("document.getElementById('grid').focus(), true")
+        both = rows(page)[:2]
+        ask(page, "Enter")
+        page.key("b")  # it stays in this list
+        wait_for(page, 2)
+        enlarged(page, both[1])
         assert page.complaints() == []

@@ -217,8 +217,8 @@ def _part(replay: _Replay, old_source: int, part: Mapping[str, Any]) -> Iterator
     Where the answer has the category already, only images that somebody decided on follow the split, as they are.
     """
     state, old, name = replay.state, part["category"], checked_name(part["name"])
-    rows, source = replay.rows(part["images"]), replay.ids.get(old_source, NO_CATEGORY)
-    source = source if source == NO_CATEGORY else replay.category(old_source)
+    rows, is_here = replay.rows(part["images"]), old_source in replay.ids or old_source in replay.within
+    source = replay.place(old_source) if is_here else NO_CATEGORY
     there = replay.category(old) if old in replay.kept else state.find(name)
     if there is None and (there := _found_again(replay, rows, source)) is not None:
         yield Action(kind="rename", category=there, name=name)

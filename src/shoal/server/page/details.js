@@ -88,6 +88,9 @@ export async function drawDetails(row, verbs) {
   place.replaceChildren(picture(row, false), make("h2", {}, bdi(image.name)), compare(image), facts(image), tools);
 }
 
+let refresh = null; // what the enlarged view says of its image
+data.onChange(() => data.isActing() || refresh?.());
+
 // Images large, one after the other. Keys decide on the one that is shown, and go on to the next.
 export async function enlarge(row, { step, next, keys }) {
   const [image] = await describe([row]);
@@ -95,10 +98,11 @@ export async function enlarge(row, { step, next, keys }) {
   await ask(image.name, (form, done) => {
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });
     let shown = image;
+    const drawWords = () => words.replaceChildren(compare(shown), facts(shown));
     const draw = () => {
       $("dialog-title").textContent = shown.name;
       place.replaceChildren(picture(shown.row, true));
-      words.replaceChildren(compare(shown), facts(shown));
+      drawWords();
       if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next());
     };
     const show = async (row) => {
@@ -107,22 +111,27 @@ export async function enlarge(row, { step, next, keys }) {
       if (form.isConnected) draw();
     };
     const later = inOrder();
-    const turn = (by) => later(() => show(step(by)));
+    const turn = (by) => later(() => show(step(by, shown.row)));
     const press = (key) => later(async () => {
       await keys[key](shown.row);
-      await show(step(0));
+      await show(step(0, shown.row));
+    });
+    refresh = () => later(async () => {
+      [shown = shown] = await describe([shown.row]);
+      drawWords();
     });
     form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turn, press, done))));
-    form.addEventListener("keydown", (event) => {
+    $("dialog").onkeydown = (event) => { // of the dialog: a click on the picture takes the focus out of the form
       const { key } = event, by = { ArrowLeft: -1, ArrowRight: 1 }[key];
       const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? "U" : "u", Z: "U", y: "U" }[key] : key;
       if (event.altKey || (!by && !Object.hasOwn(keys, command))) return;
       event.preventDefault();
       if (by) turn(by);
       else if (!event.repeat) press(command);
-    });
+    };
     draw();
   }, { large: true });
+  refresh = null;
 }
 
 function viewerTools(turn, press, done) {

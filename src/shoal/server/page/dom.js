@@ -36,6 +36,12 @@ export const strip = (rows) => make("div", { className: "strip", aria: { hidden:
 export const kindOf = (category) => (category.novel ? "novel" : "known");
 export const named = (id) => bdi(nameOf(id));
 
+// What is said lies above everything, a dialog too.
+export function raise() {
+  $("said").hidePopover?.();
+  $("said").showPopover?.();
+}
+
 let quiet = 0;
 export function say(words, isError = false) {
   const place = $("said");
@@ -67,6 +73,7 @@ export function ask(title, build, { wide = false, large = false } = {}) {
     dialog.replaceChildren(make("div", { className: "dialog-top" }, heading, close), form);
     dialog.className = large ? "large" : wide ? "wide" : "";
     dialog.setAttribute("aria-labelledby", "dialog-title");
+    dialog.onkeydown = null;
     dialog.onclose = () => {
       dialog.replaceChildren();
       resolve(answer);
@@ -74,6 +81,7 @@ export function ask(title, build, { wide = false, large = false } = {}) {
     };
     build(form, done);
     dialog.showModal();
+    raise();
     (form.querySelector("[autofocus]") ?? form.querySelector("input, button"))?.focus();
   });
 }

@@ -2,7 +2,7 @@
 import { getJson, introduce, me } from "/static/api.js";
 import { describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
-import { $, button, images, inOrder, kindOf, make, number, say, strip } from "/static/dom.js";
+import { $, button, images, inOrder, kindOf, make, number, raise, say, strip } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { drawMap, rowsInside } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
@@ -205,6 +205,7 @@ const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End",
 
 function press(event) {
   const target = event.target;
+  if (event.repeat && event.key === "Enter") event.preventDefault(); // it would press a button again and again
   if ($("dialog").open || event.altKey) return;
   if (target.matches("input, select, textarea")) {
     if (event.key === "Escape") $("grid").focus();
@@ -232,12 +233,13 @@ function press(event) {
 const REPEATED = [...MOVES, "[", "]"];
 
 // Keys that open a question: what is typed before it is there must not be taken for commands.
-const ASKING = ["m", "n", "r", "j", "s", "g"];
+const ASKING = ["m", "n", "r", "j", "s", "g", "Enter", "?"];
 let isAsking = false;
 
 const later = inOrder();
 
 function wire() {
+  raise();
   document.addEventListener("keydown", press);
   window.addEventListener("popstate", fromAddress);
   $("undo").onclick = verbs.undo;

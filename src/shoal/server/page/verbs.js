@@ -35,25 +35,30 @@ export function makeVerbs({ grid, view, go }) {
     if (place >= 0) grid.go(place);
   }
 
+  // On to the next image, where one that is decided has stayed in the list.
+  const goOn = (isDone, row) => isDone && grid.focused === row && grid.go(grid.focus + 1);
+
   const chosen = () => (grid.selected.size ? [...grid.selected] : grid.focused >= 0 ? [grid.focused] : []);
 
   const verbs = {
     open: (row) => enlarge(row, {
-      step(by) {
-        grid.go(grid.focus + by);
+      step(by, from) {
+        const isNext = by > 0 && grid.focused !== from; // somebody took it out of the list: the next one is in its place
+        grid.go(grid.focus + (isNext ? by - 1 : by));
         return grid.focused;
       },
       next: () => grid.rows[grid.focus + 1] ?? -1,
       keys: {
         c: (one) => verbs.decide("confirm", one), x: (one) => verbs.decide("reject", one), f: (one) => verbs.decide("flag", one),
-        2: verbs.second, b: verbs.either, u: () => verbs.undo(), U: () => verbs.redo(),
+        2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)), b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
+        u: () => verbs.undo(), U: () => verbs.redo(),
       },
     }),
     // One image alone, whatever is selected; then the next one.
     async decide(kind, row) {
       if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
       const isDone = await does({ action: kind, rows: [row] }, `1 image ${DONE[kind]}`);
-      if (isDone && grid.focused === row) grid.go(grid.focus + 1); // it has stayed in the list
+      goOn(isDone, row);
     },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
@@ -95,14 +100,16 @@ export function makeVerbs({ grid, view, go }) {
     async put(rows, name) {
       const there = data.named(name);
       const action = there ? { action: "assign", rows, category: there.id } : { action: "create", rows, name };
-      if (await does(action, `${images(rows.length)} moved to ${name}`)) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
+      const isDone = await does(action, `${images(rows.length)} moved to ${name}`);
+      if (isDone) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
+      return isDone;
     },
     async second(row = grid.focused) {
       if (row < 0) return;
       const [image] = await describe([row]);
       const there = image && data.named(image.second);
       if (!there || there.id === store.category[row]) return say("There is no second choice.", true);
-      await verbs.put([row], image.second);
+      return verbs.put([row], image.second);
     },
     // Between two: a coarser answer than either.
     async either(row = grid.focused) {
@@ -110,7 +117,7 @@ export function makeVerbs({ grid, view, go }) {
       const [image] = await describe([row]);
       const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
       if (!image || !data.named(image.second) || image.second === own) return say("There is no second choice to be unsure between.", true);
-      await verbs.put([row], [own, image.second].sort().join(" or "));
+      return verbs.put([row], [own, image.second].sort().join(" or "));
     },
     async rename() {
       if (view.kind !== "category") return;
