@@ -42,7 +42,9 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
         assert rows(bob)[0] == shown[1]
         assert text(bob, "#said") == "ann: reject 1 image"
         bob.run(f"shoal.grid.select([{shown[1]}]), true")
-        bob.run("shoal.store.seq = 0, true")  # as if the news had not come yet
+        # As if the news had not come yet, however fast it comes.
+        old = "{ ...how, body: JSON.stringify({ ...JSON.parse(how.body), base: 1 }) }"
+        bob.run(f"window.asked = fetch, window.fetch = (of, how) => asked(of, of === '/api/act' ? {old} : how), true")
         verbs.move(state(run), [state(run).answer.paths[shown[1]]], 0, by="eve")
         bob.key("f")
         bob.wait("document.getElementById('said').className.includes('error')")

@@ -93,7 +93,7 @@ data.onChange(() => data.isActing() || refresh?.());
 
 // Images large, one after the other. Keys decide on the one that is shown, and go on to the next.
 export async function enlarge(row, { step, next, keys }) {
-  const [image] = await describe([row]);
+  const [image] = await describe([row]), later = inOrder();
   if (!image) return;
   await ask(image.name, (form, done) => {
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });
@@ -110,7 +110,6 @@ export async function enlarge(row, { step, next, keys }) {
       [shown = shown] = await describe([row]);
       if (form.isConnected) draw();
     };
-    const later = inOrder();
     const turn = (by) => later(() => show(step(by, shown.row)));
     const press = (key) => later(async () => {
       await keys[key](shown.row);
@@ -132,6 +131,7 @@ export async function enlarge(row, { step, next, keys }) {
     draw();
   }, { large: true });
   refresh = null;
+  await later(() => {}); // what was decided here is answered before another key counts
 }
 
 function viewerTools(turn, press, done) {

@@ -216,7 +216,7 @@ function press(event) {
   if (event.ctrlKey || event.metaKey) {
     if (!command) return;
     event.preventDefault();
-    return later(command);
+    return isAsking || later(command);
   }
   if (isOnControl && ["Enter", " ", ...MOVES].includes(event.key)) return;
   const { key, shiftKey } = event;

@@ -14,11 +14,11 @@ export function makeVerbs({ grid, view, go }) {
   let recent = [];
 
   // Do something and say what came of it.
-  async function does(action, words) {
+  async function does(action, words, base = null) {
     if (store.run.read_only) return say("This review is open for reading only.", true);
     const began = performance.now();
     try {
-      await data.act(action, () => grid.select([]));
+      await data.act(action, () => grid.select([]), base);
       document.body.dataset.took = (performance.now() - began).toFixed(1);
       if (words) say(words);
       return true;
@@ -75,13 +75,13 @@ export function makeVerbs({ grid, view, go }) {
       if (rows.length) await does({ action: "reject", rows }, withWords("rejected", rows));
     },
     async flag() {
-      const rows = chosen();
+      const rows = chosen(), isOne = !grid.selected.size;
       if (!rows.length) return;
-      const isOne = !grid.selected.size;
-      if ((await does({ action: "flag", rows }, withWords("flagged", rows))) && isOne && view.kind === "category") grid.go(grid.focus + 1);
+      const isDone = await does({ action: "flag", rows }, withWords("flagged", rows));
+      if (isOne && view.kind === "category") goOn(isDone, rows[0]);
     },
     async move() {
-      const rows = chosen();
+      const rows = chosen(), base = store.seq;
       if (!rows.length) return;
       const quick = describe(rows.slice(0, 200)).then((found) => {
         const names = new Set([...found.map((image) => image.given), ...found.map((image) => image.second), ...recent]);
@@ -89,18 +89,18 @@ export function makeVerbs({ grid, view, go }) {
       });
       const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
       const name = await askName(`Move ${images(rows.length)}`, { verb: "Move", hint, quick });
-      if (name) await verbs.put(rows, name);
+      if (name) await verbs.put(rows, name, base);
     },
     async create() {
-      const rows = grid.selected.size ? [...grid.selected] : chosen();
+      const rows = chosen(), base = store.seq;
       const hint = (name) => (data.named(name) ? `${name} is there already: they will be moved there.` : "");
       const name = await askName(`New category of ${images(rows.length)}`, { verb: "Create", hint });
-      if (name) await verbs.put(rows, name);
+      if (name) await verbs.put(rows, name, base);
     },
-    async put(rows, name) {
+    async put(rows, name, base = null) {
       const there = data.named(name);
       const action = there ? { action: "assign", rows, category: there.id } : { action: "create", rows, name };
-      const isDone = await does(action, `${images(rows.length)} moved to ${name}`);
+      const isDone = await does(action, `${images(rows.length)} moved to ${name}`, base);
       if (isDone) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
       return isDone;
     },
@@ -121,30 +121,30 @@ export function makeVerbs({ grid, view, go }) {
     },
     async rename() {
       if (view.kind !== "category") return;
-      const id = view.id, own = data.nameOf(id);
+      const id = view.id, own = data.nameOf(id), base = store.seq;
       const hint = (name) => (name !== own && data.named(name) ? `${name} is there already: the two would be merged.` : "");
       const name = await askName(`Rename ${own}`, { value: own, verb: "Rename", hint });
       if (!name || name === own) return;
       if (data.named(name)) return verbs.merge(data.named(name).id);
-      await does({ action: "rename", category: id, name }, `${own} is now ${name}`);
+      await does({ action: "rename", category: id, name }, `${own} is now ${name}`, base);
     },
     async merge(other = null) {
       if (view.kind !== "category") return;
-      const merge = await askMerge(view.id, other);
-      if (merge && (await does({ action: "merge", ...merge }, `merged into ${data.nameOf(merge.into)}`))) go({ kind: "category", id: merge.into });
+      const base = store.seq, merge = await askMerge(view.id, other);
+      if (merge && (await does({ action: "merge", ...merge }, `merged into ${data.nameOf(merge.into)}`, base))) go({ kind: "category", id: merge.into });
     },
     async split() {
       if (view.kind !== "category") return;
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
       const { askSplit } = await import("/static/split.js");
-      const id = view.id, parts = await askSplit(id);
-      if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`);
+      const id = view.id, base = store.seq, parts = await askSplit(id);
+      if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`, base);
     },
     async grow() {
       if (view.kind !== "category") return;
       const { askGrow } = await import("/static/grow.js");
-      const id = view.id, rows = await askGrow(id);
-      if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`);
+      const id = view.id, base = store.seq, rows = await askGrow(id);
+      if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`, base);
     },
     async similar(row = grid.focused, isFromAddress = false) {
       if (row < 0 || !store.run.has.embeddings) return;
