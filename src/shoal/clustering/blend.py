@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Bools, Ints
+from shoal.arrays import Bools, Floats, Ints
 from shoal.clustering.inference import InferenceSettings, stops
 from shoal.clustering.iterates import check_distinct, iterates
 from shoal.clustering.matching import put_right
@@ -98,7 +98,12 @@ def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None
     """
     apart = other.astype(np.int64) - right
     by_unit = apart if units is None else np.bincount(units, weights=apart)
-    return bool(apart.sum() > n_errors * float((by_unit**2).sum()) ** 0.5)
+    return is_more(by_unit, n_errors)
+
+
+def is_more(by_unit: Ints | Floats, n_errors: float) -> bool:
+    """Whether the sum over draws (U,) is above 0 by more than so many standard errors."""
+    return bool(by_unit.sum() > n_errors * np.linalg.norm(by_unit))
 
 
 def _try(

@@ -34,7 +34,7 @@ from shoal.training.model import shape_of
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial, where there is time for it."""
 
-WARMER = 2.0
+TEMPERATURE_FACTOR = 2.0
 """So many times the recipe's temperature is tried after that, within the minutes that the user gives."""
 
 STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
@@ -80,7 +80,11 @@ def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[in
 def temperatures_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[float | None, ...]:
     """Temperatures of the contrastive loss, chosen as depths are: the first for these, the others at the best depth."""
     usual = settings.temperature
-    more = () if usual is None or settings.max_minutes is None or not _has_time(settings, device) else (WARMER * usual,)
+    more = (
+        ()
+        if usual is None or settings.max_minutes is None or not _has_time(settings, device)
+        else (TEMPERATURE_FACTOR * usual,)
+    )
     temperatures: tuple[float | None, ...] = settings.temperatures or (usual, *more)
     return temperatures[:1] if is_started() else temperatures
 

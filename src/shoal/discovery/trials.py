@@ -102,10 +102,10 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
     task = trial_tasks(job.images, judge.withheld, n_clusters)[0]
     costs = [_measure(one, task, Run(_folder(one)), judge) for one in jobs]
-    warmer = [replace(costs[-1], n_views=0) for _ in temperatures]
-    job.reporter.say(announce([*costs, *warmer], is_compared=True))
+    further = [replace(costs[-1], n_views=0) for _ in temperatures]
+    job.reporter.say(announce([*costs, *further], is_compared=True))
     broadcast_training(n_clusters, job.n_epochs, job.device)
-    then_s = [sum(cost.seconds for cost in [*costs, *warmer][at + 1 :]) for at in range(len(costs) + len(warmer))]
+    then_s = [sum(cost.seconds for cost in [*costs, *further][at + 1 :]) for at in range(len(costs) + len(further))]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
         if not _add(tried, one, task, judge, cost, after):

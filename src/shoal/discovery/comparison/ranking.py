@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
+from shoal.clustering.blend import is_more
 
 N_RESAMPLES = 2_000
 """How often the units are drawn again."""
@@ -112,9 +113,8 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
 def _compare(more: Ints, n_images: int, drawn: Floats) -> Pair:
     """One method that puts `more` (U,) images of each unit right than another; the standard error is that of units."""
     low, high = _interval(drawn)
-    margin = N_ERRORS * float(np.linalg.norm(more))
-    is_clear = (low > 0 and more.sum() > margin) or (high < 0 and -more.sum() > margin)
-    return Pair(difference=float(more.sum() / n_images), low=low, high=high, is_clear=bool(is_clear))
+    is_clear = (low > 0 and is_more(more, N_ERRORS)) or (high < 0 and is_more(-more, N_ERRORS))
+    return Pair(difference=float(more.sum() / n_images), low=low, high=high, is_clear=is_clear)
 
 
 def _interval_of(share: float, drawn: Floats, n_units: int) -> tuple[float, float]:
