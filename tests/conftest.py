@@ -101,8 +101,9 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def make_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Photos]:
-    """Write photos under tmp_path; the pixel cache is there too."""
+    """Write photos under tmp_path; the pixel cache is there too. They are so small that one worker decodes them."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 100)
 
     def make(n_images: int = 60) -> Photos:
         rng = np.random.default_rng(0)

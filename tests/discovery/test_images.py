@@ -5,6 +5,7 @@ import sys
 import types
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -197,7 +198,10 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
-    first = run_on(photos, tmp_path / "first", settings)
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 8)
+        patched.setattr("shoal.discovery.readable.load_pixels", partial(load_pixels, n_workers=2))
+        first = run_on(photos, tmp_path / "first", settings)
     copy = tmp_path / "elsewhere" / "photos"
     copy.mkdir(parents=True)
     for name in sorted(photos.truth, reverse=True):

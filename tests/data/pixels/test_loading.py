@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -246,3 +247,10 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache
     assert pixels.names == ("image-000000",)
     assert pixels.skipped[0].name == "image-000001"
     assert "truncated" in pixels.skipped[0].reason
+
+
+def test_a_worker_starts_without_numpy() -> None:
+    """Most images are decoded without it, and every worker pays for what it imports."""
+    code = "import sys, shoal.data.pixels.worker; sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0

@@ -1,21 +1,23 @@
 """Decoding: from an image, whatever its format, mode or orientation, to a square of RGB bytes.
 
 Greyscale, palette, CMYK and 16-bit images become RGB; transparent ones are laid on white; of an animation the first
-frame is taken; EXIF orientation is applied.
+frame is taken; EXIF orientation is applied. Workers start by importing this: numpy is imported where it is needed.
 """
 
 import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from shoal.data.storage.opening import is_stored, read_stored
 from shoal.data.storage.retries import LOST
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FORMATS = ("JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF")
 HEIC_SUFFIXES = (".heic", ".heif")
@@ -136,8 +138,10 @@ def _formats(path: str) -> tuple[str, ...]:
     return (*FORMATS, "HEIF")
 
 
-def decode_image(image: Any, size: int) -> NDArray[np.uint8]:
+def decode_image(image: Any, size: int) -> "NDArray[np.uint8]":
     """Decode an in-memory PIL image or uint8 array (H, W[, C]) to (size, size, 3), or raise `Unreadable`."""
+    import numpy as np
+
     try:
         if isinstance(image, np.ndarray):
             image = Image.fromarray(image[..., 0] if image.ndim == 3 and image.shape[2] == 1 else image)
@@ -174,7 +178,7 @@ def _upright(image: Image.Image, turn: Image.Transpose | None) -> Image.Image:
 def _eight_bit(image: Image.Image) -> Image.Image:
     """The image as L, RGB or, where anything is transparent, RGBA."""
     if image.mode.startswith("I") or image.mode == "F":
-        return Image.fromarray(_to_uint8(np.asarray(image)))
+        return _from_deep(image)
     if image.has_transparency_data:
         return image.convert("RGBA")
     if image.mode == "1":
@@ -182,25 +186,26 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     return image if image.mode in ("L", "RGB") else image.convert("RGB")
 
 
-def _to_uint8(values: NDArray[Any]) -> NDArray[np.uint8]:
+def _from_deep(image: Image.Image) -> Image.Image:
     """Scale one deep channel to 8 bits.
 
     Integers count as 12-bit where none is above 4095 (cameras store 12 bits in 16), else as 16-bit. Floats count as
     0..1 or 0..255 where they fit, else their own range is stretched.
     """
+    import numpy as np
+
+    values = np.asarray(image)
     if values.dtype.kind in "iu":
         shift = 4 if values.max() <= BITS_12 else 8
         deep = np.clip(values, 0, 65535).astype(np.uint16)
-        top_bits: NDArray[np.uint8] = np.right_shift(deep, shift).astype(np.uint8)
-        return top_bits
+        return Image.fromarray(np.right_shift(deep, shift).astype(np.uint8))
     finite = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
     low, high = float(finite.min()), float(finite.max())
     if low >= 0 and high <= 255:
         scaled = finite * (255.0 if high <= 1 else 1.0)
     else:
         scaled = (finite - low) * (255.0 / (high - low or 1.0))
-    rounded: NDArray[np.uint8] = np.rint(scaled).astype(np.uint8)
-    return rounded
+    return Image.fromarray(np.rint(scaled).astype(np.uint8))
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

@@ -6,14 +6,14 @@ bytes of a tar shard; `row:NUMBER:COLUMN:FILE`, a row of a parquet shard. FILE i
 
 import re
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, BinaryIO
 from urllib.parse import quote, unquote
-
-import numpy as np
 
 from shoal.data.storage.addresses import READABLE, as_address
 from shoal.data.storage.remote import open_remote, read_bytes
@@ -104,7 +104,7 @@ class _Rows:
         self.column = column
         self.parquet = open_parquet(file)
         sizes = [self.parquet.metadata.row_group(i).num_rows for i in range(self.parquet.num_row_groups)]
-        self.firsts = np.cumsum([0, *sizes])
+        self.firsts = list(accumulate(sizes, initial=0))
         self.group, self.first, self.batch = -1, 0, list[Any]()
         self.batches = iter(())
         self.lock = threading.Lock()
@@ -119,11 +119,11 @@ class _Rows:
                 raise
 
     def _read(self, row: int) -> bytes:
-        group = int(np.searchsorted(self.firsts, row, side="right")) - 1
+        group = bisect_right(self.firsts, row) - 1
         if group != self.group or row < self.first:
             how = {"row_groups": [group], "columns": [self.column], "use_threads": False}
             self.batches = self.parquet.iter_batches(batch_size=ROWS_AT_ONCE, **how)
-            self.group, self.first, self.batch = group, int(self.firsts[group]), []
+            self.group, self.first, self.batch = group, self.firsts[group], []
         while row >= self.first + len(self.batch):
             self.first += len(self.batch)
             self.batch = next(self.batches).column(0).to_pylist()
