@@ -2,17 +2,16 @@
 
 import http.client
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from forks import Forked
 
 HANGS_S = 600
 """Seconds after which a process hangs for certain, however busy the machine is."""
@@ -22,7 +21,7 @@ HANGS_S = 600
 class Served:
     """A running review."""
 
-    process: "subprocess.Popen[str]"
+    process: Forked
     url: str
     said: dict[str, Any]
     csrf: str = field(default="", init=False)
@@ -78,22 +77,11 @@ class Served:
 @contextmanager
 def served(run: Path, *options: str) -> Iterator[Served]:
     """Review a run until the block ends."""
-    command = [sys.executable, "-m", "shoal", "review", str(run), "--no-open", "--json", "--port", "0", *options]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
-    try:
-        assert process.stdout is not None
+    with closing(Forked("review", str(run), "--no-open", "--json", "--port", "0", *options)) as process:
         line = process.stdout.readline()
         assert line, process.communicate()[1]
         said = json.loads(line)
         yield Served(process, said["url"], said)
-    finally:
-        process.terminate()
-        try:
-            process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
 
 
 def until(holds: Any, seconds: float = HANGS_S) -> None:
