@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import shoal
-from shoal.discovery.api import DiscoveredRun
+from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.refinement import Refinement
 from shoal.errors import DataError, UsageError
@@ -125,7 +125,7 @@ def test_with_training_killed_and_resumed_it_is_the_same(
 ) -> None:
     whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **HOW)
     for at, place in enumerate(("shoal.discovery.trained.make_answer", "shoal.discovery.refinement.replay_review",
-                                "shoal.discovery.api.write_report")):  # fmt: skip
+                                "shoal.discovery.images.write_report")):  # fmt: skip
         out = tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:
             patched.setattr(place, stop)
@@ -144,7 +144,7 @@ def test_a_review_that_went_on_since_is_not_mixed_with_what_was_begun(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.api.write_report", stop)
+        patched.setattr("shoal.discovery.images.write_report", stop)
         with pytest.raises(KeyboardInterrupt):
             shoal.refine(reviewed, **HOW)
     reviewed.confirm("blue" if "blue" in {row.category for row in reviewed.categories} else "green")

@@ -119,15 +119,16 @@ def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
 
 def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     """Discover, and print the answer; of several processes one speaks."""
-    from shoal.discovery.api import discover_and_report
+    from shoal.discovery.discovered_run import DiscoveredRun
     from shoal.discovery.facts import collect_facts
+    from shoal.discovery.images import discover_images
     from shoal.distributed import is_main
 
     command = shlex.join(["shoal", *sys.argv[1:]])
     if not is_main():
-        discover_and_report(*job, **how, command=command)
+        discover_images(*job, **how, command=command, report=True)
         return
-    run = discover_and_report(*job, **how, command=command, reporter=reporter())
+    run = DiscoveredRun(discover_images(*job, **how, command=command, report=True, reporter=reporter()).path)
     facts = collect_facts(run)
     result(f"{facts['answer']}\n{run.path}\n{run.path / 'report.html'}", facts, as_json=as_json)
     where = shlex.quote(str(run.path))

@@ -9,8 +9,8 @@ import torch
 from shoal.arrays import UNLABELED
 from shoal.data.collection import Collection
 from shoal.data.demo import digits
-from shoal.discovery.api import DiscoveredRun
 from shoal.discovery.assign import Assigner
+from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.folder import collection_checksum
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter

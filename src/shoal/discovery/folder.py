@@ -1,6 +1,8 @@
 """The run folder of a discovery: a new one, an interrupted one taken up again, or one that is finished already."""
 
 import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,27 +10,70 @@ import numpy as np
 
 from shoal.checksums import digest_names
 from shoal.data.collection import Collection
+from shoal.discovery.reporter import Reporter
 from shoal.errors import UsageError
-from shoal.runs import Run
+from shoal.runs import Run, locked
 from shoal.settings import differences
 
 
-def take_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
-    """The folder of a new run, or with `resume` of one that was made of the same `images` with the same settings.
+@contextmanager
+def held_folder(
+    run: Run, settings: Any, collection: Collection, *, resume: bool, force: bool, check_images: Callable[[], None]
+) -> Iterator[str | None]:
+    """Hold the folder of a new run, or with `resume` of one that was made of the same images with the same settings.
 
-    A finished run is returned as it is when it is to be resumed; there is nothing left to do in it, unless its training
-    was stopped early: then it is unfinished from now on.
+    Gives the checksum of the images, or None for a finished run, in which there is nothing left to do. One whose
+    training was stopped early is unfinished from now on. `check_images` may refuse before `force` deletes a run.
     """
-    run = check_folder(out, settings, images, resume=resume, force=force)
+    checksum, how = collection_checksum(collection), {"resume": resume, "force": force}
+    check_folder(run.path, settings, checksum, **how)
     if resume and run.is_complete:
-        return run
-    if resume and run.is_stopped:
-        run.note(finished=None)
-    return Run.create(out, force=force)
+        yield None
+        return
+    with locked(run.path):
+        if force and run.has("provenance.json"):
+            check_images()
+        check_folder(run.path, settings, checksum, **how)
+        if resume and run.is_complete:  # by another process, since
+            yield None
+            return
+        if resume and run.is_stopped:
+            run.note(finished=None)
+        Run.create(run.path, force=force)
+        yield checksum
+
+
+def start_run(
+    run: Run,
+    settings: Any,
+    collection: Collection,
+    checksum: str,
+    *,
+    encoder: str,
+    device: str,
+    command: str,
+    told: Iterable[str],
+    reporter: Reporter,
+) -> Reporter:
+    """Begin a run, or go on with it; returns the reporter whose words, after those already told, are logged in it."""
+    run.start(
+        settings,
+        seed=settings.seed,
+        device=device,
+        command=command,
+        root=collection.where,
+        folders=list(collection.folders),
+        encoder=encoder,
+        fingerprint=checksum,
+        made_from=run.provenance.get("made_from") if run.has("provenance.json") else None,
+    )
+    for line in told:
+        run.log(line)
+    return reporter.also_to(run.log)
 
 
 def check_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
-    """Refuse a folder that `take_folder` would not take; makes and removes nothing."""
+    """Refuse a folder that `held_folder` would not take; makes and removes nothing."""
     if resume and force:
         raise UsageError("resume and force: found both; one goes on with a run, the other deletes it; give one of them")
     run = Run(Path(out))

@@ -6,20 +6,22 @@ killed run goes on where it stopped.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer
+from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer, write_report
 from shoal.discovery.broadcast import broadcast_finished, follow_main
-from shoal.discovery.folder import check_folder, collection_checksum, take_folder
+from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.frozen import answer_first, engine_of, read_and_embed
-from shoal.discovery.readable import Readable, check_collection, check_readable, decode, tell_found
+from shoal.discovery.readable import check_collection, check_readable, decode, tell_found
+from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.stability import repeat_estimate
@@ -31,7 +33,6 @@ from shoal.encoders.embed import place_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError
-from shoal.methods.clusters import Representation
 from shoal.runs import LOCK, Run, check_not_held, locked
 
 
@@ -39,6 +40,7 @@ def discover_images(
     collection: Collection,
     out: Path | str,
     settings: DiscoverySettings | None = None,
+    refinement: Refinement | None = None,
     *,
     device: str | torch.device | None = None,
     resume: bool = False,
@@ -46,7 +48,7 @@ def discover_images(
     command: str = "",
     reporter: Reporter | None = None,
     tensorboard: bool = False,
-    then: Callable[[Run], None] | None = None,
+    report: bool = False,
 ) -> Run:
     """Discover the categories of a collection and write what was found to the run folder `out`.
 
@@ -55,8 +57,8 @@ def discover_images(
     started by torchrun, share embedding, training, the search for neighbors and Ward's scans; the main one does the
     rest.
 
-    The folder is locked meanwhile: one that another process writes to is refused. `then` is called with the finished
-    run before the lock is given back.
+    After a review, the `refinement`, what changed is written too, and the review anew; with `report` the page as well.
+    The folder is locked meanwhile: one that another process writes to is refused.
     """
     settings, reporter = settings or choose_settings(), reporter or Reporter()
     if tensorboard:
@@ -82,7 +84,8 @@ def discover_images(
                 reporter=reporter,
                 told=told,
                 tensorboard=tensorboard,
-                then=then,
+                refinement=refinement,
+                report=report,
             )
             with others_waiting():
                 _discover(job)
@@ -108,33 +111,29 @@ class _Job:
     told: list[str]
     """What was said before there was a log."""
     tensorboard: bool
-    then: Callable[[Run], None] | None
+    refinement: Refinement | None
+    report: bool
 
 
 def _discover(job: _Job) -> None:
     """Take the folder, unless it holds a finished run, and do in it what is left to do."""
     run, settings, chosen = job.run, job.settings, job.settings.of_method
-    how = {"resume": job.resume, "force": job.force}
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
     encoder = place_encoder(encoder, job.encoder_device)
-    found = collection_checksum(job.collection)
-    check_folder(run.path, settings, found, **how)
-    if job.resume and run.is_complete:
-        _leave(job)
-        return
-    with locked(run.path):
-        if job.force and run.has("provenance.json"):  # images that cannot be read must not cost a run that is there
-            check_readable(decode(job.collection, settings, job.reporter), settings)
-        take_folder(run.path, settings, found, **how)
-        if run.is_complete:  # by another process, since
+
+    def check_images() -> None:  # images that cannot be read must not cost a run that is there
+        check_readable(decode(job.collection, settings, job.reporter), settings)
+
+    how: dict[str, Any] = {"resume": job.resume, "force": job.force, "check_images": check_images}
+    with held_folder(run, settings, job.collection, **how) as checksum:
+        if checksum is None:
             _leave(job)
             return
         with _interruption_logged(run):
-            _fill(job, encoder, found)
-        if job.then is not None:
-            job.then(run)
+            _fill(job, encoder, checksum)
+        _conclude(job)
 
 
 @contextmanager
@@ -155,63 +154,50 @@ def _leave(job: _Job) -> None:
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
     broadcast_finished(job.settings, job.device)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
-    unreported = job.then is not None and not run.has("report.html")
+    unreported = job.report and not run.has("report.html")
     if run.has_checkpoints or unreported or run.has(LOCK):
         with locked(run.path):
             run.drop_checkpoints()
-            if job.then is not None and unreported:
-                job.then(run)
+            if unreported:
+                _conclude(job)
 
 
-def _fill(job: _Job, encoder: Encoder, found: str) -> None:
+def _conclude(job: _Job) -> None:
+    """Write beside the answer what a review has changed, and the report where it is asked for."""
+    if job.refinement is not None:
+        job.refinement.conclude(job.run, job.reporter)
+    if job.report:
+        with job.reporter.progress("writing the report"):
+            write_report(job.run)
+
+
+def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
     """Do the work, or what is left of it: read and embed, answer, train and choose, write."""
-    began, job = time.perf_counter(), _start(job, encoder, found)
-    run, settings, reporter = job.run, job.settings, job.reporter
+    began, run, settings = time.perf_counter(), job.run, job.settings
+    if job.resume and not run.has("provenance.json"):
+        job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
+    about = {"encoder": settings.of_method.encoder, "device": str(encoder.device), "command": job.command}
+    reporter = start_run(run, settings, job.collection, checksum, **about, told=job.told, reporter=job.reporter)
     images, frozen = read_and_embed(job.collection, run, encoder, settings, reporter)
-    first = answer_first(frozen, images, run, settings, reporter)
-    answer, other = (
-        (first, None) if not settings.is_trained else answer_trained(_training_job(job, images, frozen, first))
-    )
+    answer, other = answer_first(frozen, images, run, settings, reporter), None
+    if settings.is_trained:
+        answer, other = answer_trained(
+            TrainingJob(
+                frozen=frozen,
+                first=answer,
+                images=images,
+                run=run,
+                settings=settings,
+                resume=job.resume,
+                reporter=reporter,
+                tensorboard=job.tensorboard,
+            )
+        )
     _write(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), answer=answer.name, **counts)
     if not run.is_stopped:
         run.drop_checkpoints()
-
-
-def _start(job: _Job, encoder: Encoder, found: str) -> _Job:
-    """Begin the run, or go on with it; the same job, whose words go into the run's log from now on."""
-    run, settings, collection = job.run, job.settings, job.collection
-    before = run.provenance if run.has("provenance.json") else {}  # of an interrupted run
-    if job.resume and not before:
-        job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    run.start(
-        settings,
-        seed=settings.seed,
-        device=str(encoder.device),
-        command=job.command,
-        root=collection.where,
-        folders=list(collection.folders),
-        encoder=settings.of_method.encoder,
-        fingerprint=found,
-        made_from=before.get("made_from"),
-    )
-    for line in job.told:
-        run.log(line)
-    return replace(job, reporter=job.reporter.also_to(run.log))
-
-
-def _training_job(job: _Job, images: Readable, frozen: Representation, first: Answer) -> TrainingJob:
-    return TrainingJob(
-        frozen=frozen,
-        first=first,
-        images=images,
-        run=job.run,
-        settings=job.settings,
-        resume=job.resume,
-        reporter=job.reporter,
-        tensorboard=job.tensorboard,
-    )
 
 
 def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -23,7 +24,7 @@ from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
 from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trainings import Trainings, keep_run
-from shoal.discovery.folder import check_folder, collection_checksum, take_folder
+from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.frozen import doubt_labels, engine_of, read_and_embed
 from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
 from shoal.discovery.reporter import NOTE, Reporter
@@ -35,7 +36,7 @@ from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.files import write_text
 from shoal.methods.clusters import Representation
-from shoal.runs import Run, check_not_held, locked
+from shoal.runs import Run, check_not_held
 
 Command = Callable[[str], str]
 """From the name of a row to the command that runs it on everything."""
@@ -81,18 +82,16 @@ def compare_images(
 
 def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: str, told: Sequence[str]) -> Comparison:
     """Take the folder, unless it holds a finished comparison, and do in it what is left to do."""
-    collection, run, settings, reporter = work.collection, work.run, work.settings, work.reporter
-    found, how = collection_checksum(collection), {"resume": work.resume, "force": force}
-    check_folder(run.path, settings, found, **how)
-    if work.resume and run.is_complete:
-        return _leave(work)
-    with locked(run.path):
-        if force and run.has("provenance.json"):  # images that cannot be read must not cost what is there
-            check_readable(decode(collection, settings.first, reporter), settings.first, _checker(settings))
-        take_folder(run.path, settings, found, **how)
-        if run.is_complete:  # by another process, since
+    settings = work.settings
+
+    def check_images() -> None:  # images that cannot be read must not cost what is there
+        check_readable(decode(work.collection, settings.first, work.reporter), settings.first, _checker(settings))
+
+    how: dict[str, Any] = {"resume": work.resume, "force": force, "check_images": check_images}
+    with held_folder(work.run, settings, work.collection, **how) as checksum:
+        if checksum is None:
             return _leave(work)
-        return work.do(place_encoder(_load(settings.first), trunk_device), found, command, told)
+        return work.do(place_encoder(_load(settings.first), trunk_device), checksum, command, told)
 
 
 def check_kept(collection: Collection, settings: ComparisonSettings) -> list[Kept]:
@@ -143,17 +142,12 @@ class _Work:
     reporter: Reporter
     command_for: Command
 
-    def do(self, encoder: Encoder, found: str, command: str, told: Sequence[str]) -> Comparison:
+    def do(self, encoder: Encoder, checksum: str, command: str, told: Sequence[str]) -> Comparison:
         """All of it, or what is left."""
         began, run, collection, settings = time.perf_counter(), self.run, self.collection, self.settings
-        before = run.provenance if run.has("provenance.json") else {}
-        where = {"root": collection.where, "folders": list(collection.folders)}
-        about = {**where, "encoder": settings.first.of_method.encoder, "fingerprint": found}
-        about |= {"made_from": before.get("made_from")}
-        run.start(settings, seed=settings.seed, device=str(encoder.device), command=command, **about)
-        work = replace(self, reporter=self.reporter.also_to(run.log))
-        for line in told:
-            run.log(line)
+        about = {"encoder": settings.first.of_method.encoder, "device": str(encoder.device), "command": command}
+        reporter = start_run(run, settings, collection, checksum, **about, told=told, reporter=self.reporter)
+        work = replace(self, reporter=reporter)
         images, frozen = read_and_embed(
             collection, run, encoder, settings.first, work.reporter, check=_checker(settings)
         )
