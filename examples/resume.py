@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from shoal.data.demo import digits
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
@@ -40,7 +40,7 @@ def main() -> None:
         heard = []
         run = discover(Path(place) / "run", resume=True, reporter=Reporter(detail=heard.append))
         print("resumed with", heard[0].partition(":")[0])
-        print(answer(run))
+        print(answer_in_words(run))
         same = (run.path / "assignments.csv").read_bytes() == (whole.path / "assignments.csv").read_bytes()
         print(f"the same as without the interruption: {same}")
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from several_processes import finish_processes, start_processes
 from shoal.cli.main import app
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -56,7 +56,7 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, pho
     run = discover(*given, "--stability", 2, "--json")
     assert run.exit_code == 0, run.stderr
     found, opened = json.loads(run.stdout), Run.open(tmp_path / "run")
-    assert (found["run"], found["answer"]) == (str(opened.path), answer(opened))
+    assert (found["run"], found["answer"]) == (str(opened.path), answer_in_words(opened))
     assert [found[f"n_{what}"] for what in ("images", "labeled", "unlabeled", "unreadable")] == [60, 18, 42, 1]
     assert found["n_clusters"] == found["n_known"] + found["n_novel"] == opened.n_clusters
     assert (found["estimate"]["rule"], len(found["estimate"]["stability"])) == ("pairs", 2)

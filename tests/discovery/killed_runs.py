@@ -76,7 +76,7 @@ MOMENTS = {
     "epoch 1": lambda: die_in("training", 1),
     "between epochs": die_before_metrics,
     "epoch 2": lambda: die_in("training", 4),
-    "after training": lambda: die_at(discovery, "_write"),
+    "after training": lambda: die_at(discovery, "write_answers"),
     "writing tables": lambda: die_in_tables(of_first=False),
     "holding the lock": die_holding,
     "finished": lambda: die_at(Run, "drop_checkpoints"),

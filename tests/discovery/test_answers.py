@@ -11,9 +11,9 @@ from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import describe_members
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
-from shoal.discovery.answer_words import UNCHECKED, answer
-from shoal.discovery.answers import Answer, Found, assignment_rows, category_rows, name_categories
+from shoal.discovery.answer_words import UNCHECKED, answer_in_words
 from shoal.discovery.facts import collect_facts
+from shoal.discovery.found import Found, assignment_rows, category_rows, name_categories
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.clusters import Discovery
 from shoal.runs import Run
@@ -36,18 +36,21 @@ def found() -> Found:
     )
 
 
-def test_the_answer_counts_categories_with_images_and_images_among_strangers(found: Found) -> None:
-    assert found.in_words() == "1 known category found (of 2), 2 likely new, 1 image unsure"
-    assert found.is_unsure.tolist() == [False] * 5 + [True]
+COUNTS = "1 known category found (of 2), 2 likely new, 1 image unsure"
 
 
-def test_a_run_says_the_same_when_it_is_read_again(found: Found, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run")
+def write(found: Found, folder: Path) -> Run:
+    run = Run.create(folder)
     run.write_assignments(assignment_rows(found))
     run.write_categories(category_rows(found))
-    assert answer(run) == found.in_words()
+    return run
+
+
+def test_the_answer_counts_categories_with_images_and_images_among_strangers(found: Found, tmp_path: Path) -> None:
+    run = write(found, tmp_path / "run")
+    assert answer_in_words(run) == COUNTS
     run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
-    assert answer(run) == f"{found.in_words()}; 3 to 6 categories over 3 random parts of the images"
+    assert answer_in_words(run) == f"{COUNTS}; 3 to 6 categories over 3 random parts of the images"
 
 
 @pytest.mark.parametrize(
@@ -62,20 +65,18 @@ def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_se
     found: Found, tmp_path: Path, repeats: list[int], words: str
 ) -> None:
     """Also as a fact for a script; with the number inside, or as an end of the range, there is nothing to doubt."""
-    run = Run.create(tmp_path / "run")
+    run = write(found, tmp_path / "run")
     run.start(DiscoverySettings(), seed=0, device="cpu", command="")
-    run.write_assignments(assignment_rows(found))
-    run.write_categories(category_rows(found))
     estimate = {"n_clusters": 4, "rule": "median", "is_given": False, "stability": {"n_clusters": repeats}}
     run.write_json("estimate", estimate)
-    assert answer(run).startswith(f"{found.in_words()}; {words}")
+    assert answer_in_words(run).startswith(f"{COUNTS}; {words}")
     doubt = collect_facts(run)["estimate"]["doubt"]
     side = "fewer" if max(repeats) < 4 else "more"
     assert doubt.startswith("the number of categories rests on few labels, 2 labeled images")
     assert f"random parts of the images gave {side} than the 4 on all of them" in doubt
     for inside in ([4], [2, 4], [4, 9], [3, 9]):
         run.write_json("estimate", estimate | {"stability": {"n_clusters": inside}})
-        assert answer(run).endswith("of the images")
+        assert answer_in_words(run).endswith("of the images")
         assert "random parts" not in collect_facts(run)["estimate"]["doubt"]
 
 
@@ -120,10 +121,7 @@ def test_where_training_left_too_few_labels_unseen_confidence_is_checked_on_the_
     assert Calibration.from_dict(carried.calibration.to_dict()).is_of_first
     assert carried.members.confidence.tolist() == first.members.confidence.tolist()
     assert alone.members.confidence.tolist() != first.members.confidence.tolist()
-    said = [Answer(name="trained", discovery=discovery, found=found).in_words() for found in (alone, carried)]
-    assert [words.endswith(UNCHECKED) for words in said] == [True, False]
-    run = Run.create(tmp_path / "run")
-    run.write_assignments(assignment_rows(alone))
-    run.write_categories(category_rows(alone))
-    run.write_json("calibration", alone.calibration.to_dict())
-    assert answer(run).endswith(UNCHECKED)
+    for at, (named, is_unchecked) in enumerate(((alone, True), (carried, False))):
+        run = write(named, tmp_path / str(at))
+        run.write_json("calibration", named.calibration.to_dict())
+        assert answer_in_words(run).endswith(UNCHECKED) == is_unchecked

@@ -14,7 +14,7 @@ import shoal
 from conftest import write_table
 from shoal.cli.discover import discover as command
 from shoal.cli.main import app
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.api import default_folder
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import DataError, UsageError
@@ -37,7 +37,7 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     assert "training …" in said.splitlines()
     again = shoal.load("runs/photos")
     assert again._repr_html_().count("<tr>") == 1 + 5
-    assert answer(again) in again._repr_html_()
+    assert answer_in_words(again) in again._repr_html_()
     assert str(again.assignments) == str(run.assignments)
     rows, _ = again.assigner(device="cpu").assign(photos.folder)
     assert len(rows) == 60
@@ -61,7 +61,7 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
         "60 images, 18 labeled in 3 categories, 42 unlabeled, 1 unreadable",
         "read as a folder and the labels of labels.csv (columns 'path' and 'label')",
     ]
-    assert told[-1] == f"{answer(run)}; written to runs/photos"
+    assert told[-1] == f"{answer_in_words(run)}; written to runs/photos"
     notes = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert len(notes) == 1
     assert notes[0].startswith("note: 1 row(s) name images that are not there (labels.csv, line 20: gone.png")
@@ -69,7 +69,7 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     words = ["photos", "--labels", "labels.csv", "--config", str(photos.config), "--no-train", "--device", "cpu"]
     shell = CliRunner().invoke(app, ["discover", *words, "--out", str(run.path), "--force"])
     assert [line for line in shell.stderr.splitlines() if not line.endswith(" …")][:-1] == told[:-1]
-    assert shell.stdout.splitlines()[0] == answer(run)
+    assert shell.stdout.splitlines()[0] == answer_in_words(run)
 
 
 def test_what_is_strange_about_the_images_is_said_before_they_are_refused(photos, tmp_path: Path, caplog) -> None:

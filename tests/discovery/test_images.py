@@ -17,7 +17,7 @@ from photo_runs import run_on
 from shoal.clustering.blend import Trial
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.assign import Assigner
 from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
@@ -156,7 +156,7 @@ def test_what_is_said_and_every_epoch_are_in_the_log_of_the_run(photos, settings
     assert [line for line in heard if line not in told] == []
     assert told[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
     assert [line.split(":")[0] for line in told if line.startswith("epoch")] == ["epoch 1", "epoch 2"]
-    assert told[-1] == answer(run)
+    assert told[-1] == answer_in_words(run)
     # Clustering takes minutes where there are many images: it is named before the first answer and after training.
     first, last = (i for i, line in enumerate(told) if line == "finding categories …")
     assert told[first + 1] == "writing the first report …"
@@ -293,7 +293,7 @@ def test_the_number_of_clusters_is_repeated_on_parts_when_asked(photos, settings
     run = run_on(photos, tmp_path / "run", replace(settings, train=False, stability=3))
     repeats = run.json("estimate")["stability"]["n_clusters"]
     assert len(repeats) == 3
-    assert f"; {range_in_words(run.n_clusters, repeats)}" in answer(run)
+    assert f"; {range_in_words(run.n_clusters, repeats)}" in answer_in_words(run)
 
 
 def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Path) -> None:
@@ -301,7 +301,7 @@ def test_without_labels_the_given_number_is_found(photos, settings, tmp_path: Pa
     run = discover_images(collection, tmp_path / "run", replace(settings, n_clusters=5), device="cpu")
     assert run.n_clusters == 5
     assert all(category.is_novel for category in run.categories)
-    assert answer(run).startswith("0 known categories found, 5 likely new")
+    assert answer_in_words(run).startswith("0 known categories found, 5 likely new")
 
 
 def test_a_category_with_one_labeled_image_is_named(photos, settings, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from shoal.data.collection import Collection
 from shoal.discovery.frozen import doubt_labels
 from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.validation import describe_withheld, takes_first_number, withhold
+from shoal.discovery.trained import takes_first_number
+from shoal.discovery.validation import describe_withheld, withhold
 from shoal.errors import DataError, UsageError
 
 

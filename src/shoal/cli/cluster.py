@@ -95,9 +95,9 @@ def _settings(
 
 def _show_answer(run: "Run", *, as_json: bool) -> None:
     """Print what was found, and what to do next."""
-    from shoal.discovery.answer_words import answer
+    from shoal.discovery.answer_words import answer_in_words
 
-    words = answer(run)
+    words = answer_in_words(run)
     estimate = {name: run.json("estimate")[name] for name in ("interval", "range")}
     facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate}
     result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=as_json)

@@ -9,10 +9,10 @@ from shoal.words import count, likely
 UNCHECKED = "labels cannot check how far confidence can be trusted"
 
 
-def answer(run: RunView) -> str:
-    """The answer of a finished run in words, as `Found.in_words` gives it, and how sure K is where it was estimated."""
+def answer_in_words(run: RunView) -> str:
+    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how sure K is."""
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
-    words = counts_in_words(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
+    words = _counts(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
     sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []
@@ -21,7 +21,7 @@ def answer(run: RunView) -> str:
     return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])
 
 
-def counts_in_words(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
+def _counts(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
     """How many categories have images, of those that were known and of new ones, and how many images are unsure."""
     n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
     known = f"{count(n_known, 'known category')} found"

@@ -1,12 +1,11 @@
-"""The answers of a discovery, and how one becomes a run: categories get names, images a row each, all of it is written.
+"""The answers of a discovery, by the encoder as it comes and as it was trained, and how they become runs.
 
 The first answer, without training, is kept inside the run as a run of its own while training goes on, to be looked at,
 exported and assigned to like any run. In the end the answer that stands is the run, and the other is kept inside it.
 
-N images, D columns, K categories of which the first C are known.
+N images, D columns.
 """
 
-import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -14,61 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from shoal.arrays import UNLABELED, Bools, Floats, Ints
-from shoal.clustering.calibration import Calibration, calibrate
-from shoal.clustering.categories import NONE, Membership, describe_members, number_clusters, other_neighbors
-from shoal.clustering.neighbors import Neighbors
-from shoal.data.collection import Collection, Earlier
-from shoal.discovery.answer_words import UNCHECKED, counts_in_words
-from shoal.discovery.kept import name_anew, name_as_before
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.calibration import Calibration
+from shoal.data.collection import Collection
+from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.found import Found, name_categories, write_found
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed_clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.stability import repeat_estimate
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, UNSURE_BELOW, Assignment, Category, Run, locked
+from shoal.runs import ANSWERS, Run, locked
 from shoal.training.model import TaskShape
-from shoal.words import likely
 
 FROZEN, TRAINED = ANSWERS
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
-
-N_EXEMPLARS = 5
-"""Images named as typical of a category."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Found:
-    """The categories of a collection."""
-
-    names: Sequence[str]
-    """(N,) the images."""
-    given: Ints
-    """(N,) the labels they came with, positions in `classes`, -1 for unlabeled."""
-    categories: Ints
-    """(N,) the category each was put in, positions in `classes`."""
-    classes: Sequence[str]
-    """(K,) names, the known categories first."""
-    n_known: int
-    members: Membership
-    ids: Sequence[int]
-    """(K,) the id of each category; its position, unless a review has made and ended some."""
-    calibration: Calibration | None = None
-    """What the confidence of the members rests on."""
-
-    @property
-    def is_unsure(self) -> Bools:
-        """(N,) which images are more likely wrong than right."""
-        mask: Bools = self.members.confidence < UNSURE_BELOW
-        return mask
-
-    def in_words(self) -> str:
-        """The answer: '14 known categories found, 9 likely new, 212 images unsure'."""
-        sizes = np.bincount(self.categories, minlength=len(self.classes)).tolist()
-        return counts_in_words(sizes[: self.n_known], sizes[self.n_known :], int(self.is_unsure.sum()))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,15 +78,6 @@ class Answer:
         categories = np.full(int(outputs.max()) + 1, UNLABELED)
         categories[outputs] = np.asarray(self.found.ids)[self.found.categories[first]]
         return {"classifier": categories.tolist()}
-
-    def in_words(self) -> str:
-        """What was found, and how sure the number of categories is where it was estimated."""
-        words, estimate, calibration = [self.found.in_words()], self.discovery.estimate, self.found.calibration
-        if estimate is not None:
-            words.append(likely(estimate.n_clusters, estimate.interval, estimate.range))
-        if calibration is not None and calibration.label_rate is None:
-            words.append(UNCHECKED)
-        return "; ".join(words)
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""
@@ -186,80 +139,6 @@ def make_answer(
     return Answer(name=name, discovery=discovery, found=found)
 
 
-def name_categories(
-    discovery: Discovery,
-    names: Sequence[str],
-    given: Ints,
-    classes: Sequence[str],
-    *,
-    n_neighbors: int,
-    unseen: Ints | None = None,
-    calibrated_on: Discovery | None = None,
-    otherwise: Calibration | None = None,
-    earlier: Earlier | None = None,
-) -> Found:
-    """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
-
-    After a review of an `earlier` run, categories keep their ids and names, and images stay out of categories they were
-    thrown out of.
-
-    Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
-    calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
-    Where they are too few, the calibration is that of another answer, `otherwise`.
-    """
-    categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
-    n_known = len(classes)
-    points, lists = near = _neighbors(discovery, n_neighbors)
-    named = name_anew(categories, classes, n_novel)
-    if earlier is not None:
-        named = name_as_before(categories, classes, names, points, earlier)
-    categories, everyone, n_novel = named.categories, named.names, len(named.names) - n_known
-    members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
-    if calibrated_on is not None:
-        near = _neighbors(calibrated_on, n_neighbors)
-    calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
-    if calibration.label_rate is None and otherwise is not None and otherwise.label_rate is not None:
-        calibration = replace(otherwise, is_of_first=True)
-    calibration = calibration.for_novel(n_novel)
-    confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
-    return Found(
-        names=names,
-        given=given,
-        categories=categories,
-        classes=everyone,
-        ids=named.ids,
-        n_known=n_known,
-        members=replace(members, confidence=confidence),
-        calibration=calibration,
-    )
-
-
-def _calibrate(
-    discovery: Discovery,
-    given: Ints,
-    n_known: int,
-    n_neighbors: int,
-    unseen: Ints | None,
-    points: Tensor,
-    lists: Neighbors,
-) -> Calibration:
-    """How sure the share of neighbors in the same cluster makes, by clusters that no label has a part in."""
-    clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
-    categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
-    n_categories = n_known + n_novel
-    share = describe_members(points, categories, n_categories, n_known, n_neighbors, lists).confidence
-    sizes = {"n_categories": n_categories, "n_known": n_known}
-    near = lists.indices.cpu().numpy()
-    return calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
-
-
-def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
-    points, lists = torch.from_numpy(np.ascontiguousarray(discovery.embeddings)), discovery.neighbors
-    if lists is None:
-        return points, other_neighbors(points, n_neighbors)
-    return points, Neighbors(lists.indices.cpu(), lists.similarities.cpu())
-
-
 def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Path | None = None, **more: Any) -> Run:
     """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares.
 
@@ -281,38 +160,37 @@ def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Pa
     return other
 
 
-def write_found(
-    run: Run, found: Found, discovery: Discovery, *, n_neighbors: int, alpha: float, repeats: Sequence[int] = ()
+def write_answers(
+    run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter
 ) -> None:
-    """Write tables, arrays, the estimate of K (with what its repetitions gave) and the shifts."""
-    run.write_assignments(assignment_rows(found))
-    run.write_categories(category_rows(found))
-    run.write_array("embeddings", discovery.embeddings)
-    for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
-        if array is not None:
-            run.write_array(name, array)
-    run.write_json("estimate", _estimate(discovery, repeats))
-    if found.calibration is not None:
-        run.write_json("calibration", found.calibration.to_dict())
-    if discovery.accuracies:
-        accuracies = [None if value != value else value for value in discovery.accuracies]
-        shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
-        run.write_json("shifts", shifts)
+    """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it.
+
+    A run that was stopped early and goes on has an answer already; what is not written again of it is removed.
+    """
+    run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
+    old = Run(run.path / TRAINED)
+    if old.has("provenance.json") and (other is None or other.name != TRAINED):
+        old.abandon()
+    answer.write(run, settings, _repeats(answer, settings, reporter))
+    if answer.name == TRAINED:
+        answer.write_training(run)
+    elif settings.is_trained:
+        Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
+    if other is not None:
+        if other.name == TRAINED:
+            keep_answer(run, other, settings)
+        reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
+    run.log(answer_in_words(run))
 
 
-def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]:
-    found, curve = discovery.estimate, None
-    if found is not None:
-        curve = {"n_clusters": found.curve.n_clusters.tolist(), "accuracy": found.curve.accuracy.tolist()}
-    return {
-        "n_clusters": discovery.n_clusters,
-        "rule": found.rule if found is not None else discovery.counted_by or "given",
-        "is_given": found is None and not discovery.counted_by,
-        "interval": list(found.interval) if found is not None else None,
-        "range": list(found.range) if found is not None and found.range else None,
-        "curve": curve,
-        "stability": {"n_clusters": list(repeats)} if repeats else None,
-    }
+def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:
+    """The estimate of K on random parts of the images, as often as was asked."""
+    if not settings.stability or settings.n_clusters is not None:
+        return []
+    inference = settings.of_method.inference
+    embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
+    with reporter.progress("repeating the estimate of K"):
+        return repeat_estimate(embeddings, answer.found.given, settings.stability, inference, seed=settings.seed)
 
 
 def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
@@ -324,64 +202,3 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
     with locked(run.path) if tsne or target.parent == run.path else nullcontext():
         write_text(target, render_report(run, tsne=tsne))
     return target
-
-
-def assignment_rows(found: Found) -> list[Assignment]:
-    """A row per image, in their order."""
-    members = found.members
-    return [
-        Assignment(
-            path=name,
-            label_given=_name(found, int(found.given[i])),
-            category_id=found.ids[found.categories[i]],
-            category=found.classes[found.categories[i]],
-            is_novel=bool(found.categories[i] >= found.n_known),
-            confidence=float(members.confidence[i]),
-            outlier_score=float(members.outlier_score[i]),
-            nearest_known=_name(found, int(members.nearest_known[i])),
-            nearest_known_similarity=float(members.nearest_known_similarity[i]),
-            second_category=_name(found, int(members.second[i])),
-        )
-        for i, name in enumerate(found.names)
-    ]
-
-
-def category_rows(found: Found) -> list[Category]:
-    """A row per category, known ones first, even those that no image was put in."""
-    return [_category_row(found, category) for category in range(len(found.classes))]
-
-
-def _category_row(found: Found, category: int) -> Category:
-    rows = np.flatnonzero(found.categories == category)
-    members = found.members
-    typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], found.names[row]))
-    nearest, similarity = _nearest_known(members, rows, category, found.n_known)
-    return Category(
-        category_id=found.ids[category],
-        category=found.classes[category],
-        is_novel=category >= found.n_known,
-        size=len(rows),
-        n_labeled=int((found.given[rows] != UNLABELED).sum()),
-        confidence=_mean(members.confidence[rows]) if len(rows) else 0.0,
-        nearest_known=_name(found, nearest),
-        nearest_known_similarity=similarity,
-        exemplars=tuple(found.names[row] for row in typical[:N_EXEMPLARS]),
-    )
-
-
-def _nearest_known(members: Membership, rows: Ints, category: int, n_known: int) -> tuple[int, float]:
-    """The known category nearest to most of a novel category's images; for a known one there is nothing to say."""
-    near = members.nearest_known[rows]
-    if category < n_known or not len(rows) or (near == NONE).all():
-        return NONE, float("nan")
-    chosen = int(np.bincount(near[near != NONE], minlength=1).argmax())
-    return chosen, _mean(members.nearest_known_similarity[rows[near == chosen]])
-
-
-def _mean(values: Floats) -> float:
-    """The mean, of a sum that is rounded once: numpy's depends on the order of images in its last bits."""
-    return math.fsum(values) / len(values)
-
-
-def _name(found: Found, category: int) -> str:
-    return "" if category == NONE else found.classes[category]

@@ -13,7 +13,7 @@ from shoal.data.readers import read_collection
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
 from shoal.discovery.refinement import Refinement
@@ -122,7 +122,7 @@ def discover(
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     run = DiscoveredRun(discover_images(*job, report=True, reporter=reporter, **how).path)
     if is_main():
-        reporter.say(f"{answer(run)}; written to {run.path}")
+        reporter.say(f"{answer_in_words(run)}; written to {run.path}")
     return run
 
 

@@ -13,16 +13,15 @@ from shoal.data.collection import Collection
 from shoal.discovery.readable import decode
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import first_trial, fit_batch
+from shoal.discovery.training import first_trial
 from shoal.discovery.validation import (
     free_trunk,
-    has_trial,
+    set_aside,
     training_task,
     trial_folder,
     trial_settings,
     trial_tasks,
     with_trunk_of,
-    withhold,
 )
 from shoal.distributed import flag_from_main, number_from_main
 from shoal.encoders.catalog import load_encoder
@@ -82,13 +81,12 @@ def share_training(
 ) -> None:
     """Train what the main process trains, when it has said that it begins."""
     images = decode(collection, settings, SILENT)
-    withheld = withhold(images.collection, settings)
-    settings = fit_batch(settings, len(withheld.labels), SILENT)
+    withheld, settings = set_aside(images.collection, settings, SILENT)
     method = get_method(settings.method)
     how: dict[str, Any] = {"device": device, "resume": resume}
     n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
     settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
-    if not has_trial(settings, withheld):
+    if not withheld.has_trial:
         method.represent(training_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
         return
     settings = first_trial(settings, device)

@@ -11,7 +11,7 @@ import torch
 
 from shoal.data.readers import read_names
 from shoal.data.readers.tables import is_frame
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.answers import write_report
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
@@ -32,7 +32,7 @@ class DiscoveredRun(Reviewed):
 
     def _repr_html_(self) -> str:
         """What a notebook shows of the run: counts, and a strip of pictures per category."""
-        return run_html(self, answer(self))
+        return run_html(self, answer_in_words(self))
 
     def report(self, file: str | os.PathLike[str] | None = None, *, tsne: bool | None = None) -> Path:
         """Write the run as one HTML page, report.html in the run folder if no file is given; returns its path."""

@@ -11,7 +11,7 @@ from shoal.arrays import Ints, as_labels
 from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows
 from shoal.clustering.iterates import unit_points
 from shoal.device import choose_device
-from shoal.discovery.answers import name_categories, write_found
+from shoal.discovery.found import name_categories, write_found
 from shoal.discovery.reporter import CLUSTERING, Reporter
 from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.discovery.answer_words import answer
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.changed import brief
 from shoal.discovery.frozen import doubt_labels
 from shoal.discovery.stability import doubt_range
@@ -25,7 +25,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
     others = [run.path / name for name in ANSWERS if RunView(run.path / name).is_finished]
     return {
         "run": str(run.path),
-        "answer": answer(run),
+        "answer": answer_in_words(run),
         "n_images": len(rows),
         "n_labeled": n_labeled,
         "n_unlabeled": len(rows) - n_labeled,

@@ -16,7 +16,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import FROZEN, IN_WORDS, TRAINED, Answer, keep_answer, write_report
+from shoal.discovery.answers import write_answers, write_report
 from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.frozen import answer_first, engine_of, read_and_embed
@@ -24,7 +24,6 @@ from shoal.discovery.readable import check_collection, check_readable, decode, t
 from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.stability import repeat_estimate
 from shoal.discovery.trained import answer_trained
 from shoal.discovery.training import TrainingJob, check_tensorboard
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
@@ -193,39 +192,8 @@ def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
                 tensorboard=job.tensorboard,
             )
         )
-    _write(run, answer, other, settings, reporter)
+    write_answers(run, answer, other, settings, reporter)
     counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
     run.finish(seconds=round(time.perf_counter() - began, 3), answer=answer.name, **counts)
     if not run.is_stopped:
         run.drop_checkpoints()
-
-
-def _write(run: Run, answer: Answer, other: Answer | None, settings: DiscoverySettings, reporter: Reporter) -> None:
-    """Write the answer that stands, and see to it that the other one, where there is one, is kept beside it.
-
-    A run that was stopped early and goes on has an answer already; what is not written again of it is removed.
-    """
-    run.drop("accuracy.json", "map.npz", "model.safetensors", "model.json", "report.html")
-    old = Run(run.path / TRAINED)
-    if old.has("provenance.json") and (other is None or other.name != TRAINED):
-        old.abandon()
-    answer.write(run, settings, _repeats(answer, settings, reporter))
-    if answer.name == TRAINED:
-        answer.write_training(run)
-    elif settings.is_trained:
-        Run(run.path / FROZEN).abandon()  # the run itself is the first answer now
-    if other is not None:
-        if other.name == TRAINED:
-            keep_answer(run, other, settings)
-        reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
-    run.log(answer.in_words())
-
-
-def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:
-    """The estimate of K on random parts of the images, as often as was asked."""
-    if not settings.stability or settings.n_clusters is not None:
-        return []
-    inference = settings.of_method.inference
-    embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
-    with reporter.progress("repeating the estimate of K"):
-        return repeat_estimate(embeddings, answer.found.given, settings.stability, inference, seed=settings.seed)

@@ -19,20 +19,10 @@ from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, fit_batch, measure, train_on
+from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.trials import known_number, plan_trials, run_trials
-from shoal.discovery.validation import (
-    Withheld,
-    describe_withheld,
-    free_trunk,
-    has_trial,
-    takes_first_number,
-    training_task,
-    trial_tasks,
-    with_trunk_of,
-    withhold,
-)
+from shoal.discovery.validation import Withheld, free_trunk, set_aside, training_task, trial_tasks, with_trunk_of
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
@@ -49,13 +39,10 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
 
 
 def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
-    """Say which labels are kept from training, plan what fits into the time, and train with a trial or without."""
-    collection = job.images.collection
-    withheld = withhold(collection, job.settings)
-    for line in describe_withheld(collection, withheld):
-        job.reporter.say(line)
-    job = replace(job, settings=fit_batch(job.settings, len(withheld.labels), job.reporter))
-    judge = TrialJudge.of(job, withheld) if has_trial(job.settings, withheld) else None
+    """Keep labels from training, plan what fits into the time, and train with a trial or without."""
+    withheld, settings = set_aside(job.images.collection, job.settings, job.reporter)
+    job = replace(job, settings=settings)
+    judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
     if job.settings.max_minutes is not None:
         plan = plan_trials(job, withheld, judge)
         if not plan.depths:
@@ -159,6 +146,18 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
         found = _say_number(found, collection.labels, withheld, settings)
     answer = make_answer(TRAINED, found, collection, settings, **judged)
     return replace(answer, **networks_of(job, learned, job.run.path))
+
+
+def takes_first_number(settings: DiscoverySettings) -> bool:
+    """Whether the number of categories after training is that of the first answer.
+
+    Training draws together what it has labels of, so that known categories are no longer like novel ones and say too
+    little about them. The paper's rule goes with the paper's images, validation, and is left alone. A method with a
+    classifier has to know the number before it trains.
+    """
+    chosen = settings.of_method
+    is_papers = chosen.inference.rule == "paper" or chosen.estimate_on == "collection"
+    return settings.n_clusters is None and (get_method(settings.method).needs_n_clusters or not is_papers)
 
 
 def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> dict[str, Any]:

@@ -279,14 +279,3 @@ def _epoch_listener(run: Run, reporter: Reporter, tensorboard: bool, watch: OnEp
             write(row)
 
     return tell
-
-
-def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) -> DiscoverySettings:
-    """Make the batch smaller where the collection is smaller than one."""
-    chosen = settings.of_method
-    wanted = chosen.training.batch_size
-    if wanted <= n_training:
-        return settings
-    reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
-    smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
-    return replace(settings, method_settings=smaller)

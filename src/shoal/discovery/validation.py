@@ -14,9 +14,9 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
 from shoal.discovery.readable import Readable
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.clusters import Representation
-from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.words import count, first_few, plural
@@ -44,6 +44,21 @@ class Withheld:
     """Categories with a single labeled image, which validation cannot see."""
     are_too_few: bool = False
     """Whether some were to be hidden, but too few known categories have two labeled images."""
+    has_trial: bool = False
+    """Whether a trial tells if training helps. Learned attention fits one embedding alone, and cannot be blended."""
+
+
+def set_aside(
+    collection: Collection, settings: DiscoverySettings, reporter: Reporter
+) -> tuple[Withheld, DiscoverySettings]:
+    """What is withheld from training, which is said, and the settings with batches that fit the rest.
+
+    The same in every process.
+    """
+    withheld = withhold(collection, settings)
+    for line in describe_withheld(collection, withheld):
+        reporter.say(line)
+    return withheld, fit_batch(settings, len(withheld.labels), reporter)
 
 
 def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
@@ -66,19 +81,8 @@ def withhold(collection: Collection, settings: DiscoverySettings) -> Withheld:
         judged=np.flatnonzero(collection.is_labeled & (is_validation | is_hidden)),
         too_small=split.too_small,
         are_too_few=settings.hidden_share > 0 and len(able) < MIN_CATEGORIES,
+        has_trial=len(hidden) > 0 and settings.shift.aggregation != "attention",
     )
-
-
-def takes_first_number(settings: DiscoverySettings) -> bool:
-    """Whether the number of categories after training is that of the first answer.
-
-    Training draws together what it has labels of, so that known categories are no longer like novel ones and say too
-    little about them. The paper's rule goes with the paper's images, validation, and is left alone. A method with a
-    classifier has to know the number before it trains.
-    """
-    chosen = settings.of_method
-    is_papers = chosen.inference.rule == "paper" or chosen.estimate_on == "collection"
-    return settings.n_clusters is None and (get_method(settings.method).needs_n_clusters or not is_papers)
 
 
 def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
@@ -119,14 +123,20 @@ def _listed(collection: Collection, categories: tuple[int, ...]) -> str:
     return first_few([collection.classes[label] for label in categories], MAX_NAMED)
 
 
+def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) -> DiscoverySettings:
+    """Make the batch smaller where the collection is smaller than one."""
+    chosen = settings.of_method
+    wanted = chosen.training.batch_size
+    if wanted <= n_training:
+        return settings
+    reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
+    smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
+    return replace(settings, method_settings=smaller)
+
+
 def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
     """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that was hidden."""
     return np.where(np.isin(labels, hidden), n_images + labels, rows)
-
-
-def has_trial(settings: DiscoverySettings, withheld: Withheld) -> bool:
-    """Whether a trial tells if training helps. Learned attention fits one embedding alone, and cannot be blended."""
-    return bool(withheld.hidden) and settings.shift.aggregation != "attention"
 
 
 def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:

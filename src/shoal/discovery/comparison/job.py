@@ -15,6 +15,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
@@ -220,11 +221,11 @@ class _Work:
         answer = make_answer(FROZEN, cluster_frozen(frozen, given.labels, settings), given, settings)
         found = answer.discovery
         seconds = time.perf_counter() - began
-        keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
+        kept_run = keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
         if draw == 0:
             if settings.n_clusters is None:
                 self.reporter.say(
-                    f"without training: {answer.in_words()}; every method is asked for as many categories"
+                    f"without training: {answer_in_words(kept_run)}; every method is asked for as many categories"
                 )
                 if doubt := doubt_labels(given.n_labeled, given.n_classes):
                     self.reporter.say(f"{NOTE}{doubt}")

@@ -19,7 +19,8 @@ from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained import networks_of
-from shoal.discovery.training import TrainingJob, ctrl_c_stops, fit_batch, note_stopped, train_on
+from shoal.discovery.training import TrainingJob, ctrl_c_stops, note_stopped, train_on
+from shoal.discovery.validation import fit_batch
 from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
@@ -200,11 +201,12 @@ class Trainings:
         return SharedTrunk(self.images.pixels, trainings, device=self.device, scratch=self.run.path)
 
 
-def keep_run(run: Run, answer: Answer, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> None:
+def keep_run(run: Run, answer: Answer, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> Run:
     """Keep the answer of a method in a draw as a run of its own, unless it is there."""
-    place = run_folder(run.path, name_of(settings), draw)
-    if not (Run(place).is_finished and Run(place).has("report.html")):
-        keep_answer(run, answer, settings, place, asked=asked, seconds=round(seconds, 3))
+    kept = Run(run_folder(run.path, name_of(settings), draw))
+    if not (kept.is_finished and kept.has("report.html")):
+        keep_answer(run, answer, settings, kept.path, asked=asked, seconds=round(seconds, 3))
+    return kept
 
 
 def fail_run(run: Run, why: str, settings: DiscoverySettings, draw: int, *, asked: int, seconds: float) -> None:

@@ -1,0 +1,213 @@
+"""What was found: clusters become named categories, images get a row each, and both are written into a run.
+
+N images, D columns, K categories of which the first C are known.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.calibration import Calibration, calibrate
+from shoal.clustering.categories import NONE, Membership, describe_members, number_clusters, other_neighbors
+from shoal.clustering.neighbors import Neighbors
+from shoal.data.collection import Earlier
+from shoal.discovery.kept import name_anew, name_as_before
+from shoal.methods.clusters import Discovery
+from shoal.runs import Assignment, Category, Run
+
+N_EXEMPLARS = 5
+"""Images named as typical of a category."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Found:
+    """The categories of a collection."""
+
+    names: Sequence[str]
+    """(N,) the images."""
+    given: Ints
+    """(N,) the labels they came with, positions in `classes`, -1 for unlabeled."""
+    categories: Ints
+    """(N,) the category each was put in, positions in `classes`."""
+    classes: Sequence[str]
+    """(K,) names, the known categories first."""
+    n_known: int
+    members: Membership
+    ids: Sequence[int]
+    """(K,) the id of each category; its position, unless a review has made and ended some."""
+    calibration: Calibration | None = None
+    """What the confidence of the members rests on."""
+
+
+def name_categories(
+    discovery: Discovery,
+    names: Sequence[str],
+    given: Ints,
+    classes: Sequence[str],
+    *,
+    n_neighbors: int,
+    unseen: Ints | None = None,
+    calibrated_on: Discovery | None = None,
+    otherwise: Calibration | None = None,
+    earlier: Earlier | None = None,
+) -> Found:
+    """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
+
+    After a review of an `earlier` run, categories keep their ids and names, and images stay out of categories they were
+    thrown out of.
+
+    Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
+    calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
+    Where they are too few, the calibration is that of another answer, `otherwise`.
+    """
+    categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
+    n_known = len(classes)
+    points, lists = near = _neighbors(discovery, n_neighbors)
+    named = name_anew(categories, classes, n_novel)
+    if earlier is not None:
+        named = name_as_before(categories, classes, names, points, earlier)
+    categories, everyone, n_novel = named.categories, named.names, len(named.names) - n_known
+    members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
+    if calibrated_on is not None:
+        near = _neighbors(calibrated_on, n_neighbors)
+    calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
+    if calibration.label_rate is None and otherwise is not None and otherwise.label_rate is not None:
+        calibration = replace(otherwise, is_of_first=True)
+    calibration = calibration.for_novel(n_novel)
+    confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
+    return Found(
+        names=names,
+        given=given,
+        categories=categories,
+        classes=everyone,
+        ids=named.ids,
+        n_known=n_known,
+        members=replace(members, confidence=confidence),
+        calibration=calibration,
+    )
+
+
+def _calibrate(
+    discovery: Discovery,
+    given: Ints,
+    n_known: int,
+    n_neighbors: int,
+    unseen: Ints | None,
+    points: Tensor,
+    lists: Neighbors,
+) -> Calibration:
+    """How sure the share of neighbors in the same cluster makes, by clusters that no label has a part in."""
+    clusters = discovery.clusters if discovery.unlinked is None else discovery.unlinked
+    categories, n_novel = number_clusters(clusters, given, n_known, discovery.embeddings)
+    n_categories = n_known + n_novel
+    share = describe_members(points, categories, n_categories, n_known, n_neighbors, lists).confidence
+    sizes = {"n_categories": n_categories, "n_known": n_known}
+    near = lists.indices.cpu().numpy()
+    return calibrate(categories, given, share, near, discovery.embeddings, **sizes, unseen=unseen)
+
+
+def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbors]:
+    points, lists = torch.from_numpy(np.ascontiguousarray(discovery.embeddings)), discovery.neighbors
+    if lists is None:
+        return points, other_neighbors(points, n_neighbors)
+    return points, Neighbors(lists.indices.cpu(), lists.similarities.cpu())
+
+
+def write_found(
+    run: Run, found: Found, discovery: Discovery, *, n_neighbors: int, alpha: float, repeats: Sequence[int] = ()
+) -> None:
+    """Write tables, arrays, the estimate of K (with what its repetitions gave) and the shifts."""
+    run.write_assignments(assignment_rows(found))
+    run.write_categories(category_rows(found))
+    run.write_array("embeddings", discovery.embeddings)
+    for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
+        if array is not None:
+            run.write_array(name, array)
+    run.write_json("estimate", _estimate(discovery, repeats))
+    if found.calibration is not None:
+        run.write_json("calibration", found.calibration.to_dict())
+    if discovery.accuracies:
+        accuracies = [None if value != value else value for value in discovery.accuracies]
+        shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
+        run.write_json("shifts", shifts)
+
+
+def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]:
+    found, curve = discovery.estimate, None
+    if found is not None:
+        curve = {"n_clusters": found.curve.n_clusters.tolist(), "accuracy": found.curve.accuracy.tolist()}
+    return {
+        "n_clusters": discovery.n_clusters,
+        "rule": found.rule if found is not None else discovery.counted_by or "given",
+        "is_given": found is None and not discovery.counted_by,
+        "interval": list(found.interval) if found is not None else None,
+        "range": list(found.range) if found is not None and found.range else None,
+        "curve": curve,
+        "stability": {"n_clusters": list(repeats)} if repeats else None,
+    }
+
+
+def assignment_rows(found: Found) -> list[Assignment]:
+    """A row per image, in their order."""
+    members = found.members
+    return [
+        Assignment(
+            path=name,
+            label_given=_name(found, int(found.given[i])),
+            category_id=found.ids[found.categories[i]],
+            category=found.classes[found.categories[i]],
+            is_novel=bool(found.categories[i] >= found.n_known),
+            confidence=float(members.confidence[i]),
+            outlier_score=float(members.outlier_score[i]),
+            nearest_known=_name(found, int(members.nearest_known[i])),
+            nearest_known_similarity=float(members.nearest_known_similarity[i]),
+            second_category=_name(found, int(members.second[i])),
+        )
+        for i, name in enumerate(found.names)
+    ]
+
+
+def category_rows(found: Found) -> list[Category]:
+    """A row per category, known ones first, even those that no image was put in."""
+    return [_category_row(found, category) for category in range(len(found.classes))]
+
+
+def _category_row(found: Found, category: int) -> Category:
+    rows = np.flatnonzero(found.categories == category)
+    members = found.members
+    typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], found.names[row]))
+    nearest, similarity = _nearest_known(members, rows, category, found.n_known)
+    return Category(
+        category_id=found.ids[category],
+        category=found.classes[category],
+        is_novel=category >= found.n_known,
+        size=len(rows),
+        n_labeled=int((found.given[rows] != UNLABELED).sum()),
+        confidence=_mean(members.confidence[rows]) if len(rows) else 0.0,
+        nearest_known=_name(found, nearest),
+        nearest_known_similarity=similarity,
+        exemplars=tuple(found.names[row] for row in typical[:N_EXEMPLARS]),
+    )
+
+
+def _nearest_known(members: Membership, rows: Ints, category: int, n_known: int) -> tuple[int, float]:
+    """The known category nearest to most of a novel category's images; for a known one there is nothing to say."""
+    near = members.nearest_known[rows]
+    if category < n_known or not len(rows) or (near == NONE).all():
+        return NONE, float("nan")
+    chosen = int(np.bincount(near[near != NONE], minlength=1).argmax())
+    return chosen, _mean(members.nearest_known_similarity[rows[near == chosen]])
+
+
+def _mean(values: Floats) -> float:
+    """The mean, of a sum that is rounded once: numpy's depends on the order of images in its last bits."""
+    return math.fsum(values) / len(values)
+
+
+def _name(found: Found, category: int) -> str:
+    return "" if category == NONE else found.classes[category]
