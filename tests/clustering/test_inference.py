@@ -14,7 +14,7 @@ from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -136,11 +136,11 @@ def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyP
     rows, labels, _ = draw(3)
     given = []
 
-    def spy(points: Tensor, **options: object) -> np.ndarray:
-        given.append((points, options["neighbors"]))
+    def spy(points: Tensor, lists: Neighbors) -> np.ndarray:
+        given.append((points, lists))
         return linkage(points.numpy(), "ward")
 
-    monkeypatch.setattr(iterates_module, "ward_linkage", spy)
+    monkeypatch.setattr(iterates_module, "link_rows", spy)
     found = infer(rows, labels, 6)
     assert len(given) == len(found.accuracies)
     for points, lists in given:

@@ -112,6 +112,7 @@ def test_where_training_left_too_few_labels_unseen_confidence_is_checked_on_the_
     discovery = Discovery(clusters=clusters, n_clusters=8, embeddings=points.numpy())
     about = (discovery, [str(row) for row in range(600)], given, tuple("01234"))
     first = name_categories(*about, n_neighbors=8)
+    assert (list(first.classes), list(first.ids)) == ([*"01234", "novel-001", "novel-002", "novel-003"], list(range(8)))
     few = np.flatnonzero(given >= 0)[:10]
     alone = name_categories(*about, n_neighbors=8, unseen=few)
     carried = name_categories(*about, n_neighbors=8, unseen=few, otherwise=first.calibration)

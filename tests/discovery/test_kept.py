@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shoal.data.collection import Earlier
-from shoal.discovery.kept import name_anew, name_as_before
+from shoal.discovery.kept import name_as_before
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]
@@ -32,11 +32,6 @@ def named(categories: list[int], earlier: Earlier = EARLIER) -> tuple[list[str],
     """The name of each image's category, and the id of each name."""
     found = name_as_before(np.array(categories), CLASSES, IMAGES, points(categories), earlier)
     return [found.names[at] for at in found.categories], dict(zip(found.names, found.ids, strict=True))
-
-
-def test_without_a_review_ids_are_positions() -> None:
-    found = name_anew(np.array([0, 2, 3]), CLASSES, 2)
-    assert (found.names, found.ids) == (["gull", "tern", "novel-001", "novel-002"], [0, 1, 2, 3])
 
 
 def test_categories_of_the_same_images_keep_ids_and_names_whatever_their_order() -> None:

@@ -15,14 +15,10 @@ CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,) each row's group.
-
-    `hashes` (N,) are those of the rows, for `matrix_hash`.
-    """
+    """Which rows are equal: `first` (M,) the smallest row of each group, ascending, `member` (N,) each row's group."""
 
     first: Tensor
     member: Tensor
-    hashes: Tensor
 
     def earlier_copies(self) -> Tensor:
         """(N,) how many equal rows come before each row."""
@@ -69,7 +65,7 @@ def equal_rows(rows: Tensor) -> Groups:
     same = _equal_pairs(rows, twins, first[twins])
     first[twins[~same]] = twins[~same]  # a collision: left alone, which costs time and nothing else
     firsts, member = torch.unique(first, return_inverse=True)
-    return Groups(firsts, member, hashes)
+    return Groups(firsts, member)
 
 
 def _equal_pairs(rows: Tensor, left: Tensor, right: Tensor) -> Tensor:

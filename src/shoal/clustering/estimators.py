@@ -180,16 +180,18 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError(f"max_clusters: found {self.max_clusters} with a range of n_clusters; leave it out")
         if not 0 <= as_number(self.outlier_share, name="outlier_share") < 1:
             raise UsageError(f"outlier_share: found {self.outlier_share}, expected a number in [0, 1)")
+        least, most = numbers or (None, self.max_clusters)
         moves = ShiftSettings(kernel=self.kernel, n_neighbors=self.n_neighbors, alpha=self.alpha)
         settings = InferenceSettings(
             shift=moves,
             max_shifts=self.max_shifts,
             rule=self.rule,
             estimate_shifts=self.estimate_shifts,
-            max_clusters=self.max_clusters,
+            min_clusters=least,
+            max_clusters=most,
             must_link=self.must_link,
         )
-        return n_clusters, settings.with_range(numbers)
+        return n_clusters, settings
 
     def _keep(self, found: Inference, known: list[Any], labels: Ints) -> None:
         self._points = found.first.points.cpu().numpy()  # wherever it was fitted, it can be loaded on any machine

@@ -16,8 +16,7 @@ from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, random
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import row_lengths
 from shoal.clustering.tree import Tree
-from shoal.clustering.ward import ward_linkage
-from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors
+from shoal.clustering.ward.linkage import link_rows, ward_linkage
 from shoal.errors import DataError, TooFewDistinct
 
 ROWS_AT_ONCE = 8192
@@ -70,9 +69,12 @@ def _refuse(bad: Tensor, found: str, advice: str) -> None:
         raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
 
 
-def unit_tree(points: Tensor, *, neighbors: ExactNeighbors | None = None, n_added: int = 1) -> Tree:
-    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding alone sets apart."""
-    linkage = ward_linkage(points, device=points.device, neighbors=neighbors)
+def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: int = 1) -> Tree:
+    """Ward's tree of unit rows (N, D), each the sum of so many, that knows which of them rounding alone sets apart.
+
+    With `neighbors`, exact lists of just these rows, they are not checked again.
+    """
+    linkage = ward_linkage(points, device=points.device) if neighbors is None else link_rows(points, neighbors)
     return Tree(linkage, rounding=ROUNDING * n_added * torch.finfo(points.dtype).eps)
 
 
@@ -98,7 +100,7 @@ def iterates(
     n_added = 1  # rows whose sum each row is
     while True:
         lists = k_nearest(points, points, n_listed, exclude=own)
-        ready = as_exact_neighbors(points, lists.indices[:, :MAX_WARD_LIST], lists.similarities[:, :MAX_WARD_LIST])
+        ready = Neighbors(lists.indices[:, :MAX_WARD_LIST], lists.similarities[:, :MAX_WARD_LIST])
         # Of the radius kernels' long lists, which are let go.
         near = Neighbors(*(part[:, : moves.n_neighbors].contiguous() for part in (lists.indices, lists.similarities)))
         yield Iterate(points, near, unit_tree(points, neighbors=ready, n_added=n_added))

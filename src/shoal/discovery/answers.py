@@ -112,7 +112,7 @@ def cluster_frozen(
 
 def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
     """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
-    number = reviewed_number(collection, settings)
+    number = None if collection.earlier is None else reviewed_number(collection, settings)
     found = cluster_frozen(frozen, collection.labels, settings, number)
     if number is not None:
         found, collection = go_on(found, frozen.embeddings, collection)

@@ -13,10 +13,17 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.calibration import Calibration, calibrate
-from shoal.clustering.categories import NONE, Membership, describe_members, number_clusters, other_neighbors
+from shoal.clustering.categories import (
+    NONE,
+    Membership,
+    category_names,
+    describe_members,
+    number_clusters,
+    other_neighbors,
+)
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
-from shoal.discovery.kept import name_anew, name_as_before
+from shoal.discovery.kept import name_as_before
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
 
@@ -68,10 +75,11 @@ def name_categories(
     categories, n_novel = number_clusters(discovery.clusters, given, len(classes), discovery.embeddings)
     n_known = len(classes)
     points, lists = near = _neighbors(discovery, n_neighbors)
-    named = name_anew(categories, classes, n_novel)
+    everyone = category_names(classes, n_novel)
+    ids = list(range(len(everyone)))
     if earlier is not None:
         named = name_as_before(categories, classes, names, points, earlier)
-    categories, everyone, n_novel = named.categories, named.names, len(named.names) - n_known
+        categories, everyone, ids, n_novel = named.categories, named.names, named.ids, len(named.names) - n_known
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
@@ -85,7 +93,7 @@ def name_categories(
         given=given,
         categories=categories,
         classes=everyone,
-        ids=named.ids,
+        ids=ids,
         n_known=n_known,
         members=replace(members, confidence=confidence),
         calibration=calibration,

@@ -1,4 +1,4 @@
-"""Names and ids of categories: new ones or, after a review, those that the same categories had before.
+"""Names and ids of categories after a review: those that the same categories had before.
 
 N images, D columns, K categories of which the first C are known.
 """
@@ -25,12 +25,6 @@ class Named:
     """(K,) the known classes first."""
     ids: list[int]
     """(K,)"""
-
-
-def name_anew(categories: Ints, classes: Sequence[str], n_novel: int) -> Named:
-    """Ids are positions; novel categories are called novel-001, novel-002, …"""
-    names = category_names(classes, n_novel)
-    return Named(categories=categories, names=names, ids=list(range(len(names))))
 
 
 def name_as_before(

@@ -28,9 +28,9 @@ NONE = -1
 def reviewed_number(collection: Collection, settings: DiscoverySettings) -> int | None:
     """How many categories to go on with; None where clusters are made anew.
 
-    They are without a review, where another number is asked for, and where labels are not to be held to.
+    They are where another number is asked for, and where labels are not to be held to.
     """
-    if collection.earlier is None or not settings.must_link:
+    if not settings.must_link:
         return None
     number, inference = n_reviewed(collection), settings.of_method.inference
     asked = settings.n_clusters or keep_to(number, inference.min_clusters, inference.max_clusters)

@@ -1,10 +1,11 @@
 """Exact neighbor lists from an earlier search, with which the tree starts without a scan.
 
 What a list leaves out cannot be checked without a scan, so a bare array of neighbors proves nothing.
-`as_exact_neighbors` is for the code that has just searched this very matrix exactly; it stores 64-bit hashes of the
+`as_exact_neighbors` is for a caller that has just searched this very matrix exactly; it stores 64-bit hashes of the
 matrix and of the lists. Where either differs (another matrix or order of rows, a changed list) `ward_linkage` scans as
-if it had been given nothing. What is trusted is one sentence: *these are the inner products of the listed rows, and no
-row outside a list has a larger one than the list's last.*
+if it had been given nothing; `link_rows` is handed lists by the code that made them, and asks for no hash. What is
+trusted is one sentence: *these are the inner products of the listed rows, and no row outside a list has a larger one
+than the list's last.*
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.duplicates import Groups, matrix_hash, row_hashes
+from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.ward.bounds import weight
 from shoal.clustering.ward.lists import Lists
 from shoal.errors import UsageError
@@ -27,11 +29,6 @@ class ExactNeighbors:
     similarities: Tensor
     matrix_hash: int
     lists_hash: int
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """What other processes must be sent to state the same."""
-        return {"indices": self.indices, "similarities": self.similarities}
 
     def is_of(self, hashes: Tensor) -> bool:
         """Whether these are, bit for bit, the lists as they were stated, of exactly the matrix of such row hashes."""
@@ -57,21 +54,21 @@ def as_exact_neighbors(rows: Tensor, indices: Tensor, similarities: Tensor) -> E
     return ExactNeighbors(indices, similarities, matrix_hash(row_hashes(rows)), _of_lists(indices, similarities))
 
 
-def check_neighbors(neighbors: Any, n_rows: int) -> None:
-    """Refuse what cannot be lists of these rows; exact ones were checked with their own, and are compared later."""
+def proven_lists(neighbors: Any, rows: Tensor) -> Neighbors | None:
+    """The lists that a caller handed in, or None where they prove nothing of these rows; refuses what are no lists."""
     if not isinstance(neighbors, ExactNeighbors):
-        _check(_as_indices(neighbors), n_rows)
+        _check(_as_indices(neighbors), len(rows))
+        return None
+    return Neighbors(neighbors.indices, neighbors.similarities) if neighbors.is_of(row_hashes(rows)) else None
 
 
 def ready_lists(
-    neighbors: Any, rows: Tensor, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
-) -> Lists | None:
-    """Lists of the distinct rows from what the caller handed in, or None where it cannot be relied on.
+    neighbors: Neighbors, groups: Groups, centroids: Tensor, sizes: Tensor, scale: float, most: int
+) -> Lists:
+    """Lists of the distinct rows from exact lists of all rows.
 
     Of longer lists than `most` the first entries are kept: what they cost grows with the square of their length.
     """
-    if not isinstance(neighbors, ExactNeighbors) or not neighbors.is_of(groups.hashes):
-        return None
     first = groups.first
     index = groups.member[neighbors.indices[:, :most].to(first.device)[first]]  # (M, k)
     products = neighbors.similarities[:, : most + 1].to(first.device)[first] * scale * scale  # (M, k) or (M, k + 1)

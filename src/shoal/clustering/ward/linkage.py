@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Floats, as_count, as_embeddings, name_rows
+from shoal.arrays import Floats, as_count
 from shoal.clustering.duplicates import Groups, equal_rows
+from shoal.clustering.neighbors import Neighbors
 from shoal.clustering.products import (
     BFLOAT16,
     ENCODE_ROWS,
@@ -23,12 +24,13 @@ from shoal.clustering.products import (
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.exact_neighbors import ExactNeighbors, as_exact_neighbors, check_neighbors, ready_lists
+from shoal.clustering.ward.exact_neighbors import proven_lists, ready_lists
 from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
+from shoal.clustering.ward.rows import as_rows, origin_of, scale_of
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.ward.workers import Workers
-from shoal.device import choose_device, computing_device, free_memory, multiplies_bfloat16
+from shoal.device import free_memory, multiplies_bfloat16
 from shoal.distributed import can_share, object_from_main, tell_others
 from shoal.errors import DataError, UsageError
 from shoal.progress import Progress
@@ -44,9 +46,6 @@ TIED_BYTES = 1 << 30
 
 SHARED_PRODUCTS = 2e10
 """N² D from which on a tree is linked by all processes that wait for work, instead of by one."""
-
-LARGEST = 1e150
-"""Numbers beyond this have squares near the end of float64."""
 
 SMALLEST = 2.0**-970
 """Squared heights below this, the largest entry being near 1, have lost bits to underflow."""
@@ -98,51 +97,55 @@ def ward_linkage(
     array([[0., 1.],
            [2., 3.]])
     """
-    rows = _as_rows(X, device)
+    rows = as_rows(X, device)
     memory = None if memory is None else as_count(memory, name="memory", least=1)
     if progress is not None and not callable(progress):
         raise UsageError(f"progress: found {type(progress).__name__}, expected a function of (done, total)")
-    if neighbors is not None:
-        check_neighbors(neighbors, len(rows))
+    lists = None if neighbors is None else proven_lists(neighbors, rows)
+    return link_rows(rows, lists, memory=memory, progress=progress)
+
+
+def link_rows(
+    rows: Tensor, lists: Neighbors | None = None, *, memory: int | None = None, progress: Progress | None = None
+) -> Floats:
+    """As `ward_linkage`, of finite float32 or float64 rows where they are to be linked, with exact lists of theirs."""
     if len(rows) == 1:
         return np.zeros((0, 4))
     is_shared = can_share(rows.device, len(rows) * rows.numel(), SHARED_PRODUCTS)
     if is_shared:
-        lists = neighbors.tensors if isinstance(neighbors, ExactNeighbors) else {}
-        tell_others(link_with_main, {"rows": rows} | lists, rows.device)
+        sent = {} if lists is None else {"indices": lists.indices, "similarities": lists.similarities}
+        tell_others(link_with_main, {"rows": rows} | sent, rows.device)
     with Workers(rows.device) as workers:
         room, report = _room(rows, memory, workers), _Progress(progress, 2 * len(rows) - 1)
-        return _linked(rows, neighbors, room, report, workers, is_shared=is_shared)
+        return _linked(rows, lists, room, report, workers, is_shared=is_shared)
 
 
 def link_with_main(rows: Tensor, indices: Tensor | None = None, similarities: Tensor | None = None) -> None:
     """Take part, in another process than the main one, in linking rows that it has sent: see `shared_scan.py`."""
-    neighbors = None
-    if indices is not None and similarities is not None:
-        neighbors = as_exact_neighbors(rows, indices, similarities)
+    lists = None if indices is None or similarities is None else Neighbors(indices, similarities)
     with Workers(rows.device) as workers:
-        _linked(rows, neighbors, _room(rows, None, workers), _Progress(None, 0), workers, is_shared=True)
+        _linked(rows, lists, _room(rows, None, workers), _Progress(None, 0), workers, is_shared=True)
 
 
 def _linked(
-    rows: Tensor, neighbors: Any, room: "_Room", report: "_Progress", workers: Workers, *, is_shared: bool
+    rows: Tensor, exact: Neighbors | None, room: "_Room", report: "_Progress", workers: Workers, *, is_shared: bool
 ) -> Floats:
     if is_shared:  # what depends on it, when tables begin, must be the same everywhere
         room = object_from_main(room, rows.device)
     n = len(rows)
     groups = equal_rows(rows)
     low, high = rows.amin(0).double(), rows.amax(0).double()
-    origin = _origin(rows[0], low, high)
-    scale = _scale(low - origin, high - origin)
+    origin = origin_of(rows[0], low, high)
+    scale = scale_of(low - origin, high - origin)
     centroids, sizes = _distinct(rows, groups, origin, scale, workers)
     chains, nodes = _chains(groups, n)
     merges = [chains]
     if len(nodes) > 1:
         margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
         most = N_LISTED[rows.device.type]
-        ready = None if neighbors is None else ready_lists(neighbors, rows, groups, centroids, sizes, scale, most)
-        if ready is not None and bool(origin.any()):
-            ready = None  # inner products are about another origin
+        ready = None
+        if exact is not None and not bool(origin.any()):  # else inner products are about another origin
+            ready = ready_lists(exact, groups, centroids, sizes, scale, most)
         k = min(most, len(nodes) - 1) if ready is None else ready.index.shape[1]
         geometry = Geometry(centroids, sizes)
         scanner = Scanner(geometry, precisions(rows.device), margins, k, room.block, workers, is_shared=is_shared)
@@ -167,52 +170,6 @@ def precisions(device: torch.device) -> tuple[Precision, ...]:
     if device.type == "cuda":
         return (TENSOR_TFLOAT32, FLOAT64)
     return (BFLOAT16, FLOAT32, FLOAT64) if multiplies_bfloat16(device) else (FLOAT32, FLOAT64)
-
-
-def _as_rows(X: Any, device: str | torch.device | None) -> Tensor:
-    """A checked float32 or float64 tensor on the device to compute on; not copied where it need not be."""
-    if isinstance(X, Tensor):
-        if X.layout != torch.strided or X.is_quantized or X.device.type == "meta":
-            raise DataError("X: found a sparse, quantized or empty tensor, expected plain numbers; X.to_dense() or so")
-        tensor = X.detach().resolve_conj().resolve_neg()
-        if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
-            tensor = tensor.float()  # numpy has no bfloat16, nor anything shorter
-        if tensor.device.type == "cuda" and device is None:
-            return _checked_on_device(tensor)
-        home = computing_device(tensor.device) if device is None else choose_device(device)
-        return torch.as_tensor(np.require(as_embeddings(tensor.cpu().numpy()), requirements="C")).to(home)
-    # torch warns of read-only memory, so that is copied.
-    return torch.as_tensor(np.require(as_embeddings(X), requirements=["C", "W"])).to(choose_device(device))
-
-
-def _checked_on_device(tensor: Tensor) -> Tensor:
-    """What `as_embeddings` checks, without leaving the GPU."""
-    if tensor.ndim != 2 or tensor.numel() == 0 or tensor.is_complex():
-        as_embeddings(tensor[:1].cpu().numpy() if tensor.is_complex() else np.zeros(tensor.shape))  # says what is wrong
-    if tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.float() if tensor.dtype == torch.float16 else tensor.double()
-    is_bad = ~torch.isfinite(tensor).all(1)
-    if bool(is_bad.any()):
-        raise DataError(f"X: NaN or infinity in {name_rows(is_bad.cpu().numpy())}; remove or repair them")
-    return tensor
-
-
-def _origin(row: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """(D,) float64: a row's entry in columns far from zero, of one sign and within a factor of two, else 0.
-
-    Differences within such a column are exact (Sterbenz), so what is taken off changes no distance; left on, it would
-    take bits from every centroid: times, coordinates and the like.
-    """
-    is_far = ((low > 0) & (high <= 2 * low)) | ((high < 0) & (low >= 2 * high))
-    return torch.where(is_far, row.double(), 0.0)
-
-
-def _scale(low: Tensor, high: Tensor) -> float:
-    """A power of two that brings the largest entry between 1/2 and 1: exact, and no square can overflow after it."""
-    largest = float(torch.maximum(high, -low).max())
-    if largest > LARGEST:
-        raise DataError(f"X: found entries of {largest:.3g}, expected at most {LARGEST:g}; divide X by a constant")
-    return 2.0 ** -max(math.frexp(largest)[1], -1000) if largest else 1.0
 
 
 def _distinct(rows: Tensor, groups: Groups, origin: Tensor, scale: float, workers: Workers) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,13 @@ N_MIDDLE = 255
 """Centroids whose median is taken."""
 
 
+def rounded(centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> Points:
+    """The points of all centroids."""
+    points = Points.blank(centroids, precision)
+    renew(points, torch.arange(len(centroids), device=centroids.device), centroids, center, precision, workers)
+    return points
+
+
 def renew(
     points: Points, rows: Tensor, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers
 ) -> None:
@@ -24,7 +31,7 @@ def renew(
     def work(part: Tensor) -> None:
         points.put(part, Points.of(centroids[part], center, precision))
 
-    workers.map(work, torch.split(rows, workers.share(len(rows), ENCODE_ROWS[rows.device.type])))
+    workers.map_rows(work, rows, at_most=ENCODE_ROWS[rows.device.type])
 
 
 def middle(centroids: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ class Rounds:
             def settle_part(part: Tensor) -> Tensor:
                 return self._settle(part, lists.take(part))
 
-            rows = self._agreed(rows, torch.cat(self.workers.map(settle_part, self._chunks(rows))))
+            rows = self._agreed(rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows)))
             report(self.n_live - len(rows))
         self._find(rows, report)
 
@@ -119,9 +119,7 @@ class Rounds:
         # Rounding may put a union a hair below its parts; a tree's heights never fall.
         height = torch.maximum(pairs.distance, torch.maximum(self.heights[kept], self.heights[gone]))
         made = RoundMerges(self.nodes[kept], self.nodes[gone], height, pairs.kept_sizes + pairs.gone_sizes)
-        self.workers.map(
-            lambda both: self.geometry.merge(*both), zip(self._chunks(kept), self._chunks(gone), strict=True)
-        )
+        self.workers.map_rows(self.geometry.merge, kept, gone, at_most=self.chunk_rows)
         (self.table or self.scanner).merge(kept, gone)
         self.heights[kept] = height
         self.nodes[kept] = torch.arange(self.next_node, self.next_node + len(kept), device=kept.device)
@@ -177,7 +175,7 @@ class Rounds:
         # Chunks do not meet: each reads and writes the lists of its own rows alone.
         step = self.workers.share(len(pairs.kept), self.chunk_rows)
         self.workers.map(join_part, [pairs.take(slice(at, at + step)) for at in range(0, len(pairs.kept), step)])
-        return self._agreed(rows, torch.cat(self.workers.map(settle_part, self._chunks(rows))))
+        return self._agreed(rows, torch.cat(self.workers.map_rows(settle_part, rows, at_most=self.chunk_rows)))
 
     def _agreed(self, candidates: Tensor, rows: Tensor) -> Tensor:
         """The rows to be scanned, of `candidates`: those that any process must scan, where several link them."""
@@ -226,9 +224,6 @@ class Rounds:
         first = torch.where(least == decision.distance, decision.nearest, LAST)
         first.scatter_reduce_(0, told, torch.where(distance == least[told], fresh, LAST), "amin")
         decision.nearest, decision.distance = first, least
-
-    def _chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(rows, self.workers.share(len(rows), self.chunk_rows))
 
     def _renumber(self) -> Tensor:
         """Close the gaps that dead slots left, keeping the order; returns the new number of every live slot."""

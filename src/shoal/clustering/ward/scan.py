@@ -15,12 +15,11 @@ from torch import Tensor
 from shoal.clustering.products import ENCODE_ROWS, TENSOR_BFLOAT16, Points, Precision
 from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward import triton_scan
-from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
+from shoal.clustering.ward.bounds import ClusterExtremes, Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
-from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.lists import Lists, settle
 from shoal.clustering.ward.local_scan import Accept, LocalScanner
-from shoal.clustering.ward.points import middle, renew, top
+from shoal.clustering.ward.points import middle, renew, rounded, top
 from shoal.clustering.ward.shared_scan import share_rows
 from shoal.clustering.ward.workers import Scratch, Workers
 
@@ -73,12 +72,11 @@ class Scanner:
         self.center = middle(geometry.centroids)
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
         self.is_uniform = bool((geometry.sizes == geometry.sizes[0]).all())  # until the first merge
-        self.points = Points.blank(geometry.centroids, precisions[0])
-        self._encode(torch.arange(len(self.is_live), device=device))
+        self.points = rounded(geometry.centroids, self.center, precisions[0], workers)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Renew the points of merged clusters and drop the absorbed ones."""
-        self._encode(kept)
+        renew(self.points, kept, self.geometry.centroids, self.center, self.precisions[0], self.workers)
         self.is_live[gone] = False
         self.is_uniform = False
 
@@ -154,9 +152,6 @@ class Scanner:
         is_open = torch.ones_like(rows, dtype=torch.bool)
         is_open[tried[sure]] = False
         return rows[is_open]
-
-    def _encode(self, rows: Tensor) -> None:
-        renew(self.points, rows, self.geometry.centroids, self.center, self.precisions[0], self.workers)
 
     def _points(self, where: Tensor | slice, precision: Precision) -> Points:
         if precision is self.precisions[0]:

@@ -16,13 +16,12 @@ from torch import Tensor
 
 from shoal.clustering.products import FLOAT32, FLOAT64, Points, Precision
 from shoal.clustering.torch_settings import matmul_precision
-from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
+from shoal.clustering.ward.bounds import ClusterExtremes, Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
-from shoal.clustering.ward.extremes import ClusterExtremes
 from shoal.clustering.ward.group_minima import GroupMinima
 from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
 from shoal.clustering.ward.local_scan import sharpen
-from shoal.clustering.ward.points import middle, renew
+from shoal.clustering.ward.points import middle, renew, rounded
 from shoal.clustering.ward.workers import Workers
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
@@ -74,8 +73,7 @@ class HeightTable:
             self.heights[kept] = self._measured(kept)
         else:
             with matmul_precision(self.precision):
-                step = self.workers.share(len(kept), FILL_ROWS[kept.device.type])
-                self.workers.map(renew_rows, torch.split(kept, step))
+                self.workers.map_rows(renew_rows, kept, at_most=FILL_ROWS[kept.device.type])
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_crowd()
         if self.minima is not None:
@@ -119,9 +117,10 @@ class HeightTable:
         return decision
 
     def _decided(self, rows: Tensor) -> Decision:
-        step = self.workers.share(len(rows), FIND_ROWS[rows.device.type], SHARED_ROWS)
-        step = step if self.minima is None else max(1, len(rows))  # of which little is read
-        found = self.workers.map(self._first, torch.split(rows, step))
+        at_most, at_least = FIND_ROWS[rows.device.type], SHARED_ROWS
+        if self.minima is not None:
+            at_most = at_least = len(rows)  # of which little is read
+        found = self.workers.map_rows(self._first, rows, at_most=at_most, at_least=at_least)
         nearest, distance, second = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         if self.precision is None:
             return Decision(nearest, distance, torch.ones_like(rows, dtype=torch.bool))
@@ -263,10 +262,7 @@ class HeightTable:
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:
-            points = Points.blank(self.geometry.centroids, precision)
-            everyone = torch.arange(len(self.dead), device=self.dead.device)
-            renew(points, everyone, self.geometry.centroids, self.center, precision, self.workers)
-            self.points[precision] = points
+            self.points[precision] = rounded(self.geometry.centroids, self.center, precision, self.workers)
 
     def _starts(self) -> range:
         return range(0, len(self.dead), FILL_ROWS[self.dead.device.type])

@@ -60,6 +60,14 @@ class Workers:
             return [work(item) for item in items]
         return list(self._pool.map(torch.inference_mode()(work), items))
 
+    def map_rows(
+        self, work: Callable[..., Result], *rows: Tensor, at_most: int, at_least: int = MIN_ROWS
+    ) -> list[Result]:
+        """The results of `work` for chunks of rows, in order: the same rows of each tensor at a time."""
+        step = self.share(len(rows[0]), at_most, at_least)
+        chunks = zip(*(torch.split(each, step) for each in rows), strict=True)
+        return self.map(lambda chunk: work(*chunk), chunks)
+
 
 class Scratch:
     """Memory kept for reuse, by name, each thread its own: fresh pages would cost more than the arithmetic on them."""
