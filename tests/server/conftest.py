@@ -44,3 +44,13 @@ def page(browser: Browser, run: Path) -> Iterator[Page]:
     with served(run) as server, page_of(browser, server) as found:
         yield found
         assert found.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def same_page(browser: Browser, digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """One page for tests that decide nothing and leave it as they found it."""
+    run = Path(shutil.copytree(digits, tmp_path_factory.mktemp("same") / "run"))
+    with served(run) as server, page_of(browser, server) as found:
+        yield found
+        assert found.complaints() == []
+        assert not (run / "review.jsonl").exists()

@@ -215,18 +215,20 @@ def test_the_accessibility_tree_says_what_is_on_the_screen(page: Page) -> None:
 
 
 @pytest.mark.parametrize("key", ["m", "n", "r", "j", "s", "g", "Enter", "?"])
-def test_every_question_is_a_named_dialog_that_keeps_the_focus(page: Page, key: str) -> None:
-    ask(page, key)
-    page.wait("document.querySelector('#dialog form').textContent.trim()")
-    found = spoken(page)
-    assert [node["name"] for node in found if node["role"] == "dialog"] == [text(page, "#dialog-title")]
+def test_every_question_is_a_named_dialog_that_keeps_the_focus(same_page: Page, key: str) -> None:
+    ask(same_page, key)
+    same_page.wait("document.querySelector('#dialog form').textContent.trim()")
+    found = spoken(same_page)
+    assert [node["name"] for node in found if node["role"] == "dialog"] == [text(same_page, "#dialog-title")]
     assert [node for node in found if node["role"] in CONTROLS and not node["name"].strip()] == []
     for _ in range(12):
-        page.key("Tab")
-        assert page.run("document.activeElement === document.body || document.activeElement.closest('dialog') !== null")
-    page.key("Escape")
-    page.wait("!document.getElementById('dialog').open")
-    assert page.run("document.activeElement.id") == "grid"
+        same_page.key("Tab")
+        assert same_page.run(
+            "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
+        )
+    same_page.key("Escape")
+    same_page.wait("!document.getElementById('dialog').open")
+    assert same_page.run("document.activeElement.id") == "grid"
 
 
 def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:
@@ -278,9 +280,9 @@ def test_an_action_makes_only_what_it_changed_anew_in_the_list(page: Page) -> No
     assert anew == [here]
 
 
-def test_the_grid_is_painted_once_and_scrolled_as_a_layer(page: Page) -> None:
+def test_the_grid_is_painted_once_and_scrolled_as_a_layer(same_page: Page) -> None:
     """A browser without a GPU repaints a scroller in every frame unless what lies behind its images is opaque."""
-    color = page.run("getComputedStyle(document.getElementById('grid')).backgroundColor")
+    color = same_page.run("getComputedStyle(document.getElementById('grid')).backgroundColor")
     assert color.startswith("rgb(")
 
 
