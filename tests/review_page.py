@@ -20,6 +20,28 @@ def ask(page: Page, key: str) -> None:
     page.wait("document.getElementById('dialog').open")
 
 
+def hold_back(page: Page, path: str) -> None:
+    """Let no answer to this through until `let_through`: a slow server."""
+    page.run("window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true")
+    late = f"async (...of) => {{ if (String(of[0]).startsWith('{path}')) await held; return asked(...of) }}"
+    page.run(f"window.fetch = {late}, true")
+
+
+def let_through(page: Page) -> None:
+    page.run("window.fetch = asked, window.through(), true")
+    page.settle()
+
+
+def hold_down(page: Page, key: str, code: int = 0, modifiers: int = 0) -> None:
+    """A key that a person does not let go of at once."""
+    more = {"key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+    text = {} if modifiers else {"text": "\r" if key == "Enter" else key}
+    for is_again in (False, True, True, True):
+        page.call("Input.dispatchKeyEvent", type="keyDown", autoRepeat=is_again, **more, **text)
+        page.settle()
+    page.call("Input.dispatchKeyEvent", type="keyUp", **more)
+
+
 def rows(page: Page) -> list[int]:
     found: list[int] = page.run("[...shoal.grid.rows]")
     return found

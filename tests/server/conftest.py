@@ -33,7 +33,7 @@ def page_of(browser: Browser, server: Served, **how: object) -> Iterator[Page]:
         yield page
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def opened(browser: Browser) -> Callable[..., object]:
     return lambda server, **how: page_of(browser, server, **how)
 

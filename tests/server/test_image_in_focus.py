@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from chromium import CTRL, Page
-from review_page import ask, go_to, rows, state, text, wait_for
+from review_page import ask, go_to, hold_back, hold_down, let_through, rows, state, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -90,6 +90,7 @@ def test_a_second_choice_that_was_renamed_is_still_one(page: Page, run: Path) ->
     page.run("document.getElementById('grid').focus(), true")
     page.wait("document.querySelector('#details h2')")
     page.wait("document.getElementById('details').textContent.includes('a name it has now')")
+    page.settle()
     page.key("2")
     wait_for(page, 2)
     found = state(run).state
@@ -111,8 +112,7 @@ def test_the_nearest_known_category_is_shown_under_the_name_it_has_now(page: Pag
 
 def test_a_key_that_is_held_down_decides_once(page: Page, run: Path) -> None:
     shown = rows(page)
-    for is_again in (False, True, True, True):
-        page.call("Input.dispatchKeyEvent", type="keyDown", key="x", text="x", autoRepeat=is_again)
+    hold_down(page, "x")
     page.key("ArrowRight")
     page.key("f")
     wait_for(page, 2)
@@ -136,26 +136,11 @@ def test_the_image_in_focus_stays_in_focus_while_somebody_else_takes_others_out(
         assert page.complaints() == []
 
 
-def hold(page: Page, key: str, code: int) -> None:
-    for is_again in (False, True, True, True):
-        text = "\r" if key == "Enter" else key
-        page.call(
-            "Input.dispatchKeyEvent",
-            type="keyDown",
-            key=key,
-            text=text,
-            windowsVirtualKeyCode=code,
-            autoRepeat=is_again,
-        )
-        page.settle()
-    page.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
-
-
 def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
     page: Page, run: Path, tmp_path: Path
 ) -> None:
     first, second, third, *_ = rows(page)
-    hold(page, "Enter", 13)
+    hold_down(page, "Enter", 13)
     enlarged(page, first)
     page.click("#dialog .picture")
     page.key("ArrowRight")
@@ -164,7 +149,7 @@ def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
     page.run(
         "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent.startsWith('Flag')).focus()"
     )
-    hold(page, "Enter", 13)
+    hold_down(page, "Enter", 13)
     wait_for(page, 1)
     enlarged(page, third)
     page.key("x")
@@ -182,15 +167,12 @@ def test_the_enlarged_view_hears_keys_after_a_click_and_a_held_enter_once(
 
 
 def test_what_is_typed_before_an_image_is_enlarged_decides_nothing_when_it_is_closed(page: Page, run: Path) -> None:
-    page.run(
-        "window.asked = fetch, window.held = new Promise((done) => { window.answer = done }), window.fetch = async "
-        "(...of) => { if (String(of[0]).startsWith('/api/images')) await held; return asked(...of) }, true"
-    )
+    hold_back(page, "/api/images")
     page.key("f")
     wait_for(page, 1)
     page.key("Enter")
     page.key("c")
-    page.run("window.answer(), true")
+    let_through(page)
     page.wait("document.getElementById('dialog').open")
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")

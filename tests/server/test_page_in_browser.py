@@ -296,6 +296,7 @@ def test_what_of_another_review_does_not_fit_is_told_once(
 
 def test_who_cannot_tell_between_two_gives_a_coarser_answer(page: Page, run: Path) -> None:
     page.wait("document.querySelector('#details h2')")
+    page.settle()
     row = page.run("shoal.grid.focused")
     image = Run(run).assignments[row]
     page.key("b")

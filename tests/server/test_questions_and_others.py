@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chromium import CTRL, Page
-from review_page import ask, rows, state, text, wait_for
+from review_page import ask, hold_back, let_through, rows, state, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -72,14 +72,12 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
 def test_what_is_decided_in_the_enlarged_image_is_answered_before_the_next_key_counts(page: Page, run: Path) -> None:
     first, second, *_ = rows(page)
     ask(page, "Enter")
-    page.run("window.asked = fetch, window.held = new Promise((done) => { window.answer = done }), true")
-    late = "async (...of) => { if (String(of[0]) === '/api/act') await held; return asked(...of) }"
-    page.run(f"window.fetch = {late}, true")
+    hold_back(page, "/api/act")
     page.key("f")
     page.key("Escape")
     page.key("c")
     page.key("z", CTRL)
-    page.run("window.answer(), true")
+    let_through(page)
     wait_for(page, 1)
     page.wait("!document.getElementById('dialog').open")
     assert statuses(run, [first, second]) == ["flagged", "predicted"]

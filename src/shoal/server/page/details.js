@@ -1,6 +1,7 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson } from "/static/api.js";
-import { $, ask, bdi, button, digits, inOrder, make, thumb } from "/static/dom.js";
+import { $, ask, bdi, button, digits, make, thumb } from "/static/dom.js";
+import { inOrder, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { showThumbnail } from "/static/thumbs.js";
 
@@ -72,30 +73,43 @@ function compare(image) {
   return found;
 }
 
-export async function drawDetails(row, verbs) {
+// Whether a press was made when the details of an image were there, with its second choice.
+const screen = makeScreen();
+let detailed = "";
+export const wasDetailed = (event, row) => screen.wasSeen(detailed.startsWith(`${row} `) ? event : { timeStamp: -1 });
+
+export async function drawDetails(row, verbs, press) {
   const place = $("details");
   if (row < 0) {
     place.replaceChildren();
+    detailed = "";
     return;
   }
   const [image] = await describe([row]);
   if (!image || place.dataset.wanted !== String(row)) return;
-  const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", () => verbs.open(row)));
-  if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", () => verbs.similar(row)));
+  const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", (event) => press(event, () => verbs.open(row), { asks: true })));
+  if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", (event) => press(event, () => verbs.similar(row))));
   if (image.second && data.named(image.second) && !data.store.run.read_only) {
-    tools.append(button("To second choice ", "2", () => verbs.second()), button("Between both ", "b", () => verbs.either()));
+    const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
+    tools.append(...both.map(([words, key, does]) => button(words, key, (event) => press(event, () => does(row)))));
   }
   place.replaceChildren(picture(row, false), make("h2", {}, bdi(image.name)), compare(image), facts(image), tools);
+  if (detailed !== `${row} ${image.second}`) screen.changed();
+  detailed = `${row} ${image.second}`;
 }
 
 let refresh = null; // what the enlarged view says of its image
 data.onChange(() => data.isActing() || refresh?.());
 
-// Images large, one after the other. Keys decide on the one that is shown, and go on to the next.
+// Keys that ask for a name, and those that decide on nothing that would have to be seen first.
+const NAMING = ["m", "n"], AHEAD = ["u", "U"];
+
+// Images large, one after the other. Keys decide on the one that is shown, and go on to the next. One that asks for a name
+// is given back with its image: the question takes the place of the view.
 export async function enlarge(row, { step, next, keys }) {
-  const [image] = await describe([row]), later = inOrder();
-  if (!image) return;
-  await ask(image.name, (form, done) => {
+  const [image] = await describe([row]), later = inOrder(), screen = makeScreen();
+  if (!image) return null;
+  const asked = await ask(image.name, (form, done) => {
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });
     let shown = image;
     const drawWords = () => words.replaceChildren(compare(shown), facts(shown));
@@ -103,6 +117,7 @@ export async function enlarge(row, { step, next, keys }) {
       $("dialog-title").textContent = shown.name;
       place.replaceChildren(picture(shown.row, true));
       drawWords();
+      screen.changed();
       if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next());
     };
     const show = async (row) => {
@@ -111,36 +126,41 @@ export async function enlarge(row, { step, next, keys }) {
       if (form.isConnected) draw();
     };
     const turn = (by) => later(() => show(step(by, shown.row)));
-    const press = (key) => later(async () => {
+    const press = (event, key) => later(async () => {
+      if (!$("dialog").open || !(AHEAD.includes(key) || screen.wasSeen(event))) return;
+      if (NAMING.includes(key)) return done({ key, row: shown.row });
       await keys[key](shown.row);
       await show(step(0, shown.row));
     });
     refresh = () => later(async () => {
+      const before = words.textContent;
       [shown = shown] = await describe([shown.row]);
       drawWords();
+      if (words.textContent !== before) screen.changed();
     });
     form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turn, press, done))));
     $("dialog").onkeydown = (event) => { // of the dialog: a click on the picture takes the focus out of the form
       const { key } = event, by = { ArrowLeft: -1, ArrowRight: 1 }[key];
       const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? "U" : "u", Z: "U", y: "U" }[key] : key;
-      if (event.altKey || (!by && !Object.hasOwn(keys, command))) return;
+      if (event.altKey || (!by && !Object.hasOwn(keys, command) && !NAMING.includes(command))) return;
       event.preventDefault();
       if (by) turn(by);
-      else if (!event.repeat) press(command);
+      else if (!event.repeat) press(event, command);
     };
     draw();
   }, { large: true });
   refresh = null;
   await later(() => {}); // what was decided here is answered before another key counts
+  return asked;
 }
 
 function viewerTools(turn, press, done) {
-  const verb = (words, key, settings = {}) => button(words, key, () => press(key), settings);
+  const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
   const steps = [button("Previous ", "←", () => turn(-1)), button("Next ", "→", () => turn(1)), button("Close ", "Esc", () => done(null))];
   steps[1].setAttribute("autofocus", "");
   const found = make("div", { className: "stack" });
   if (!data.store.run.read_only) {
-    found.append(make("div", { className: "tools" }, verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Undo ", "u")));
+    found.append(make("div", { className: "tools" }, verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"), verb("New ", "n", { title: "A new category of it" }), verb("Undo ", "u")));
   }
   found.append(make("div", { className: "tools" }, ...steps));
   return found;

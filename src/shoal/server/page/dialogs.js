@@ -83,7 +83,7 @@ const KEYS = [
   ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift select"],
   ["Space", "select the image in focus, or not"],
   ["a, Ctrl+A", "select all; Esc selects none"],
-  ["Enter", "enlarge; there c, x, f, 2 and b decide on the image that is shown and go on, the arrows go on, u undoes"],
+  ["Enter", "enlarge; there c, x, f, m, n, 2 and b decide on the image that is shown and go on, the arrows go on, u undoes"],
   ["] and [", "next and previous category"],
   ["o", "most or least typical first"],
   ["/", "find a category"],

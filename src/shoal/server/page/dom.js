@@ -51,12 +51,6 @@ export function say(words, isError = false) {
   quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
 }
 
-// Things to do come one after the other, each on what the one before has left, however fast they are asked for.
-export function inOrder() {
-  let turn = Promise.resolve();
-  return (does) => (turn = turn.then(() => does()).catch((error) => say(error.message, true)));
-}
-
 // A dialog with a form; resolves when it is closed, to what `done` was given, or null.
 export function ask(title, build, { wide = false, large = false } = {}) {
   return new Promise((resolve) => {

@@ -4,7 +4,7 @@ import { isLarge, sharpen, showThumbnail } from "/static/thumbs.js";
 const GAP = 6, AROUND = 3, IDLE_MS = 180, MAX_HEIGHT = 30e6, DRAG = 5;
 
 // Those of some rows that are among others. A Set of these would take longer than all the rest of an action.
-function remaining(some, rows) {
+export function remaining(some, rows) {
   const isHere = new Uint8Array(rows.reduce((most, row) => Math.max(most, row), -1) + 1);
   for (const row of rows) isHere[row] = 1;
   const found = new Set();
@@ -19,7 +19,7 @@ export class Grid {
     element.addEventListener("scroll", () => this.plan(), { passive: true });
     new ResizeObserver(() => this.layout()).observe(element);
     element.addEventListener("pointerdown", (event) => this.press(event));
-    element.addEventListener("dblclick", (event) => this.at(event) >= 0 && hooks.open(this.rows[this.at(event)]));
+    element.addEventListener("dblclick", (event) => this.under(event) >= 0 && this.under(event) === this.clicked && hooks.open(event, this.clicked));
   }
 
   // Pixels from one tile to the next: tiles are stretched until a line of them is full.
@@ -238,27 +238,41 @@ export class Grid {
     this.select(this.rows.subarray(low, high + 1));
   }
 
+  // Take some rows out of the selection; returns those that were in it.
+  unselect(rows) {
+    const taken = rows.filter((row) => this.selected.has(row));
+    if (taken.length === this.selected.size) this.selected.clear();
+    else for (const row of taken) this.selected.delete(row);
+    if (!taken.length) return taken;
+    this.markAll();
+    this.hooks.select(this.selected.size);
+    return taken;
+  }
+
   toggle(row) {
     if (!this.selected.delete(row)) this.selected.add(row);
     this.markAll();
     this.hooks.select(this.selected.size);
   }
 
-  // Where the pointer is: the place of a tile, or -1.
-  at(event) {
+  // The image under the pointer, or -1.
+  under(event) {
     const tile = event.target.closest?.(".tile");
-    return tile ? Number(tile.getAttribute("aria-posinset")) - 1 : -1;
+    return tile ? Number(tile.dataset.row) : -1;
   }
 
   press(event) {
-    if (event.button !== 0 || event.pointerType === "touch" && this.at(event) < 0) return;
-    const start = this.inside(event), place = this.at(event), adds = event.ctrlKey || event.metaKey;
+    if (event.button !== 0 || event.pointerType === "touch" && this.under(event) < 0) return;
+    const start = this.inside(event), row = (this.clicked = this.under(event)), adds = event.ctrlKey || event.metaKey;
     const before = new Set(adds || event.shiftKey ? this.selected : []);
     let isBox = false;
     const moved = (now) => {
       const end = this.inside(now);
       if (event.pointerType === "touch") return;
-      isBox ||= Math.hypot(end.x - start.x, end.y - start.y) > DRAG;
+      if (!isBox && Math.hypot(end.x - start.x, end.y - start.y) > DRAG) {
+        isBox = true;
+        this.hooks.box();
+      }
       if (isBox) this.drag(start, end, before, now);
     };
     const ended = (now) => {
@@ -266,20 +280,26 @@ export class Grid {
       window.removeEventListener("pointerup", ended);
       window.removeEventListener("pointercancel", ended);
       this.box.hidden = true;
-      if (now.type === "pointercancel" || isBox || place < 0) return;
-      if (event.shiftKey) {
-        this.focus = place;
-        this.range(this.anchor, place);
-      } else {
-        this.focus = this.anchor = place;
-        this.toggle(this.rows[place]);
-      }
-      this.markAll();
-      this.hooks.focus(this.focused);
+      if (now.type === "pointercancel" || isBox || row < 0) return;
+      this.hooks.click(now, () => this.click(row, event.shiftKey));
     };
     window.addEventListener("pointermove", moved);
     window.addEventListener("pointerup", ended);
     window.addEventListener("pointercancel", ended);
+  }
+
+  // A click on an image, which may be at another place than it was, or gone.
+  click(row, extends_) {
+    const place = this.rows.indexOf(row);
+    if (place < 0) return;
+    this.focus = place;
+    if (extends_) this.range(this.anchor, place);
+    else {
+      this.anchor = place;
+      this.toggle(row);
+    }
+    this.markAll();
+    this.hooks.focus(this.focused);
   }
 
   inside(event) {

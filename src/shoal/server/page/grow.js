@@ -1,6 +1,7 @@
 // Growing a category: candidates ranked by likeness, and a binary search of yes and no for where they stop belonging.
 import { getJson } from "/static/api.js";
-import { ask, bdi, button, images, make, say, strip } from "/static/dom.js";
+import { $, ask, bdi, button, images, make, say, strip } from "/static/dom.js";
+import { makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 
 const SHOWN = 12;
@@ -23,7 +24,7 @@ export async function askGrow(id) {
 function search(form, done, id, { rows, likeness }) {
   // Candidates before `low` belong, those from `high` on do not; steps grow until the first no, then halve.
   let low = 0, high = rows.length, step = SHOWN, isOver = false;
-  const past = [];
+  const past = [], screen = makeScreen();
   const middle = () => (high === rows.length ? Math.min(low + step, rows.length) : low + Math.ceil((high - low) / 2));
   const answer = (isYes) => {
     past.push([low, high, step]);
@@ -42,7 +43,14 @@ function search(form, done, id, { rows, likeness }) {
     draw();
   };
   const take = () => (low ? done(rows.slice(0, low)) : done(null));
-  const draw = () => (isOver ? drawEnd() : drawStep());
+  const verbs = { y: () => isOver || answer(true), n: () => isOver || answer(false), b: () => past.length && back(), Enter: () => isOver && take() };
+  const press = (event, key) => screen.wasSeen(event) && verbs[key]();
+  const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
+  const draw = () => {
+    if (isOver) drawEnd();
+    else drawStep();
+    screen.changed();
+  };
   const own = make("section", {}, make("h3", {}, bdi(data.nameOf(id))), strip(data.typicalOf(id, SHOWN)));
   const place = make("div", { className: "grow" });
   const drawStep = () => {
@@ -52,24 +60,23 @@ function search(form, done, id, { rows, likeness }) {
       make("p", { className: "question", aria: { live: "polite" } }, "Do all of these belong to ", bdi(data.nameOf(id)), "?"),
       make("p", { className: "muted", textContent: `candidates ${at - shown.length + 1} to ${at} of ${images(rows.length)}, likeness ${likeness[at - 1].toFixed(2)}; ${images(low)} sure so far` }),
       strip(shown),
-      make("div", { className: "tools" }, button("Yes ", "y", () => answer(true), { className: "main" }), button("No ", "n", () => answer(false)),
-        button("Back ", "b", back, { disabled: !past.length }), button(`Stop here, take ${images(low)}`, "", take, { disabled: !low })));
+      make("div", { className: "tools" }, verb("Yes ", "y", { className: "main" }), verb("No ", "n"), verb("Back ", "b", { disabled: !past.length }), button(`Stop here, take ${images(low)}`, "", take, { disabled: !low })));
     place.querySelector("button.main").focus();
   };
   const drawEnd = () => {
     place.replaceChildren(
       make("p", { className: "question", aria: { live: "polite" }, textContent: low ? `${images(low)} will be moved here.` : "None of them belongs here." }),
       strip([...rows.slice(0, low).slice(-36)].reverse()),
-      make("div", { className: "tools" }, button(low ? `Move ${images(low)} ` : "Close ", "Enter", take, { className: "main" }), button("Back ", "b", back)));
+      make("div", { className: "tools" }, verb(low ? `Move ${images(low)} ` : "Close ", "Enter", { className: "main" }), verb("Back ", "b")));
     place.querySelector("button.main").focus();
   };
   form.append(own, place);
-  form.addEventListener("keydown", (event) => {
-    const verbs = { y: () => !isOver && answer(true), n: () => !isOver && answer(false), b: () => past.length && back() };
-    if (verbs[event.key]) {
-      event.preventDefault();
-      verbs[event.key]();
-    }
-  });
+  // Of the dialog: a click on a picture takes the focus out of the form, and with it from the button that Enter presses.
+  $("dialog").onkeydown = (event) => {
+    const { key, target, repeat } = event;
+    if (!Object.hasOwn(verbs, key) || event.ctrlKey || event.metaKey || event.altKey || (key === "Enter" && target.matches("button"))) return;
+    event.preventDefault();
+    if (!repeat) press(event, key);
+  };
   draw();
 }

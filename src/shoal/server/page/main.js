@@ -1,11 +1,12 @@
 // The page put together: the view and its address, the verbs, and what each key does.
 import { getJson, introduce, me } from "/static/api.js";
-import { describe, drawDetails, inWords } from "/static/details.js";
+import { describe, drawDetails, inWords, wasDetailed } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
-import { $, button, images, inOrder, kindOf, make, number, raise, say, strip } from "/static/dom.js";
+import { $, button, images, kindOf, make, number, raise, say, strip } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { drawMap, rowsInside } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
+import { makePresses, makeScreen } from "/static/presses.js";
 import { drawCategories, drawSide, markCurrent, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 import { makeVerbs } from "/static/verbs.js";
@@ -16,10 +17,15 @@ const MARKS = ["", "✓", "✕", "→", "?"];
 const PANELS = ["merges", "map"];
 const MOST_FOUND = 20000; // images that the server finds by their path
 
+const press = makePresses(), screen = makeScreen();
+const SEEN = { wasSeen: screen.wasSeen }, ASKS = { ...SEEN, asks: true };
+
 const grid = new Grid($("grid"), $("space"), $("box"), {
   focus: (row) => focusOn(row),
   select: (n) => drawSelected(n),
-  open: (row) => verbs.open(row),
+  click: (event, does) => press(event, does),
+  box: () => screen.changed(), // it selects at once: a key that waits its turn was not about that
+  open: (event, row) => press(event, () => verbs.open(row), ASKS),
   status: (row) => ({ word: store.run.statuses[store.status[row]], mark: MARKS[store.status[row]], isOff: data.isSuspected(row) }),
   rest: async (rows, tell) => {
     for (const image of await describe(rows).catch(() => [])) tell(image.row, inWords(image));
@@ -44,31 +50,42 @@ function address() {
 function fromAddress() {
   const words = new URLSearchParams(location.hash.slice(1));
   const share = (name, otherwise) => Math.min(1, Math.max(0, Number(words.get(name) ?? otherwise) || 0));
-  Object.assign(view, { order: words.get("order") === "most" ? "most" : "least", path: words.get("path") ?? "" });
-  Object.assign(view, { low: share("low", 0), high: words.has("high") ? share("high", 1) : 1 });
   const status = store.run.statuses.indexOf(words.get("status") ?? "-");
-  view.status = status < 0 ? "" : status;
+  const filters = { order: words.get("order") === "most" ? "most" : "least", path: words.get("path") ?? "", status: status < 0 ? "" : status };
+  Object.assign(filters, { low: share("low", 0), high: words.has("high") ? share("high", 1) : 1 });
+  const show = (change) => go({ ...filters, ...change }, true);
   const kind = words.get("view");
   const id = Number(words.get("id") ?? -1);
-  if (kind === "category" && data.living().some((category) => category.id === id)) return go({ kind, id }, true);
+  if (kind === "category" && data.living().some((category) => category.id === id)) return show({ kind, id });
   const row = Number(words.get("row") ?? -1);
-  if (kind === "similar" && Number.isInteger(row) && row >= 0 && row < store.n) return verbs.similar(row, true);
+  if (kind === "similar" && Number.isInteger(row) && row >= 0 && row < store.n) return verbs.similar(row, show);
   const lasso = store.run.has.embeddings && kind === "lasso" ? words.get("lasso") : null;
-  if (lasso) return rowsInside(lasso).then((rows) => go({ kind, lasso, rows }, true));
-  if (["all", "unsure", "none", "labels", ...PANELS].includes(kind)) return go({ kind, focus: kind === "map" ? id : -1 }, true);
+  if (lasso) return show({ kind, lasso, rows: rowsInside(lasso) });
+  if (["all", "unsure", "none", "labels", ...PANELS].includes(kind)) return show({ kind, focus: kind === "map" ? id : -1 });
   const first = nextOpen(-1) ?? data.living()[0]?.id;
-  return first === undefined ? go({ kind: "all" }, true) : go({ kind: "category", id: first }, true);
+  return show(first === undefined ? { kind: "all" } : { kind: "category", id: first });
 }
 
+// Show something else. Until all of it is there, rows that were asked for too, the view is what it was.
+let turn = 0, coming = {};
 async function go(change, isFromAddress = false) {
-  Object.assign(view, { rows: null, found: null, id: -1, row: -1, lasso: "", focus: -1 }, change);
-  if (view.path) view.found = await getJson("/api/paths", { text: view.path }).catch(() => []);
+  const mine = ++turn, path = change.path ?? view.path;
+  coming = change;
+  const asked = path ? getJson("/api/paths", { text: path }).catch(() => []) : null;
+  const [found, rows = null] = await Promise.all([asked, change.rows]);
+  if (mine !== turn) return;
+  coming = {};
+  Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows });
+  screen.changed();
   if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
   closeMenu();
   if (markCurrent(view) || !document.body.dataset.ready) sideSoon();
   else drawSide(view, go);
   draw();
 }
+
+// The same, but for something: of what is shown, or will be.
+const refine = (change) => go({ ...view, ...coming, ...change });
 
 function closeMenu() {
   document.body.classList.remove("menu");
@@ -145,12 +162,14 @@ function drawHead() {
   drawVerbs(category);
 }
 
+const verb = (words, key, does, settings) => button(words, key, (event) => press(event, () => does(), ASKING.includes(key) ? ASKS : SEEN), settings);
+
 function drawVerbs(category) {
   const list = [];
-  if (!store.run.read_only && !PANELS.includes(view.kind)) list.push(button(category ? "Confirm all " : "Confirm ", "c", () => verbs.confirm(), { className: "main" }));
+  if (!store.run.read_only && !PANELS.includes(view.kind)) list.push(verb(category ? "Confirm all " : "Confirm ", "c", verbs.confirm, { className: "main" }));
   if (!store.run.read_only && category) {
-    list.push(button("Rename ", "r", verbs.rename), button("Merge ", "j", () => verbs.merge()), button("Split ", "s", verbs.split));
-    if (store.run.has.embeddings) list.push(button("Grow ", "g", verbs.grow));
+    list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", () => verbs.merge()), verb("Split ", "s", verbs.split));
+    if (store.run.has.embeddings) list.push(verb("Grow ", "g", verbs.grow));
   }
   if (category && store.run.has.embeddings) list.push(button("On the map", "", () => go({ kind: "map", focus: category.id })));
   $("verbs").replaceChildren(...list);
@@ -162,9 +181,9 @@ function drawSelected(n) {
   if (!n) return;
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {
-    list.push(button("Confirm ", "c", verbs.confirm), button("Reject ", "x", verbs.reject), button("Flag ", "f", verbs.flag), button("Move ", "m", verbs.move), button("New ", "n", verbs.create, { title: "A new category of them" }));
+    list.push(verb("Confirm ", "c", verbs.confirm), verb("Reject ", "x", verbs.reject), verb("Flag ", "f", verbs.flag), verb("Move ", "m", verbs.move), verb("New ", "n", verbs.create, { title: "A new category of them" }));
   }
-  list.push(button("None ", "Esc", verbs.none, { title: "Select none" }));
+  list.push(verb("None ", "Esc", verbs.none, { title: "Select none" }));
   bar.replaceChildren(...list);
 }
 
@@ -184,13 +203,13 @@ let focusTimer = 0;
 function focusOn(row) {
   $("details").dataset.wanted = row;
   clearTimeout(focusTimer);
-  focusTimer = setTimeout(() => drawDetails(row, verbs).catch(() => {}), 60);
+  focusTimer = setTimeout(() => drawDetails(row, verbs, press).catch(() => {}), 60);
 }
 
-const { does, verbs } = makeVerbs({ grid, view, go });
+const { does, verbs } = makeVerbs({ grid, view, go, refine });
 
 const KEYS = {
-  c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
+  c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: () => verbs.move(), n: () => verbs.create(), r: verbs.rename, s: verbs.split,
   j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: () => verbs.second(), b: () => verbs.either(), u: verbs.undo, U: verbs.redo,
   a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1), "?": showKeys,
   "/": () => $("find").focus(),
@@ -203,7 +222,7 @@ const KEYS = {
 };
 const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
-function press(event) {
+function pressKey(event) {
   const target = event.target;
   if (event.repeat && event.key === "Enter") event.preventDefault(); // it would press a button again and again
   if ($("dialog").open || event.altKey) return;
@@ -216,34 +235,35 @@ function press(event) {
   if (event.ctrlKey || event.metaKey) {
     if (!command) return;
     event.preventDefault();
-    return isAsking || later(command);
+    return event.repeat || press(event, command, event.key === "a" ? SEEN : {});
   }
   if (isOnControl && ["Enter", " ", ...MOVES].includes(event.key)) return;
   const { key, shiftKey } = event;
   const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : Object.hasOwn(KEYS, key) ? KEYS[key] : null;
   if (!does) return;
   event.preventDefault();
-  if (isAsking || (event.repeat && !REPEATED.includes(key))) return;
-  if (!ASKING.includes(key)) return later(does);
-  isAsking = true;
-  later(() => Promise.resolve(does()).finally(() => (isAsking = false)));
+  if (event.repeat && !REPEATED.includes(key)) return;
+  press(event, does, { asks: ASKING.includes(key), wasSeen: (event) => AHEAD.includes(key) || (screen.wasSeen(event) && (!SECOND.includes(key) || wasDetailed(event, grid.focused))) });
 }
 
 // What a key that is held down does again and again. A decision needs a press of its own.
 const REPEATED = [...MOVES, "[", "]"];
 
-// Keys that open a question: what is typed before it is there must not be taken for commands.
-const ASKING = ["m", "n", "r", "j", "s", "g", "Enter", "?"];
-let isAsking = false;
+// Keys that decide on nothing that would have to be seen first.
+const AHEAD = [...REPEATED, "u", "U", "o", "?", "/", "Escape"];
 
-const later = inOrder();
+// Keys that decide on the second choice, which is shown beside the image in focus.
+const SECOND = ["2", "b"];
+
+// Keys that open a question.
+const ASKING = ["m", "n", "r", "j", "s", "g", "Enter", "?"];
 
 function wire() {
   raise();
-  document.addEventListener("keydown", press);
-  window.addEventListener("popstate", fromAddress);
-  $("undo").onclick = verbs.undo;
-  $("redo").onclick = verbs.redo;
+  document.addEventListener("keydown", pressKey);
+  window.addEventListener("popstate", () => fromAddress().catch((error) => say(error.message, true)));
+  $("undo").onclick = (event) => press(event, verbs.undo);
+  $("redo").onclick = (event) => press(event, verbs.redo);
   $("help").onclick = showKeys;
   $("history").onclick = showHistory;
   $("order").onclick = verbs.order;
@@ -252,9 +272,9 @@ function wire() {
   $("find").oninput = () => drawCategories(view, go);
   $("sort").onchange = () => drawCategories(view, go);
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
-  $("status").onchange = () => go({ ...view, status: $("status").value === "" ? "" : Number($("status").value) });
-  for (const name of ["low", "high"]) $(name).onchange = () => go({ ...view, [name]: Math.min(1, Math.max(0, Number($(name).value) || 0)) });
-  $("path").onchange = () => go({ ...view, path: $("path").value.trim() });
+  $("status").onchange = () => refine({ status: $("status").value === "" ? "" : Number($("status").value) });
+  for (const name of ["low", "high"]) $(name).onchange = () => refine({ [name]: Math.min(1, Math.max(0, Number($(name).value) || 0)) });
+  $("path").onchange = () => refine({ path: $("path").value.trim() });
   $("size").oninput = () => resized(Number($("size").value));
   const size = Number(localStorage.getItem("shoal-size")) || Math.round(Math.min(176, Math.max(96, innerWidth / 12)) / 4) * 4;
   $("size").value = size;
@@ -280,6 +300,8 @@ function wire() {
   };
 }
 
+const isEqual = (some, others) => some.length === others.length && some.every((row, at) => row === others[at]);
+
 // The list is long: it is drawn again when nothing has happened for a moment.
 let sideTimer = 0;
 function sideSoon() {
@@ -300,7 +322,10 @@ async function start() {
   data.onChange(({ others }) => {
     if (view.kind === "category" && store.categories.get(view.id)?.into != null) view.id = store.categories.get(view.id).into;
     if (view.kind === "category" && !store.categories.has(view.id)) return go({ kind: "all" });
+    const before = grid.rows, focused = grid.focused;
     if (view.kind !== "map") draw({ isSame: true });
+    // What others did to this view has to be seen before a press counts for it.
+    if (others.length && (grid.focused !== focused || !isEqual(before, grid.rows))) screen.changed();
     drawTop();
     sideSoon();
     if (others.length) say(`${others.at(-1).by}: ${others.at(-1).words}`);

@@ -151,16 +151,15 @@ function packed(action) {
 }
 
 // Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in.
-// `answered` is called before the page is drawn anew. `base` is the state that the person was asked about, where that
+// `base` is the state that the person was asked about, where that
 // was before now: what others have changed since then is refused.
 let acting = 0;
 export const isActing = () => acting > 0;
-export function act(action, answered = () => {}, base = null) {
+export function act(action, base = null) {
   acting++;
   return inTurn(async () => {
     try {
       const changes = await post(packed(action), base ?? store.seq);
-      answered();
       take(changes);
       waiting?.abort(); // it would tell the same once more
       return true;

@@ -3,26 +3,29 @@ import { getJson } from "/static/api.js";
 import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
 import { $, images, say } from "/static/dom.js";
+import { remaining } from "/static/grid.js";
 import { neighbor, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
+const OR = " or "; // between the names of a coarser category
 const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
 
-export function makeVerbs({ grid, view, go }) {
+export function makeVerbs({ grid, view, go, refine }) {
   let recent = [];
 
   // Do something and say what came of it.
   async function does(action, words, base = null) {
     if (store.run.read_only) return say("This review is open for reading only.", true);
-    const began = performance.now();
+    const began = performance.now(), taken = grid.unselect(action.rows ?? []); // what is selected from now on stays so
     try {
-      await data.act(action, () => grid.select([]), base);
+      await data.act(action, base);
       document.body.dataset.took = (performance.now() - began).toFixed(1);
       if (words) say(words);
       return true;
     } catch (error) {
+      grid.select(remaining(taken, grid.rows), { adds: true });
       say(error.message, true);
       return false;
     }
@@ -40,20 +43,31 @@ export function makeVerbs({ grid, view, go }) {
 
   const chosen = () => (grid.selected.size ? [...grid.selected] : grid.focused >= 0 ? [grid.focused] : []);
 
+  // What the enlarged view does with the images of the grid.
+  const viewing = {
+    step(by, from) {
+      const isNext = by > 0 && grid.focused !== from; // somebody took it out of the list: the next one is in its place
+      grid.go(grid.focus + (isNext ? by - 1 : by));
+      return grid.focused;
+    },
+    next: () => grid.rows[grid.focus + 1] ?? -1,
+    keys: {
+      c: (one) => verbs.decide("confirm", one), x: (one) => verbs.decide("reject", one), f: (one) => verbs.decide("flag", one),
+      2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)), b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
+      u: () => verbs.undo(), U: () => verbs.redo(),
+    },
+  };
+
   const verbs = {
-    open: (row) => enlarge(row, {
-      step(by, from) {
-        const isNext = by > 0 && grid.focused !== from; // somebody took it out of the list: the next one is in its place
-        grid.go(grid.focus + (isNext ? by - 1 : by));
-        return grid.focused;
-      },
-      next: () => grid.rows[grid.focus + 1] ?? -1,
-      keys: {
-        c: (one) => verbs.decide("confirm", one), x: (one) => verbs.decide("reject", one), f: (one) => verbs.decide("flag", one),
-        2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)), b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
-        u: () => verbs.undo(), U: () => verbs.redo(),
-      },
-    }),
+    async open(row) {
+      while (row >= 0) {
+        const asked = await enlarge(row, viewing);
+        if (!asked) return;
+        const isDone = await (asked.key === "m" ? verbs.move([asked.row]) : verbs.create([asked.row]));
+        goOn(isDone, asked.row);
+        row = isDone ? grid.focused : asked.row;
+      }
+    },
     // One image alone, whatever is selected; then the next one.
     async decide(kind, row) {
       if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
@@ -67,7 +81,7 @@ export function makeVerbs({ grid, view, go }) {
       const rows = (some.length ? some : shown).filter((row) => store.category[row] >= 0);
       if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : isCategory ? verbs.next() : grid.go(grid.focus + 1);
       const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
-      if (isDone && isCategory && view.id === id && !data.openOf(id)) verbs.next();
+      if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
       if (isDone && !some.length && grid.focused === rows[0]) grid.go(grid.focus + 1); // it has stayed in the list
     },
     async reject() {
@@ -80,8 +94,8 @@ export function makeVerbs({ grid, view, go }) {
       const isDone = await does({ action: "flag", rows }, withWords("flagged", rows));
       if (isOne && view.kind === "category") goOn(isDone, rows[0]);
     },
-    async move() {
-      const rows = chosen(), base = store.seq;
+    async move(rows = chosen()) {
+      const base = store.seq;
       if (!rows.length) return;
       const quick = describe(rows.slice(0, 200)).then((found) => {
         const names = new Set([...found.map((image) => image.given), ...found.map((image) => image.second), ...recent]);
@@ -89,13 +103,13 @@ export function makeVerbs({ grid, view, go }) {
       });
       const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
       const name = await askName(`Move ${images(rows.length)}`, { verb: "Move", hint, quick });
-      if (name) await verbs.put(rows, name, base);
+      return name && verbs.put(rows, name, base);
     },
-    async create() {
-      const rows = chosen(), base = store.seq;
+    async create(rows = chosen()) {
+      const base = store.seq;
       const hint = (name) => (data.named(name) ? `${name} is there already: they will be moved there.` : "");
       const name = await askName(`New category of ${images(rows.length)}`, { verb: "Create", hint });
-      if (name) await verbs.put(rows, name, base);
+      return name && verbs.put(rows, name, base);
     },
     async put(rows, name, base = null) {
       const there = data.named(name);
@@ -117,7 +131,9 @@ export function makeVerbs({ grid, view, go }) {
       const [image] = await describe([row]);
       const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
       if (!image || !data.named(image.second) || image.second === own) return say("There is no second choice to be unsure between.", true);
-      return verbs.put([row], [own, image.second].sort().join(" or "));
+      const either = [...new Set([own, image.second].flatMap((name) => name.split(OR)))].sort().join(OR);
+      if (data.named(either)?.id === store.category[row]) return say("It is between both already.", true);
+      return verbs.put([row], either);
     },
     async rename() {
       if (view.kind !== "category") return;
@@ -146,10 +162,10 @@ export function makeVerbs({ grid, view, go }) {
       const id = view.id, base = store.seq, rows = await askGrow(id);
       if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`, base);
     },
-    async similar(row = grid.focused, isFromAddress = false) {
+    async similar(row = grid.focused, show = go) {
       if (row < 0 || !store.run.has.embeddings) return;
       try {
-        await go({ kind: "similar", row, rows: (await getJson("/api/similar", { row })).rows }, isFromAddress);
+        await show({ kind: "similar", row, rows: getJson("/api/similar", { row }).then((found) => found.rows) });
       } catch (error) {
         say(error.message, true);
       }
@@ -158,17 +174,16 @@ export function makeVerbs({ grid, view, go }) {
     redo: () => again("redo", `redone: ${store.redo}`),
     next() {
       const id = nextOpen(view.id);
-      if (id === null) say("Every category is decided.");
-      else go({ kind: "category", id });
+      return id === null ? say("Every category is decided.") : go({ kind: "category", id });
     },
     step(by) {
       const id = neighbor(view.id, by);
-      if (id !== null) go({ kind: "category", id });
+      return id === null ? null : go({ kind: "category", id });
     },
     all: () => grid.select(grid.rows),
     none: () => grid.select([]),
     order() {
-      if (!$("order").disabled) go({ ...view, rows: null, order: view.order === "least" ? "most" : "least" });
+      return $("order").disabled ? null : refine({ rows: null, order: view.order === "least" ? "most" : "least" });
     },
   };
 

@@ -1,0 +1,262 @@
+"""Keys and clicks on a slow server, in Chromium: each decides once, on what was on the screen when it was pressed."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import CTRL, Page
+from review_page import ask, go_to, hold_back, hold_down, let_through, rows, state, text, wait_for
+from served import served
+from shoal.review.actions import STATUSES
+from shoal.runs import Run
+
+pytestmark = pytest.mark.browser
+
+TOO_EARLY = "document.getElementById('said').textContent.includes('pressed before this was shown')"
+
+
+@pytest.fixture(scope="module")
+def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(digits, tmp_path_factory.mktemp("presses") / "run"))
+
+
+@pytest.fixture(scope="module")
+def shared(opened: Callable[..., AbstractContextManager[Page]], run: Path) -> Iterator[Page]:
+    """One page for all of these tests: each looks at what there is."""
+    with served(run) as server, opened(server) as found:
+        yield found
+
+
+@pytest.fixture
+def page(shared: Page) -> Iterator[Page]:
+    shared.run("document.getElementById('said').textContent = ''")
+    yield shared
+    assert shared.complaints() == []
+
+
+def done(page: Page) -> int:
+    return int(page.run("document.body.dataset.seq"))
+
+
+def statuses(run: Path, some: list[int]) -> list[str]:
+    return [STATUSES[state(run).state.images.status[row]] for row in some]
+
+
+def detailed(page: Page, row: int) -> None:
+    """Wait until the details of an image are on the screen."""
+    name = page.run(f"fetch('/api/images?rows={row}').then((a) => a.json()).then((found) => found[0].name)")
+    page.wait(f"shoal.grid.focused === {row} && document.querySelector('#details h2')?.textContent === '{name}'")
+    page.settle()
+
+
+def test_a_key_confirms_nothing_of_a_category_that_was_not_shown_yet(page: Page, run: Path) -> None:
+    here, before = go_to(page, "one"), done(page)
+    hold_back(page, "/api/act")
+    page.key("c")
+    page.key("c")
+    page.click("#verbs button.main")
+    let_through(page)
+    page.wait(f"shoal.view.id !== {here} && {TOO_EARLY}")
+    assert done(page) == before + 1
+    there = rows(page)
+    assert "confirmed" not in statuses(run, there)
+    page.key("x")
+    wait_for(page, before + 2)
+    assert statuses(run, there[:2]) == ["rejected", "predicted"]
+
+
+def test_what_is_shown_late_is_not_what_keys_are_about(page: Page) -> None:
+    """A filter by path asks the server: until it has answered, the page is about what it shows."""
+    here = go_to(page, "two")
+    name = text(page, "#name")
+    page.run("document.getElementById('path').value = 'scan'")
+    page.run("document.getElementById('path').dispatchEvent(new Event('change')), true")
+    page.wait("shoal.view.path === 'scan'")
+    hold_back(page, "/api/paths")
+    page.click(".category:not([aria-current])")
+    assert (page.run("shoal.view.id"), text(page, "#name")) == (here, name)
+    let_through(page)
+    page.wait(f"shoal.view.id !== {here}")
+    page.run("document.getElementById('path').value = ''")
+    page.run("document.getElementById('path').dispatchEvent(new Event('change')), true")
+    page.wait("shoal.view.path === ''")
+
+
+def drag(page: Page, first: int, last: int) -> None:
+    """Draw a box from one image to another."""
+    (ax, ay), (bx, by) = page.middle(f"#tile-{first}"), page.middle(f"#tile-{last}")
+    page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
+    page.mouse("mouseMoved", bx, by + 4, button="left", buttons=1)
+    page.mouse("mouseReleased", bx, by + 4, button="left", buttons=1)
+    page.settle()
+
+
+def test_what_is_selected_before_an_answer_comes_stays_selected(page: Page, run: Path) -> None:
+    go_to(page, "three")
+    shown, before = rows(page), done(page)
+    page.key(" ")
+    hold_back(page, "/api/act")
+    page.key("f")
+    drag(page, shown[2], shown[3])
+    let_through(page)
+    wait_for(page, before + 1)
+    assert page.run("[...shoal.grid.selected]") == shown[2:4]
+    page.key("Escape")
+    page.key("Home")
+    hold_back(page, "/api/act")
+    page.key("x")
+    page.key("x")  # the next one, once the first is answered
+    page.click(f"#tile-{shown[5]}")
+    let_through(page)
+    wait_for(page, before + 3)
+    page.wait("shoal.grid.selected.size")
+    assert page.run("[...shoal.grid.selected]") == [shown[5]]
+    page.key("Escape")
+    page.key("Home")
+    hold_back(page, "/api/act")
+    page.key("f")
+    page.key("x")
+    drag(page, shown[4], shown[5])  # not what the key was about
+    let_through(page)
+    page.wait(TOO_EARLY)
+    assert page.run("[...shoal.grid.selected]") == shown[4:6]
+    words = ["rejected", "rejected", "flagged", *["predicted"] * 3]
+    assert statuses(run, shown[:6]) == words
+    page.key("Escape")
+
+
+def test_growing_answers_once_to_a_held_key_and_hears_keys_after_a_click(page: Page) -> None:
+    go_to(page, "four")
+    before = done(page)
+    ask(page, "g")
+    page.wait("document.querySelector('.grow .muted')")
+    page.settle()
+    hold_down(page, "y")
+    assert "12 images sure so far" in text(page, ".grow .muted")
+    page.click(".grow .strip")
+    page.key("b")
+    assert "0 images sure so far" in text(page, ".grow .muted")
+    page.key("y")
+    while "Do all" in text(page, ".grow .question"):
+        page.key("n")
+    assert text(page, ".grow .question") == "12 images will be moved here."
+    page.click(".grow .strip")
+    hold_down(page, "Enter", 13)
+    wait_for(page, before + 1)
+    hold_down(page, "z", 90, CTRL)
+    wait_for(page, before + 2)
+    page.key("U")
+    wait_for(page, before + 3)
+    assert done(page) == before + 3
+
+
+def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Page, run: Path) -> None:
+    go_to(page, "five")
+    first, second, *_ = rows(page)
+    before = done(page)
+    detailed(page, first)
+    hold_back(page, "/api/images")
+    page.key("ArrowRight")
+    page.key("2")
+    page.wait(TOO_EARLY)
+    tools = "[...document.querySelectorAll('#details button')]"
+    page.run(f"{tools}.find((one) => one.textContent.startsWith('To second')).click(), true")
+    wait_for(page, before + 1)
+    let_through(page)
+    assert statuses(run, [first, second]) == ["moved", "predicted"]
+    found = state(run).state
+    assert found.categories[found.images.category[first]].name == Run(run).assignments[first].second_category
+
+
+def test_a_split_is_made_only_as_it_is_shown(page: Page, run: Path) -> None:
+    here, before = go_to(page, "zero"), done(page)
+    hold_back(page, "/api/parts")
+    ask(page, "s")
+    page.key("Enter")
+    let_through(page)
+    page.wait("document.querySelectorAll('#dialog .part').length === 2")
+    hold_back(page, "/api/parts")
+    page.key("ArrowRight")
+    page.key("Enter")
+    let_through(page)
+    page.wait("document.querySelectorAll('#dialog .part').length === 3")
+    assert done(page) == before
+    page.key("Enter")
+    wait_for(page, before + 1)
+    assert len(state(run).state.entries[-1].action.groups) == 2
+    page.key("u")
+    wait_for(page, before + 2)
+    assert page.run("shoal.view.id") == here
+
+
+def test_between_both_twice_says_so(page: Page, run: Path) -> None:
+    page.click('[data-view="all"]')
+    page.run("document.getElementById('grid').focus(), true")
+    page.key("End")
+    row, before = page.run("shoal.grid.focused"), done(page)
+    detailed(page, row)
+    page.key("b")
+    wait_for(page, before + 1)
+    found = state(run).state
+    coarser = found.categories[found.images.category[row]].name
+    assert len(coarser.split(" or ")) == 2
+    detailed(page, row)
+    page.key("b")
+    page.wait("document.getElementById('said').textContent === 'It is between both already.'")
+    assert done(page) == before + 1
+
+
+def test_no_key_counts_between_a_double_click_and_the_enlarged_image(page: Page, run: Path) -> None:
+    go_to(page, "two")
+    first, second, *_ = rows(page)
+    before = done(page)
+    page.key("f")
+    wait_for(page, before + 1)
+    hold_back(page, "/api/images")
+    x, y = page.middle(f"#tile-{second}")
+    for count in (1, 2):
+        for kind in ("mousePressed", "mouseReleased"):
+            page.mouse(kind, x, y, button="left", clickCount=count, buttons=1)
+    page.key("x")
+    page.click(f"#tile-{first}")
+    let_through(page)
+    page.wait("document.getElementById('dialog').open")
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    page.settle()
+    assert (done(page), page.run("shoal.grid.selected.size")) == (before + 1, 0)
+
+
+def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(page: Page, run: Path) -> None:
+    go_to(page, "two")
+    page.key("Home")
+    shown, before = rows(page), done(page)
+    titled = "document.querySelector('#dialog-title')?.textContent"
+    ask(page, "Enter")
+    for at, (key, name) in enumerate([("m", "three"), ("n", "a new one")]):
+        seen = page.run(titled)
+        page.key(key)
+        page.wait(f"document.querySelector('#dialog input') && {titled}.includes('1 image')")
+        page.type(name)
+        page.key("Enter")
+        wait_for(page, before + at + 1)
+        page.wait(f"document.querySelector('#dialog .viewer') && {titled} !== '{seen}'")
+        page.settle()
+    found = state(run).state
+    assert [found.categories[found.images.category[row]].name for row in shown[:2]] == ["three", "a new one"]
+    hold_back(page, "/api/act")
+    page.key("f")
+    page.key("x")
+    let_through(page)
+    page.wait(TOO_EARLY)
+    assert statuses(run, shown[2:4]) == ["flagged", "predicted"]
+    page.key("m")
+    page.wait("document.querySelector('#dialog input')")
+    page.key("Escape")
+    page.wait("document.querySelector('#dialog .viewer')")  # nothing was moved: the same image again
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    assert done(page) == before + 3
