@@ -1,11 +1,13 @@
 """Markers that need something absent are skipped with the reason; shared fixtures."""
 
 import csv
+import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -99,32 +101,93 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@cache
+def pictures(n_images: int) -> dict[str, tuple[str, bytes]]:
+    """Name -> colour and PNG file of each photo, drawn once."""
+    rng = np.random.default_rng(0)
+    colours = {f"photo-{rng.integers(1 << 30):09d}.png": NAMES[i % 5] for i in range(n_images)}
+    found = {}
+    for name, colour in colours.items():
+        pixels = COLOURS[NAMES.index(colour)] + rng.integers(-45, 46, size=(20, 24, 3))
+        file = io.BytesIO()
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "PNG")
+        found[name] = colour, file.getvalue()
+    return found
+
+
+def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
+    """Photos, a table of labels and settings, in a folder that is there."""
+    folder = place / "photos"
+    folder.mkdir()
+    truth = {}
+    for name, (colour, data) in pictures(n_images).items():
+        truth[name] = colour
+        (folder / name).write_bytes(data)
+    known = [name for name, colour in truth.items() if colour in NAMES[:3]]
+    labels = write_table(place / "labels.csv", {name: truth[name] for name in known[::2]})
+    config = place / "tiny.yaml"
+    config.write_text(TINY.format(encoder=encoder))
+    return Photos(folder, labels, truth, config)
+
+
 @pytest.fixture
-def make_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Photos]:
-    """Write photos under tmp_path; the pixel cache is there too. They are so small that one worker decodes them."""
-    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The photos are so small that one worker decodes them."""
     monkeypatch.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 100)
 
-    def make(n_images: int = 60) -> Photos:
-        rng = np.random.default_rng(0)
-        folder = tmp_path / "photos"
-        folder.mkdir()
-        truth = {f"photo-{rng.integers(1 << 30):09d}.png": NAMES[i % 5] for i in range(n_images)}
-        for name, colour in truth.items():
-            pixels = COLOURS[NAMES.index(colour)] + rng.integers(-45, 46, size=(20, 24, 3))
-            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(folder / name)
-        known = [name for name, colour in truth.items() if colour in NAMES[:3]]
-        labels = write_table(tmp_path / "labels.csv", {name: truth[name] for name in known[::2]})
-        config = tmp_path / "tiny.yaml"
-        config.write_text(TINY.format(encoder=tiny_encoder))
-        return Photos(folder, labels, truth, config)
 
-    return make
+@pytest.fixture
+def make_photos(
+    tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, small_pool: None
+) -> Callable[..., Photos]:
+    """Write photos under tmp_path; the pixel cache is there too."""
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    return lambda n_images=60: write_photos(tmp_path, tiny_encoder, n_images)
 
 
 @pytest.fixture
 def photos(make_photos: Callable[..., Photos]) -> Photos:
     return make_photos()
+
+
+@pytest.fixture(scope="session")
+def discovered_photos(
+    tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Photos, Callable[[bool], Path]]:
+    """Photos that nobody writes to, decoded once, and their runs with five clusters, trained or not, each made once."""
+    from photo_runs import run_on
+    from shoal.discovery.settings import choose_settings
+
+    place = tmp_path_factory.mktemp("discovered")
+    found = write_photos(place, tiny_encoder)
+
+    @cache
+    def run(train: bool) -> Path:
+        settings = choose_settings(config=found.config, n_clusters=5, train=train)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setenv("SHOAL_CACHE", str(place / "cache"))
+            patched.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 100)
+            return run_on(found, place / f"run-{train}", settings).path
+
+    return found, run
+
+
+@pytest.fixture
+def same_photos(
+    discovered_photos: tuple[Photos, Callable[[bool], Path]], monkeypatch: pytest.MonkeyPatch, small_pool: None
+) -> Photos:
+    """The photos of `discover_same`, for tests that only read them."""
+    found, _ = discovered_photos
+    monkeypatch.setenv("SHOAL_CACHE", str(found.folder.parent / "cache"))
+    return found
+
+
+@pytest.fixture
+def discover_same(
+    discovered_photos: tuple[Photos, Callable[[bool], Path]], same_photos: Photos, tmp_path: Path
+) -> Callable[..., Path]:
+    """A copy, under tmp_path, of the run of `same_photos`."""
+    return lambda train=False: Path(shutil.copytree(discovered_photos[1](train), tmp_path / "run"))
 
 
 @pytest.fixture

@@ -20,11 +20,13 @@ def invoke(*arguments: object) -> Result:
 
 
 @pytest.fixture
-def run(photos, tmp_path: Path) -> Path:
-    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5]
-    found = invoke("discover", *given, "--no-train", "--out", tmp_path / "run", "--device", "cpu")
-    assert found.exit_code == 0, found.stderr
-    return tmp_path / "run"
+def photos(same_photos):
+    return same_photos
+
+
+@pytest.fixture
+def run(discover_same) -> Path:
+    return discover_same()
 
 
 @pytest.mark.slow

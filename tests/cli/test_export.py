@@ -19,10 +19,13 @@ def invoke(*arguments: object) -> Result:
 
 
 @pytest.fixture
-def run(photos, tmp_path: Path) -> Path:
-    given = [photos.folder, "--labels", photos.labels, "--config", photos.config, "--n-clusters", 5]
-    assert invoke("discover", *given, "--no-train", "--out", tmp_path / "run", "--device", "cpu").exit_code == 0
-    return tmp_path / "run"
+def photos(same_photos):
+    return same_photos
+
+
+@pytest.fixture
+def run(discover_same) -> Path:
+    return discover_same()
 
 
 def test_every_image_is_in_the_folder_of_its_category(run: Path, photos, tmp_path: Path) -> None:

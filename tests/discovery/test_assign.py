@@ -54,15 +54,15 @@ def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, k
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["trained", "frozen"])
-def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train: bool, monkeypatch) -> None:
+def test_the_runs_own_images_keep_their_categories(same_photos, discover_same, train: bool, monkeypatch) -> None:
     """All but the share beyond the threshold: of 60 images at most the one that lies farthest out."""
-    run = discovered(photos, tmp_path / "run", train=train)
+    run = Run(discover_same(train))
     monkeypatch.setattr(embedding, "LONG_S", 0.0)
     monkeypatch.setattr(embedding, "FEW", 1)
     monkeypatch.setattr(module, "IMAGES_AT_ONCE", 25)
     heard: list[str] = []
     assigner = Assigner(run, device="cpu", reporter=Reporter(heard.append))
-    rows, skipped = assigner.assign_images(read_collection(photos.folder, False))
+    rows, skipped = assigner.assign_images(read_collection(same_photos.folder, False))
     assert len(heard) == 1
     assert re.fullmatch(r"embedding 60 images takes (a few|about) .* on this machine", heard[0])
     assert skipped == ()
@@ -71,23 +71,23 @@ def test_the_runs_own_images_keep_their_categories(photos, tmp_path: Path, train
     assert {row.category_id for row in changed} <= {-1}
 
 
-def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(photos, tmp_path: Path, monkeypatch) -> None:
-    run = discovered(photos, tmp_path / "run")
+def test_the_model_is_loaded_once_and_nothing_of_the_run_changes(same_photos, discover_same, monkeypatch) -> None:
+    run = Run(discover_same(train=True))
     before = {file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()}
     loads = []
     real = module.load_networks
     monkeypatch.setattr(module, "load_networks", lambda *a: loads.append(1) or real(*a))
     assigner = Assigner(run, device="cpu")
-    for name in sorted(photos.truth)[:3]:
-        rows, _ = assigner.assign(photos.folder / name)
+    for name in sorted(same_photos.truth)[:3]:
+        rows, _ = assigner.assign(same_photos.folder / name)
         assert [row.path for row in rows] == [name]
     assert loads == [1]
     assert {file.name: file.read_bytes() for file in run.path.rglob("*") if file.is_file()} == before
 
 
-def test_what_looks_like_nothing_in_the_run_is_possibly_new(photos, tmp_path: Path) -> None:
+def test_what_looks_like_nothing_in_the_run_is_possibly_new(discover_same, tmp_path: Path) -> None:
     """A black and a white square among noisy colours; the threshold is the run's own largest outlier score."""
-    run = discovered(photos, tmp_path / "run", train=False)
+    run = Run(discover_same())
     new = tmp_path / "new"
     new.mkdir()
     stripes = np.zeros((20, 20, 3), dtype=np.uint8)
@@ -124,11 +124,11 @@ def test_embeddings_are_assigned_as_the_estimator_predicts(embedded: LabeledEmbe
     assert (predicted >= 0).any()
 
 
-def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, photos, tmp_path: Path) -> None:
+def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, same_photos, tmp_path: Path) -> None:
     run = cluster_embeddings(embedded, tmp_path / "run", ClusterSettings(n_clusters=5), device="cpu")
     assigner = Assigner(run, device="cpu")
     with pytest.raises(UsageError, match="was made from ready embeddings, so nothing here can embed images"):
-        assigner.assign(photos.folder)
+        assigner.assign(same_photos.folder)
     np.savez(tmp_path / "new.npz", X=np.asarray(embedded.x)[:4], paths=np.array(["p", "q", "r", "s"]))
     rows, _ = assigner.assign(tmp_path / "new.npz")
     assert [row.path for row in rows] == ["p", "q", "r", "s"]
@@ -165,8 +165,8 @@ def test_a_wrong_value_in_the_settings_of_a_run_is_named_with_file_line_and_reme
             _ = Assigner(run, device="cpu").networks
 
 
-def test_a_trained_run_without_its_model_is_refused(photos, tmp_path: Path) -> None:
-    run = discovered(photos, tmp_path / "run")
+def test_a_trained_run_without_its_model_is_refused(discover_same, tmp_path: Path) -> None:
+    run = Run(discover_same(train=True))
     about, remedy = run.json("model"), "put back a copy of it, or make the run again with --force"
     for edit, problem in (
         ({"frozen_weight": 7}, "frozen_weight is 7, and not from 0 to 1"),
@@ -193,17 +193,17 @@ def test_a_run_whose_first_answer_stands_takes_images(photos, tmp_path: Path) ->
 
 
 def test_images_of_damaged_shards_are_assigned_without_what_is_lost(
-    photos, tmp_path: Path, monkeypatch, caplog
+    same_photos, discover_same, tmp_path: Path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
-    run = discovered(photos, tmp_path / "run", train=False)
-    shards = write_tars(photos.folder, {}, tmp_path / "shards")
+    run = Run(discover_same())
+    shards = write_tars(same_photos.folder, {}, tmp_path / "shards")
     (tmp_path / "shards" / "photos-001.tar").write_bytes(b"no tar file" * 500)
     with pytest.raises(DataError, match=r"photos-001.tar: .*--allow-missing \(allow_missing=True in Python\)"):
         shoal.load(run.path).predict(shards, device="cpu")
     with caplog.at_level(logging.WARNING, logger="shoal"):
         rows = shoal.load(run.path).predict(shards, allow_missing=True, device="cpu")
-    assert [row.path for row in rows] == sorted(photos.truth)[0::2]
+    assert [row.path for row in rows] == sorted(same_photos.truth)[0::2]
     assert "note: 1 shard damaged, in part or whole left out: photos-001.tar" in caplog.text
     assert "note: photos-001.tar: not a tar shard that can be read" in caplog.text
 
@@ -223,15 +223,15 @@ def test_arrays_that_assign_refuses_are_refused_by_the_report_in_the_same_words(
         assert said[0] == said[1]
 
 
-def test_a_run_edited_so_that_its_parts_contradict_each_other_is_refused(photos, tmp_path: Path) -> None:
-    run = discovered(photos, tmp_path / "run", train=False)
+def test_a_run_edited_so_that_its_parts_contradict_each_other_is_refused(same_photos, discover_same) -> None:
+    run = Run(discover_same())
     run.note(answer="best")
     with pytest.raises(DataError, match=r"provenance.json: damaged .*answer: found 'best', expected frozen or trained"):
-        Assigner(run, device="cpu").assign(photos.folder)
+        Assigner(run, device="cpu").assign(same_photos.folder)
     run.note(answer="frozen")
     run.write_array("embeddings", np.array(run.array("embeddings")[:, :5]))
     with pytest.raises(DataError, match=r"embeddings.npy: .*found 5 columns, but the run's networks give 16; put back"):
-        Assigner(run, device="cpu").assign(photos.folder / min(photos.truth))
+        Assigner(run, device="cpu").assign(same_photos.folder / min(same_photos.truth))
     run.write_assignments([replace(row, outlier_score=float("nan")) for row in run.assignments])
     with pytest.raises(
         DataError, match=r"assignments.csv: .*outlier_score: found none for 'photo.*, expected a number"

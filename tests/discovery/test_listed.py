@@ -16,11 +16,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def run(photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def run(discover_same, photos, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A run of the photos, and a cut and an empty image beside them; the working folder holds `photos`."""
     monkeypatch.chdir(tmp_path)
-    how = {"config": photos.config, "train": False, "device": "cpu", "n_clusters": 5, "verbose": False}
-    made = shoal.discover(photos.folder, photos.labels, out=tmp_path / "run", **how)
+    made = shoal.load(discover_same())
     (tmp_path / "odd").mkdir()
     whole = (photos.folder / min(photos.truth)).read_bytes()
     (tmp_path / "odd" / "cut.png").write_bytes(whole[: len(whole) // 3])

@@ -2,27 +2,27 @@
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from shoal.data.readers import read_collection
 from shoal.discovery import assign as assigning
 from shoal.discovery.assign import Assigner
-from shoal.discovery.images import discover_images
-from shoal.discovery.settings import choose_settings
 from shoal.discovery.watch import Watch
 from shoal.errors import DataError
+from shoal.runs import Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
-def assigner(photos, tmp_path: Path) -> Assigner:
-    settings = replace(choose_settings(config=photos.config, n_clusters=5), train=False)
-    run = discover_images(read_collection(photos.folder, photos.labels), tmp_path / "run", settings, device="cpu")
-    return Assigner(run, device="cpu")
+def photos(same_photos):
+    return same_photos
+
+
+@pytest.fixture
+def assigner(discover_same) -> Assigner:
+    return Assigner(Run(discover_same()), device="cpu")
 
 
 @pytest.mark.slow
