@@ -37,6 +37,11 @@ def open_own(path: str, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
+def absolute_path(path: str | os.PathLike[str]) -> Path:
+    """A path from the root on; links keep their names, which `Path.resolve` would replace by what they lead to."""
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text whole, line ends as given."""
     with atomic_file(path) as file:

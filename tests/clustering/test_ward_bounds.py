@@ -6,13 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.products import BFLOAT16, FLOAT32, FLOAT64, TENSOR_BFLOAT16, TENSOR_TFLOAT32, Points, Precision
-from shoal.clustering.torch_settings import matmul_precision
+from shoal.clustering.products import (
+    BFLOAT16,
+    FLOAT32,
+    FLOAT64,
+    TENSOR_BFLOAT16,
+    TENSOR_TFLOAT32,
+    Points,
+    Precision,
+)
 from shoal.clustering.ward.bounds import Margins, lower, merged_low, weight
 from shoal.clustering.ward.exact import Geometry, halving_sum
-from shoal.clustering.ward.points import top
-from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.workers import Scratch, Workers
+from shoal.clustering.ward.scan import Scanner, top
+from shoal.clustering.workers import Scratch, Workers, matmul_precision
 
 ALL = {
     "bfloat16": BFLOAT16,
@@ -43,7 +49,7 @@ def test_lows_of_products_never_exceed_the_distance(name: str, scanner: Scanner)
     scanner.precisions = (precision, FLOAT64)
     scanner.points = Points.of(scanner.geometry.centroids, scanner.center, precision)
     rows = torch.arange(60)
-    with matmul_precision(precision):
+    with matmul_precision(precision.matmul):
         lists, _ = scanner._listed(rows, scanner._propose(rows, precision), precision)
     centroids, sizes = scanner.geometry.centroids, scanner.geometry.sizes
     for i in range(60):
@@ -138,7 +144,7 @@ def test_reduced_products_of_rounded_points_are_summed_in_float32() -> None:
     """The claim behind BFLOAT16 on this machine: only summation errs, by less than γ."""
     generator = torch.Generator().manual_seed(0)
     a, b = (BFLOAT16.round(torch.randn(200, 300, dtype=torch.float64, generator=generator)) for _ in range(2))
-    with matmul_precision(BFLOAT16):
+    with matmul_precision(BFLOAT16.matmul):
         found = (a @ b.T).double()
     true = a.double() @ b.double().T
     assert ((found - true).abs() <= BFLOAT16.gamma(300) * (a.double().abs() @ b.double().abs().T)).all()

@@ -47,7 +47,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("k", [1, 4, 16])
 @pytest.mark.parametrize("copies", [0, 40])
-def test_vouched_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int, scanned: list[int]) -> None:
+def test_exact_lists_spare_the_scan_and_give_the_same_bits(k: int, copies: int, scanned: list[int]) -> None:
     rows = unit_rows(400)
     rows[400 - copies :] = rows[:copies]
     expected = ward_linkage(rows)
@@ -102,7 +102,7 @@ def test_lists_that_cannot_be_neighbors_are_refused(neighbors: np.ndarray, messa
         ward_linkage(unit_rows(10), neighbors=neighbors)
 
 
-def test_only_float64_similarities_can_be_vouched_for() -> None:
+def test_only_float64_similarities_can_be_stated_to_be_exact() -> None:
     rows = unit_rows(30)
     indices, similarities = exact_lists(rows, 4)
     with pytest.raises(UsageError, match=r"expected \(30, 4\) torch\.float64"):

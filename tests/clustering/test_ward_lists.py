@@ -11,7 +11,7 @@ from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Lists, Pairs, Partners, follow, join, settle
 from shoal.clustering.ward.scan import Scanner
-from shoal.clustering.ward.workers import Workers
+from shoal.clustering.workers import Workers
 
 MARGINS = Margins.of(5, 4.0)
 

@@ -14,7 +14,7 @@ from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.local_scan import LocalScanner, sharpen
 from shoal.clustering.ward.rounds import FEW
-from shoal.clustering.ward.workers import Workers
+from shoal.clustering.workers import Workers
 
 
 def tight_groups(n: int, n_groups: int, noise: float = 1e-6, n_columns: int = 48) -> np.ndarray:

@@ -24,7 +24,7 @@ from shoal.arrays import as_count
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
 from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
-from shoal.clustering.torch_settings import matmul_precision
+from shoal.clustering.workers import matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import can_share, gather_rows, shard, tell_others
 from shoal.errors import UsageError
@@ -149,7 +149,7 @@ def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Sear
         """Neighbors by products of one precision, and which rows have more contenders than were kept."""
         own, theirs = _rounded(queries, precision), banks[precision]
         width = min(k + MARGIN[precision], n)
-        with matmul_precision(precision, len(queries) * bank.numel()):
+        with matmul_precision(precision.matmul, len(queries) * bank.numel()):
             products = torch.mm(own.points, theirs.points.T, out=block[: len(queries), :n])
         values, indices = _largest(_without(products, exclude), block[: len(queries)], width)  # (R, width) each
         eps = _eps(own, theirs, _lengths(queries) * longest, precision)  # (R,)

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from shoal.clustering.workers import Workers
+
 ENCODE_ROWS = {"cpu": 1 << 8, "cuda": 1 << 16}
 """Rows rounded at once; on the CPU they stay in the cache."""
 
@@ -28,8 +30,8 @@ class Precision:
     unit: float
     """Largest relative error of one addition in the product."""
     matmul: str = "highest"
-    """What torch may do to the inputs of a float32 product (`set_float32_matmul_precision`): nothing, or rounding them
-    to a format that holds them exactly."""
+    """What torch may do to the inputs of a float32 product (`workers.matmul_precision`): nothing, or rounding them to a
+    format that holds them exactly."""
 
     @property
     def value_dtype(self) -> torch.dtype:
@@ -81,6 +83,22 @@ class Points:
         # is at most 2^-53 of a length of at most `length` + `moved`.
         reach = moved * (1 + 1e-9) + (length + moved) * 2.0**-52 + 1e-200
         return cls(points, length.square() / 2, reach)
+
+    @classmethod
+    def of_all(cls, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> "Points":
+        """The same for many centroids, a chunk at a time."""
+        points = cls.blank(centroids, precision)
+        everyone = torch.arange(len(centroids), device=centroids.device)
+        points.renew(everyone, centroids, center, precision, workers)
+        return points
+
+    def renew(self, rows: Tensor, centroids: Tensor, center: Tensor, precision: Precision, workers: Workers) -> None:
+        """Round the centroids of some rows anew, a chunk at a time."""
+
+        def work(part: Tensor) -> None:
+            self.put(part, Points.of(centroids[part], center, precision))
+
+        workers.map_rows(work, rows, at_most=ENCODE_ROWS[rows.device.type])
 
     @classmethod
     def blank(cls, like: Tensor, precision: Precision) -> "Points":

@@ -138,7 +138,10 @@ class Collection:
         """Where image `i` comes from: a `Path`, what `read_stored` takes, or the array or PIL image itself."""
         if self.stored is not None:
             return self.stored.address(i, self.names[i])
-        return self.images[i] if self.root is None else self.root / self.names[i]  # type: ignore[index]
+        if self.root is not None:
+            return self.root / self.names[i]
+        assert self.images is not None
+        return self.images[i]
 
     def subset(self, index: ArrayLike) -> "Collection":
         """The images at `index` (increasing positions, or N booleans); classes keep their ids, even if none is left."""

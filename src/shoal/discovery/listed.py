@@ -12,7 +12,7 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import NoneReadable, Skipped
 from shoal.data.readers import read_collection
 from shoal.data.readers.tables import PATH_COLUMNS, as_table, is_frame, require_column
-from shoal.data.storage.addresses import as_address
+from shoal.data.storage.addresses import absolute
 from shoal.discovery.assign import Assigner
 from shoal.errors import DataError
 from shoal.runs import UNREADABLE, Assignment
@@ -69,7 +69,7 @@ def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
 
 def _place(path: str | os.PathLike[str]) -> str:
     """Where a listed image lies, as the collection says it."""
-    return str(as_address(path) or os.path.abspath(path))  # noqa: PTH100  (links keep their names)
+    return str(absolute(path))
 
 
 def _assign_each(assigner: Assigner, collection: Collection, names: Sequence[str], given: Sequence[str]) -> Assigned:

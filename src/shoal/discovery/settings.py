@@ -121,7 +121,8 @@ class DiscoverySettings:
     @property
     def shift(self) -> ShiftSettings:
         """The mean shift; its neighbors also say how sure an assignment is."""
-        return self.of_method.inference.shift  # type: ignore[no-any-return]
+        shift: ShiftSettings = self.of_method.inference.shift
+        return shift
 
     @property
     def is_trained(self) -> bool:

@@ -95,7 +95,7 @@ def _time_networks(pixels: Tensor, model: Model, settings: TrainSettings) -> tup
         with autocast(encoder.device):
             loss = sum(output.float().square().sum() for output in model(inputs).values())
         assert isinstance(loss, Tensor)
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         model.zero_grad(set_to_none=True)
 
     return seconds_of(run_trunk, encoder.device) / len(pixels), seconds_of(step, encoder.device) / len(pixels)

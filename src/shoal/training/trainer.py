@@ -63,9 +63,8 @@ class Trainer:
         size, judge = 2 * self.settings.batch_size, self.data.judge
         after_tokens, after_judge, total = itertools.accumulate(self.n_trunk_rows)
         how: dict[str, Any] = {"batch_size": size, "file": token_file, "progress": count_after(progress, 0, total)}
-        self.tokens: TokenCache | ImageInputs = (
-            self.model.inputs_of(pixels, **how) if self._makes_tokens else self.data.tokens  # type: ignore[assignment]
-        )
+        ready = None if self.model.reads_images else self.data.tokens
+        self.tokens: TokenCache | ImageInputs = self.model.inputs_of(pixels, **how) if ready is None else ready
         if judge is not None:
             count = count_after(progress, after_tokens, total)
             self.judge_tokens = self.model.inputs_of(judge.pixels, batch_size=size, progress=count)
@@ -231,7 +230,7 @@ class Trainer:
 
     def _backward(self, loss: Tensor) -> None:
         """A part of a step that `benchmarks/training.py` times, as it does `_update`."""
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
 
     def _update(self) -> Tensor:
         """Take a step along the gradients, which are freed; their length."""

@@ -37,13 +37,15 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import UNDERFLOW, Precision
-from shoal.clustering.ward.points import N_MIDDLE
 
 TINY = 1e-290
 """More than underflow can take from a sum of squares (rows are scaled to a largest entry between 1/2 and 1)."""
 
 FAR = 64
 """Half squared lengths beyond this multiple of the middle one are far: eight times as long."""
+
+N_MIDDLE = 255
+"""Clusters whose median stands for that of all."""
 
 KAPPA = 16 * 2.0**-53
 """More than a union's centroid is rounded by, in lengths of its parts' centroids."""

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.sums import halving_sum
-from shoal.clustering.ward.bounds import weight
+from shoal.clustering.ward.bounds import N_MIDDLE, weight
 from shoal.clustering.ward.single_entries import SingleEntries
-from shoal.clustering.ward.workers import Scratch, Workers
+from shoal.clustering.workers import Scratch, Workers
 
 CHUNK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 26}
 """Differences held at once; on the CPU they stay in the cache."""
@@ -36,6 +36,10 @@ class Geometry:
     def has_singles(self) -> bool:
         """Whether most clusters have one entry, as far as it was looked for."""
         return self._singles is not None
+
+    def middle(self) -> Tensor:
+        """(D,) a point amid the centroids, wherever a few of them are: the median of some."""
+        return self.centroids[:: max(1, len(self.centroids) // N_MIDDLE)].median(0).values
 
     def distances(self, rows: Tensor, others: Tensor) -> Tensor:
         """D of the pairs (rows[e], others[e]): (E,) squared Ward heights, the same from both sides."""

@@ -26,10 +26,10 @@ from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.exact_neighbors import proven_lists, ready_lists
 from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
-from shoal.clustering.ward.rows import as_rows, origin_of, scale_of
+from shoal.clustering.ward.rows import as_rows, origin_and_scale
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
-from shoal.clustering.ward.workers import Workers
+from shoal.clustering.workers import Workers
 from shoal.device import free_memory, multiplies_bfloat16
 from shoal.distributed import can_share, object_from_main, tell_others
 from shoal.errors import DataError, UsageError
@@ -134,9 +134,7 @@ def _linked(
         room = object_from_main(room, rows.device)
     n = len(rows)
     groups = equal_rows(rows)
-    low, high = rows.amin(0).double(), rows.amax(0).double()
-    origin = origin_of(rows[0], low, high)
-    scale = scale_of(low - origin, high - origin)
+    origin, scale = origin_and_scale(rows)
     centroids, sizes = _distinct(rows, groups, origin, scale, workers)
     chains, nodes = _chains(groups, n)
     merges = [chains]

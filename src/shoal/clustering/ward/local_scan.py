@@ -16,7 +16,7 @@ from shoal.clustering.products import FLOAT64, Points
 from shoal.clustering.ward.bounds import Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.lists import Decision, Lists, nearest_rival, settle
-from shoal.clustering.ward.workers import Workers
+from shoal.clustering.workers import Workers
 
 COLUMNS = {"cpu": 1 << 11, "cuda": 1 << 16}
 """Clusters whose points are made at once."""

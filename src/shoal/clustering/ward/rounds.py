@@ -20,7 +20,7 @@ from shoal.clustering.ward.lists import LAST, Decision, Lists, Pairs, Partners, 
 from shoal.clustering.ward.scan import Scanner
 from shoal.clustering.ward.shared_scan import agree_on_rows
 from shoal.clustering.ward.table import HeightTable
-from shoal.clustering.ward.workers import Workers
+from shoal.clustering.workers import Workers
 
 LIVE_SHARE = 0.8
 """Slots are renumbered when fewer than this share of them is alive: copying every round would cost more."""

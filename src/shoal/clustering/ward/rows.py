@@ -43,7 +43,14 @@ def _checked_on_device(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def origin_of(row: Tensor, low: Tensor, high: Tensor) -> Tensor:
+def origin_and_scale(rows: Tensor) -> tuple[Tensor, float]:
+    """(D,) what is taken off all rows, and a power of two that brings the largest entry that is left near 1."""
+    low, high = rows.amin(0).double(), rows.amax(0).double()
+    origin = _origin(rows[0], low, high)
+    return origin, _scale(low - origin, high - origin)
+
+
+def _origin(row: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """(D,) float64: a row's entry in columns far from zero, of one sign and within a factor of two, else 0.
 
     Differences within such a column are exact (Sterbenz), so what is taken off changes no distance; left on, it would
@@ -53,7 +60,7 @@ def origin_of(row: Tensor, low: Tensor, high: Tensor) -> Tensor:
     return torch.where(is_far, row.double(), 0.0)
 
 
-def scale_of(low: Tensor, high: Tensor) -> float:
+def _scale(low: Tensor, high: Tensor) -> float:
     """A power of two that brings the largest entry between 1/2 and 1: exact, and no square can overflow after it."""
     largest = float(torch.maximum(high, -low).max())
     if largest > LARGEST:

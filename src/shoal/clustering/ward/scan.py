@@ -13,15 +13,13 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import ENCODE_ROWS, TENSOR_BFLOAT16, Points, Precision
-from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import ClusterExtremes, Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry, move_to_front
 from shoal.clustering.ward.lists import Lists, settle
 from shoal.clustering.ward.local_scan import Accept, LocalScanner
-from shoal.clustering.ward.points import middle, renew, rounded, top
 from shoal.clustering.ward.shared_scan import share_rows
-from shoal.clustering.ward.workers import Scratch, Workers
+from shoal.clustering.workers import Scratch, Workers, matmul_precision
 
 WIDTH = {"cpu": 1 << 14, "cuda": 1 << 17}
 """Columns of a block at most: on the CPU their points stay in the cache while rows pass by."""
@@ -37,6 +35,10 @@ SHARED_PRODUCTS = 1e8
 
 FUSED_ELEMENTS = 1 << 12
 """What a row of the fused scan takes, in elements of a block: its lists in every split and their bounds."""
+
+
+GROUP = 8
+"""Columns whose maximum stands for them in the first stage of `top`; a power of two."""
 
 
 @dataclass(slots=True)
@@ -69,14 +71,14 @@ class Scanner:
         self.width = WIDTH[device.type]
         self.memory = memory
         self.scratch = Scratch(device)
-        self.center = middle(geometry.centroids)
+        self.center = geometry.middle()
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
         self.is_uniform = bool((geometry.sizes == geometry.sizes[0]).all())  # until the first merge
-        self.points = rounded(geometry.centroids, self.center, precisions[0], workers)
+        self.points = Points.of_all(geometry.centroids, self.center, precisions[0], workers)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Renew the points of merged clusters and drop the absorbed ones."""
-        renew(self.points, kept, self.geometry.centroids, self.center, self.precisions[0], self.workers)
+        self.points.renew(kept, self.geometry.centroids, self.center, self.precisions[0], self.workers)
         self.is_live[gone] = False
         self.is_uniform = False
 
@@ -120,7 +122,7 @@ class Scanner:
         rows = rows[self.geometry.sizes[rows].argsort(stable=True)]
         blocks = torch.split(rows, self._block_rows(len(rows), precision))
         n_products = len(blocks[0]) * self.geometry.centroids.numel()
-        with matmul_precision(precision, n_products):
+        with matmul_precision(precision.matmul, n_products):
 
             def work(block: Tensor) -> Tensor:
                 return self._scan_block(block, precision, accept)
@@ -224,3 +226,27 @@ class Scanner:
     def _error(self, half: Tensor, other: Tensor, precision: Precision) -> Tensor:
         """E: how far the squared distance of two points may be off in a product of `precision`."""
         return product_error(half, other, self.geometry.centroids.shape[1], precision)
+
+
+def top(values: Tensor, k: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    """The k largest of each row of (R, C), descending, and their columns.
+
+    The k largest lie in the k groups of the largest maxima, so only those are searched.
+    """
+    n_rows, n_columns = values.shape
+    n_groups = n_columns // GROUP
+    if n_groups < 2 * k:
+        best = values.topk(min(k, n_columns), 1)
+        return best.values, best.indices
+    width = n_groups * GROUP // 2  # group g holds the columns g, g + n_groups, g + 2·n_groups, …
+    heads = scratch.array("heads", (n_rows, width), values.dtype)
+    torch.maximum(values[:, :width], values[:, width : 2 * width], out=heads)
+    while width > n_groups:
+        width //= 2
+        torch.maximum(heads[:, :width], heads[:, width : 2 * width], out=heads[:, :width])
+    groups = heads[:, :n_groups].topk(k, 1, sorted=False).indices  # (R, k)
+    offsets = torch.arange(0, n_groups * GROUP, n_groups, device=values.device)
+    rest = torch.arange(n_groups * GROUP, n_columns, device=values.device)
+    columns = torch.cat([(groups[:, :, None] + offsets).flatten(1), rest.expand(n_rows, -1)], 1)
+    best = values.gather(1, columns).topk(k, 1)
+    return best.values, columns.gather(1, best.indices)

@@ -15,14 +15,12 @@ import torch
 from torch import Tensor
 
 from shoal.clustering.products import FLOAT32, FLOAT64, Points, Precision
-from shoal.clustering.torch_settings import matmul_precision
 from shoal.clustering.ward.bounds import ClusterExtremes, Margins, lower, product_error, weight
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.group_minima import GroupMinima
 from shoal.clustering.ward.lists import LAST, Decision, nearest_rival
 from shoal.clustering.ward.local_scan import sharpen
-from shoal.clustering.ward.points import middle, renew, rounded
-from shoal.clustering.ward.workers import Workers
+from shoal.clustering.workers import Workers, matmul_precision
 
 TABLE_BYTES = {"cpu": 10, "cuda": 16}
 """Memory per pair of clusters, in float64: the table and the rows at work."""
@@ -53,7 +51,7 @@ class HeightTable:
         self, geometry: Geometry, margins: Margins, workers: Workers, is_live: Tensor, is_tied: bool = False
     ) -> None:
         self.geometry, self.margins, self.workers = geometry, margins, workers
-        self.center = middle(geometry.centroids)
+        self.center = geometry.middle()
         self.dead = torch.where(is_live, 0.0, torch.inf)
         self.points: dict[Precision, Points] = {}
         self.heights = torch.empty(0, 0)
@@ -64,7 +62,7 @@ class HeightTable:
         """Compute the rows and columns of merged clusters anew and drop the absorbed ones."""
         self.dead[gone] = torch.inf
         for precision, points in self.points.items():
-            renew(points, kept, self.geometry.centroids, self.center, precision, self.workers)
+            points.renew(kept, self.geometry.centroids, self.center, precision, self.workers)
 
         def renew_rows(part: Tensor) -> None:
             self.heights[part] = self._heights(part, slice(0, len(self.dead)), self.precision)
@@ -72,7 +70,7 @@ class HeightTable:
         if self.precision is None:
             self.heights[kept] = self._measured(kept)
         else:
-            with matmul_precision(self.precision):
+            with matmul_precision(self.precision.matmul):
                 self.workers.map_rows(renew_rows, kept, at_most=FILL_ROWS[kept.device.type])
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
         self._measure_crowd()
@@ -186,7 +184,7 @@ class HeightTable:
             self._add_points(precision)
         self.heights = torch.empty(0, 0)  # the old one's memory is needed
         self.heights = torch.empty(n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device)
-        with matmul_precision(precision or FLOAT64):
+        with matmul_precision((precision or FLOAT64).matmul):
             self.workers.map(self._fill_rows, self._starts())
         self._measure_crowd()
         self._group()
@@ -262,7 +260,7 @@ class HeightTable:
 
     def _add_points(self, precision: Precision) -> None:
         if precision not in self.points:
-            self.points[precision] = rounded(self.geometry.centroids, self.center, precision, self.workers)
+            self.points[precision] = Points.of_all(self.geometry.centroids, self.center, precision, self.workers)
 
     def _starts(self) -> range:
         return range(0, len(self.dead), FILL_ROWS[self.dead.device.type])

@@ -34,11 +34,8 @@ class ZipArchive:
         """The bytes of one member."""
         return self._here().read(member)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"file": self.file}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["file"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type["ZipArchive"], tuple[Path]]:
+        return ZipArchive, (self.file,)
 
     def _here(self) -> zipfile.ZipFile:
         # A forked process shares the file offset with its parent, so it must open the archive itself.

@@ -92,7 +92,7 @@ def read_index(folder: Path, size: int) -> Index:
 def write_index(folder: Path, index: Index) -> None:
     """Replace the index in one step, after the rows it names have reached the disk."""
     with explained(folder):
-        with open(folder / index.data, "ab") as rows:  # noqa: PTH123
+        with (folder / index.data).open("ab") as rows:
             os.fsync(rows.fileno())
         marks = index.rows.values()
         content = {
@@ -122,7 +122,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the store alone while writing; another process waits here, and then finds the work done."""
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = open(folder / "lock", "ab")  # noqa: PTH123, SIM115
+        lock = (folder / "lock").open("ab")
     with lock:
         with explained(folder):
             _lock(lock.fileno())

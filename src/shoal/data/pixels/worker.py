@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from contextlib import closing
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from PIL import Image
 
@@ -35,10 +35,11 @@ def main() -> None:
     with open(data, "r+b", buffering=0) as rows:  # noqa: PTH123
         for line in sys.stdin:
             task = json.loads(line)
+            reply: dict[str, Any]
             try:
                 reply = {"failed": decode_into(rows, task["row"], task["paths"], size, max_pixels)}
             except OSError as error:
-                reply = {"error": [error.errno, error.strerror]}  # type: ignore[dict-item]
+                reply = {"error": [error.errno, error.strerror]}
             replies.write(json.dumps(reply) + "\n")
             replies.flush()
 

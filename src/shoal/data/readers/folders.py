@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from shoal.data.storage.addresses import as_address
 from shoal.errors import DataError
+from shoal.files import absolute_path
 from shoal.words import count, first_few
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".heic", ".heif")
@@ -49,7 +50,7 @@ class Listing:
 def check_folder(folder: str | os.PathLike[str], what: str = "images") -> Path:
     """The absolute path of a folder that exists."""
     refuse_address(folder)
-    path = Path(os.path.abspath(folder))  # noqa: PTH100  (resolve() would rename what lies behind a link)
+    path = absolute_path(folder)
     if not path.exists():
         raise DataError(f"{path}: no such folder; give the folder that holds the {what}")
     if not path.is_dir():

@@ -5,6 +5,7 @@ import posixpath
 import re
 from pathlib import Path, PurePosixPath
 
+from shoal.files import absolute_path
 from shoal.text import shown
 
 ADDRESS = re.compile(r"(https?|ftp|s3|gs|az|hf|ssh|sftp|file):/{1,2}\w", re.IGNORECASE)
@@ -40,7 +41,7 @@ def as_address(location: str | os.PathLike[str]) -> Address | None:
 
 def absolute(location: str | os.PathLike[str]) -> Path | Address:
     """An address as it is, a place on this machine from its root on."""
-    return as_address(location) or Path(os.path.abspath(location))  # noqa: PTH100  (links keep their names)
+    return as_address(location) or absolute_path(location)
 
 
 def under(where: str, name: str) -> str | None:

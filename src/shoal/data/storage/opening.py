@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote, unquote
 
@@ -61,7 +62,7 @@ def read_stored(path: str) -> bytes:
 def open_file(file: str) -> BinaryIO:
     """A file on this machine or on a network, to be read in parts."""
     address = as_address(file)
-    return open(file, "rb") if address is None else open_remote(address)  # noqa: PTH123
+    return Path(file).open("rb") if address is None else open_remote(address)
 
 
 class ReadAhead:

@@ -1,7 +1,6 @@
 """The formats by name, and the one way to export a run."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from shoal.discovery.export.names import Linking
 from shoal.discovery.export.tables import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
-from shoal.files import make_folder, writing
+from shoal.files import absolute_path, make_folder, writing
 from shoal.runs import Run
 
 DRAFT = ".export.tmp"
@@ -148,7 +147,7 @@ def _draft(target: Path) -> Iterator[Path]:
 
 def _origin(run: Run) -> Path | None:
     root = str(run.provenance.get("root") or "")
-    return Path(os.path.abspath(root)) if root and not is_stored_place(root) else None  # noqa: PTH100
+    return absolute_path(root) if root and not is_stored_place(root) else None
 
 
 def _root(run: Run, images: Path | str | None) -> Path:
@@ -164,7 +163,7 @@ def _root(run: Run, images: Path | str | None) -> Path:
             "copy them to a folder and say with --images which, or export to csv, labelstudio or projector"
         )
     refuse_address(given)
-    root = Path(os.path.abspath(given))  # noqa: PTH100  (resolve() would rename what lies behind a link)
+    root = absolute_path(given)
     if not root.is_dir():
         raise DataError(f"{root}: the folder of the run's images is not there; say with --images where it is now")
     return root

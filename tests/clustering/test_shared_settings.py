@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.torch_settings import SharedSetting
 from shoal.clustering.ward import ward_linkage
+from shoal.clustering.workers import SharedSetting
 
 
 def unit_rows(n: int, seed: int) -> np.ndarray:

@@ -3,12 +3,12 @@ import threading
 import pytest
 import torch
 
-from shoal.clustering.ward.workers import Scratch, Workers
+from shoal.clustering.workers import Scratch, Workers
 
 CPU = torch.device("cpu")
 
 
-def test_torchs_threads_are_lent_and_given_back() -> None:
+def test_torchs_threads_are_taken_and_given_back() -> None:
     before = torch.get_num_threads()
     with Workers(CPU) as workers:
         assert workers.n == before
