@@ -23,7 +23,7 @@ from shoal.clustering.categories import other_neighbors, same_category_share
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
 from shoal.discovery.embeddings import ClusterSettings
-from shoal.discovery.found import name_categories
+from shoal.discovery.named_categories import name_categories
 from shoal.methods.clusters import as_discovery
 
 N_BINS = 10

@@ -39,7 +39,7 @@ ALL, MERGED, OTHERS = "undecided", "undecided, in merged categories", "undecided
 def made_anew(collection: Collection, embeddings: Floats, settings: Any) -> Ints:
     """The categories (N,) of clusters that know of the review what labels and cannot-links say."""
     frozen = Representation(embeddings=torch.from_numpy(embeddings), embed=lambda _: torch.empty(0))
-    found = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings).found
+    found = make_answer(FROZEN, cluster_frozen(frozen, collection.labels, settings), collection, settings).named
     return np.asarray(found.ids)[found.categories]
 
 

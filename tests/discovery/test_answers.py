@@ -13,7 +13,7 @@ from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
 from shoal.discovery.answer_words import UNCHECKED, answer_in_words
 from shoal.discovery.facts import collect_facts
-from shoal.discovery.found import Found, assignment_rows, category_rows, name_categories
+from shoal.discovery.named_categories import NamedCategories, assignment_rows, category_rows, name_categories
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.clusters import Discovery
 from shoal.runs import Run
@@ -23,9 +23,9 @@ POINTS = torch.stack([ANGLES.cos(), ANGLES.sin()], dim=1)
 
 
 @pytest.fixture
-def found() -> Found:
+def found() -> NamedCategories:
     categories = np.array([0, 0, 0, 2, 2, 3])
-    return Found(
+    return NamedCategories(
         names=tuple("abcdef"),
         given=np.array([0, -1, -1, -1, 1, -1]),
         categories=categories,
@@ -39,14 +39,16 @@ def found() -> Found:
 COUNTS = "1 known category found (of 2), 2 likely new, 1 image unsure"
 
 
-def write(found: Found, folder: Path) -> Run:
+def write(found: NamedCategories, folder: Path) -> Run:
     run = Run.create(folder)
     run.write_assignments(assignment_rows(found))
     run.write_categories(category_rows(found))
     return run
 
 
-def test_the_answer_counts_categories_with_images_and_images_among_strangers(found: Found, tmp_path: Path) -> None:
+def test_the_answer_counts_categories_with_images_and_images_among_strangers(
+    found: NamedCategories, tmp_path: Path
+) -> None:
     run = write(found, tmp_path / "run")
     assert answer_in_words(run) == COUNTS
     run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
@@ -62,7 +64,7 @@ def test_the_answer_counts_categories_with_images_and_images_among_strangers(fou
     ],
 )
 def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_sentence(
-    found: Found, tmp_path: Path, repeats: list[int], words: str
+    found: NamedCategories, tmp_path: Path, repeats: list[int], words: str
 ) -> None:
     """Also as a fact for a script; with the number inside, or as an end of the range, there is nothing to doubt."""
     run = write(found, tmp_path / "run")
@@ -80,7 +82,7 @@ def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_se
         assert "random parts" not in collect_facts(run)["estimate"]["doubt"]
 
 
-def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Found) -> None:
+def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: NamedCategories) -> None:
     rows = assignment_rows(found)
     assert [row.path for row in rows] == list("abcdef")
     assert [row.label_given for row in rows] == ["cat", "", "", "", "dog", ""]
@@ -90,7 +92,7 @@ def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: Fou
     assert {row.nearest_known for row in rows} == {"cat"}
 
 
-def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_typical(found: Found) -> None:
+def test_every_category_has_a_row_even_an_empty_one_and_exemplars_are_the_most_typical(found: NamedCategories) -> None:
     rows = category_rows(found)
     assert [row.category_id for row in rows] == [0, 1, 2, 3]
     assert [row.size for row in rows] == [3, 0, 2, 1]

@@ -41,7 +41,7 @@ def answered(images: Collection, **changes: Any) -> tuple[list[int], dict[str, o
     answer = answer_frozen(frozen, images, choose_settings(train=False, changes=few, **changes))
     assert answer.name == FROZEN
     found = answer.discovery
-    return [answer.found.ids[at] for at in answer.found.categories], {"k": found.n_clusters, "by": found.counted_by}
+    return [answer.named.ids[at] for at in answer.named.categories], {"k": found.n_clusters, "by": found.counted_by}
 
 
 MERGED = [3] * 6 + [5] * 3 + [8] * 4

@@ -18,7 +18,7 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.calibration import Calibration
 from shoal.data.collection import Collection
 from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.found import Found, name_categories, write_found
+from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed_clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
@@ -40,7 +40,7 @@ class Answer:
     name: str
     """'frozen' or 'trained'."""
     discovery: Discovery
-    found: Found
+    named: NamedCategories
     counted_on: Floats | None = None
     """(N, D) the embeddings that K was estimated on, where they are others."""
     frozen_weight: float = 0.0
@@ -76,14 +76,14 @@ class Answer:
             return {}
         outputs, first = np.unique(predicted, return_index=True)
         categories = np.full(int(outputs.max()) + 1, UNLABELED)
-        categories[outputs] = np.asarray(self.found.ids)[self.found.categories[first]]
+        categories[outputs] = np.asarray(self.named.ids)[self.named.categories[first]]
         return {"classifier": categories.tolist()}
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:
         """Write tables and arrays; `repeats` are what repetitions of the estimate of K gave."""
         shift = settings.shift
         n_neighbors, alpha = shift.n_neighbors, shift.alpha
-        write_found(run, self.found, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats)
+        write_categories(run, self.named, self.discovery, n_neighbors=n_neighbors, alpha=alpha, repeats=repeats)
 
 
 def cluster(
@@ -135,8 +135,8 @@ def make_answer(
     """
     about, n_neighbors = (collection.names, collection.labels, collection.classes), settings.shift.n_neighbors
     judged: dict[str, Any] = {"unseen": unseen, "calibrated_on": calibrated_on, "otherwise": otherwise}
-    found = name_categories(discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged)
-    return Answer(name=name, discovery=discovery, found=found)
+    named = name_categories(discovery, *about, n_neighbors=n_neighbors, earlier=collection.earlier, **judged)
+    return Answer(name=name, discovery=discovery, named=named)
 
 
 def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Path | None = None, **more: Any) -> Run:
@@ -154,7 +154,7 @@ def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Pa
     for part in ("thumbnails.zip", "skipped.csv"):
         if run.has(part):
             run.share(part, other)
-    given = answer.found.given
+    given = answer.named.given
     other.finish(answer=answer.name, n_images=len(given), n_labeled=int((given >= 0).sum()), **more)
     write_report(other)
     return other
@@ -190,7 +190,7 @@ def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) ->
     inference = settings.of_method.inference
     embeddings = answer.discovery.embeddings if answer.counted_on is None else answer.counted_on
     with reporter.progress("repeating the estimate of K"):
-        return repeat_estimate(embeddings, answer.found.given, settings.stability, inference, seed=settings.seed)
+        return repeat_estimate(embeddings, answer.named.given, settings.stability, inference, seed=settings.seed)
 
 
 def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:

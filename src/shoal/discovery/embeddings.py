@@ -11,7 +11,7 @@ from shoal.arrays import Ints, as_labels
 from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows
 from shoal.clustering.iterates import unit_points
 from shoal.device import choose_device
-from shoal.discovery.found import name_categories, write_found
+from shoal.discovery.named_categories import name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, Reporter
 from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked
@@ -80,5 +80,5 @@ def _cluster(
         )
     discovery, shift = as_discovery(found, points), settings.inference.shift
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
-    write_found(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
+    write_categories(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()

@@ -111,7 +111,7 @@ def _blended(
     """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
     found = tried if trained_in != job.run.path else _cluster_blend(job, learned, chosen)
     collection = job.images.collection
-    judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.found.calibration}
+    judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
     answer = make_answer(TRAINED, found, collection, job.settings, calibrated_on=tried, **judged)
     first = job.first.discovery
     about = networks_of(job, learned, trained_in)
@@ -135,7 +135,7 @@ def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> 
 def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> Answer:
     """The trained answer, with K of the first one unless that is given or the paper's rule estimates it."""
     collection, settings, first = job.images.collection, job.settings, job.first.discovery
-    judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.found.calibration}
+    judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
     if takes_first_number(settings):
         found = cluster(learned, collection.labels, settings, first.n_clusters)
         found = replace(found, estimate=first.estimate, counted_by=first.counted_by)

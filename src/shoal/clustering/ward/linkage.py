@@ -25,8 +25,8 @@ from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.exact_neighbors import proven_lists, ready_lists
+from shoal.clustering.ward.matrix import as_rows, origin_and_scale
 from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
-from shoal.clustering.ward.rows import as_rows, origin_and_scale
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
 from shoal.clustering.ward.table import TABLE_BYTES
 from shoal.clustering.workers import Workers

@@ -16,7 +16,7 @@ from shoal.data.collection import Earlier
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Named:
+class KeptNames:
     """Categories with their names and ids."""
 
     categories: Ints
@@ -29,7 +29,7 @@ class Named:
 
 def name_as_before(
     categories: Ints, classes: Sequence[str], images: Sequence[str], points: Tensor, earlier: Earlier
-) -> Named:
+) -> KeptNames:
     """Keep the id and the name of a category wherever it has mostly the same images, and obey the cannot-links.
 
     `categories` (N,) are positions, known classes first; `points` (N, D) unit rows. A known class that no labeled image
@@ -59,7 +59,7 @@ def name_as_before(
     parted = keep_apart(points, renumbered, len(ids), apart)
     if int(parted.max()) == len(ids):
         ids.append(free)
-    return Named(categories=parted, names=_names(ids, classes, earlier), ids=ids)
+    return KeptNames(categories=parted, names=_names(ids, classes, earlier), ids=ids)
 
 
 def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list[str]:

@@ -1,4 +1,4 @@
-"""What was found: clusters become named categories, images get a row each, and both are written into a run.
+"""Named categories: what clusters become, with a row for each image and each category, and how a run takes them.
 
 N images, D columns, K categories of which the first C are known.
 """
@@ -23,7 +23,7 @@ from shoal.clustering.categories import (
 )
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
-from shoal.discovery.kept import name_as_before
+from shoal.discovery.reviewed_names import name_as_before
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
 
@@ -32,7 +32,7 @@ N_EXEMPLARS = 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Found:
+class NamedCategories:
     """The categories of a collection."""
 
     names: Sequence[str]
@@ -62,7 +62,7 @@ def name_categories(
     calibrated_on: Discovery | None = None,
     otherwise: Calibration | None = None,
     earlier: Earlier | None = None,
-) -> Found:
+) -> NamedCategories:
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
 
     After a review of an `earlier` run, categories keep their ids and names, and images stay out of categories they were
@@ -88,7 +88,7 @@ def name_categories(
         calibration = replace(otherwise, is_of_first=True)
     calibration = calibration.for_novel(n_novel)
     confidence = calibration.confidence(members.confidence, categories, given != UNLABELED)
-    return Found(
+    return NamedCategories(
         names=names,
         given=given,
         categories=categories,
@@ -126,19 +126,25 @@ def _neighbors(discovery: Discovery, n_neighbors: int) -> tuple[Tensor, Neighbor
     return points, Neighbors(lists.indices.cpu(), lists.similarities.cpu())
 
 
-def write_found(
-    run: Run, found: Found, discovery: Discovery, *, n_neighbors: int, alpha: float, repeats: Sequence[int] = ()
+def write_categories(
+    run: Run,
+    named: NamedCategories,
+    discovery: Discovery,
+    *,
+    n_neighbors: int,
+    alpha: float,
+    repeats: Sequence[int] = (),
 ) -> None:
     """Write tables, arrays, the estimate of K (with what its repetitions gave) and the shifts."""
-    run.write_assignments(assignment_rows(found))
-    run.write_categories(category_rows(found))
+    run.write_assignments(assignment_rows(named))
+    run.write_categories(category_rows(named))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
         if array is not None:
             run.write_array(name, array)
     run.write_json("estimate", _estimate(discovery, repeats))
-    if found.calibration is not None:
-        run.write_json("calibration", found.calibration.to_dict())
+    if named.calibration is not None:
+        run.write_json("calibration", named.calibration.to_dict())
     if discovery.accuracies:
         accuracies = [None if value != value else value for value in discovery.accuracies]
         shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
@@ -160,46 +166,46 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
     }
 
 
-def assignment_rows(found: Found) -> list[Assignment]:
+def assignment_rows(named: NamedCategories) -> list[Assignment]:
     """A row per image, in their order."""
-    members = found.members
+    members = named.members
     return [
         Assignment(
             path=name,
-            label_given=_name(found, int(found.given[i])),
-            category_id=found.ids[found.categories[i]],
-            category=found.classes[found.categories[i]],
-            is_novel=bool(found.categories[i] >= found.n_known),
+            label_given=_name(named, int(named.given[i])),
+            category_id=named.ids[named.categories[i]],
+            category=named.classes[named.categories[i]],
+            is_novel=bool(named.categories[i] >= named.n_known),
             confidence=float(members.confidence[i]),
             outlier_score=float(members.outlier_score[i]),
-            nearest_known=_name(found, int(members.nearest_known[i])),
+            nearest_known=_name(named, int(members.nearest_known[i])),
             nearest_known_similarity=float(members.nearest_known_similarity[i]),
-            second_category=_name(found, int(members.second[i])),
+            second_category=_name(named, int(members.second[i])),
         )
-        for i, name in enumerate(found.names)
+        for i, name in enumerate(named.names)
     ]
 
 
-def category_rows(found: Found) -> list[Category]:
+def category_rows(named: NamedCategories) -> list[Category]:
     """A row per category, known ones first, even those that no image was put in."""
-    return [_category_row(found, category) for category in range(len(found.classes))]
+    return [_category_row(named, category) for category in range(len(named.classes))]
 
 
-def _category_row(found: Found, category: int) -> Category:
-    rows = np.flatnonzero(found.categories == category)
-    members = found.members
-    typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], found.names[row]))
-    nearest, similarity = _nearest_known(members, rows, category, found.n_known)
+def _category_row(named: NamedCategories, category: int) -> Category:
+    rows = np.flatnonzero(named.categories == category)
+    members = named.members
+    typical = sorted(rows.tolist(), key=lambda row: (-members.typicality[row], named.names[row]))
+    nearest, similarity = _nearest_known(members, rows, category, named.n_known)
     return Category(
-        category_id=found.ids[category],
-        category=found.classes[category],
-        is_novel=category >= found.n_known,
+        category_id=named.ids[category],
+        category=named.classes[category],
+        is_novel=category >= named.n_known,
         size=len(rows),
-        n_labeled=int((found.given[rows] != UNLABELED).sum()),
+        n_labeled=int((named.given[rows] != UNLABELED).sum()),
         confidence=_mean(members.confidence[rows]) if len(rows) else 0.0,
-        nearest_known=_name(found, nearest),
+        nearest_known=_name(named, nearest),
         nearest_known_similarity=similarity,
-        exemplars=tuple(found.names[row] for row in typical[:N_EXEMPLARS]),
+        exemplars=tuple(named.names[row] for row in typical[:N_EXEMPLARS]),
     )
 
 
@@ -217,5 +223,5 @@ def _mean(values: Floats) -> float:
     return math.fsum(values) / len(values)
 
 
-def _name(found: Found, category: int) -> str:
-    return "" if category == NONE else found.classes[category]
+def _name(named: NamedCategories, category: int) -> str:
+    return "" if category == NONE else named.classes[category]
