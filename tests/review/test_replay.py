@@ -68,7 +68,7 @@ def test_what_no_longer_fits_is_listed(run: Run, tmp_path: Path) -> None:
     review = Review(run)
     verbs.rename(review, "novel-002", "tern", by="ann")
     verbs.decide(review, "confirm", "heron", None, by="bob")
-    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "tern"))
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 0, 2, 2, 2), names=("gull", "heron", "skua"))
     _, misfits = replay_review(run.path, other, by="ann")
     assert [misfit.in_words() for misfit in misfits] == [
         "rename by ann (action 1): there is no category for novel-002 any more"
@@ -210,22 +210,88 @@ def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in
 
 
 def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Path) -> None:
-    """A name or a confirmation of one of them would be said of the other; that they are merged is said of both."""
+    """The name of one of them would be said of the other; that they are merged is said of both."""
     review = Review(run)
     verbs.rename(review, "novel-001", "tern", by="ann")
-    verbs.decide(review, "confirm", "tern", None, by="ann")
     verbs.rename(review, "novel-002", "skua", by="ann")
     ids = (0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2)  # the images of novel-001 are in heron, those of novel-002 are novel-001
     other = write_small(tmp_path / "other", ids=ids, names=NAMES[:3])
     _, misfits = replay_review(run.path, other, by="ann")
     reason = "there is no category for novel-001 any more; its images are in heron here"
-    assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason), ("confirm", reason)]
+    assert [(misfit.action, misfit.reason) for misfit in misfits] == [("rename", reason)]
     assert names(Review(other)) == {"gull": [0, 1, 2], "heron": [3, 4, 5, 6, 7, 8], "skua": [9, 10, 11]}
     assert set(statuses(Review(other))) == {"predicted"}
     verbs.merge(review, ["heron", "tern"], by="bob")
     merged = write_small(tmp_path / "merged", ids=ids, names=NAMES[:3])
     _, misfits = replay_review(run.path, merged, by="ann")
-    assert [misfit.action for misfit in misfits] == ["rename", "confirm"]
+    assert [misfit.action for misfit in misfits] == ["rename"]
+
+
+def test_confirmed_images_of_a_named_category_keep_its_name_where_the_answer_has_no_such_category(
+    run: Run, tmp_path: Path
+) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-001", "stern", by="ann")
+    verbs.decide(review, "confirm", None, ["06.png", "08.png"], by="ann")
+    verbs.rename(review, "stern", "tern", by="ann")
+    verbs.move(review, ["00.png"], "tern", by="bob")
+    within = (0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2)
+    for at, ids in enumerate([within, (0, 0, 0, 1, 1, 1, 0, 1, 2, 2, 2, 2)]):
+        other = write_small(tmp_path / f"other{at}", ids=ids, names=NAMES[:3])
+        _, misfits = replay_review(run.path, other, by="ann")
+        after = Review(other)
+        assert misfits == []
+        assert names(after)["tern"] == [0, 6, 8]
+        assert [statuses(after)[row] for row in (0, 6, 7, 8)] == ["moved", "confirmed", "predicted", "confirmed"]
+    verbs.merge(review, ["heron", "tern"], by="bob")
+    merged = write_small(tmp_path / "merged", ids=within, names=NAMES[:3])
+    _, misfits = replay_review(run.path, merged, by="ann")
+    assert (misfits, names(Review(merged))["heron"]) == ([], [0, 3, 4, 5, 6, 7, 8])
+
+
+def test_a_category_with_a_name_of_labels_is_not_given_that_of_a_novel_one(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-001", "egret", by="ann")
+    known = ("gull", "heron", "tern", "novel-001")
+    other = write_small(tmp_path / "other", names=known)
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert [misfit.reason for misfit in misfits] == [
+        "there is no category for novel-001 any more; its images are in tern here"
+    ]
+    assert set(names(Review(other))) == set(known)
+    verbs.decide(review, "confirm", None, ["06.png", "07.png"], by="ann")
+    again = write_small(tmp_path / "again", names=known)
+    _, misfits = replay_review(run.path, again, by="ann")
+    assert misfits == []
+    assert (names(Review(again))["egret"], names(Review(again))["tern"]) == ([6, 7], [8])
+
+
+def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-002", "tern", by="ann")
+    verbs.decide(review, "confirm", None, ["09.png"], by="ann")
+    ids = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 2)
+    other = write_small(tmp_path / "other", ids=ids, names=("gull", "heron", "tern", "novel-001"))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert misfits == []
+    assert names(Review(other))["tern"] == [6, 7, 8, 9, 11]
+
+
+def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_person(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.move(review, ["00.png"], "novel-003", by="ann")
+    verbs.split(review, "heron", {"novel-004": ["04.png"]}, by="ann")
+    verbs.decide(review, "confirm", "novel-003", None, by="ann")
+    ids = (0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 4, 5)
+    other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003", "novel-004"))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert [misfit.reason for misfit in misfits] == [
+        f"called {name} 2 here, where another category has the name {name}" for name in ("novel-003", "novel-004")
+    ]
+    found = names(Review(other))
+    assert [found[name] for name in ("novel-003", "novel-003 2", "novel-004", "novel-004 2")] == [
+        [9, 10], [0], [11], [4]
+    ]  # fmt: skip
 
 
 def test_two_novel_categories_that_are_one_now_do_not_take_turns_in_naming_it(run: Run, tmp_path: Path) -> None:

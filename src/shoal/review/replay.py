@@ -1,8 +1,7 @@
 """A review carried over to another answer about the same images, with a list of what no longer fits.
 
-Actions that count are done again in their order. Known categories are found by their name, novel ones by their
-exemplars: the category in which most of those are now, unless that is another one's. Whatever a person said about an
-image holds, wherever the new answer has put it. An answer that was made by a discovery after the review
+Actions that count are done again in their order, on the categories that `replay_categories` finds. Whatever a person
+said about an image holds, wherever the new answer has put it. An answer that was made by a discovery after the review
 (`shoal.refine`) has kept ids and names: its categories are found by these, and are not named, made or split again.
 """
 
@@ -10,17 +9,16 @@ import itertools
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
+from shoal.review.actions import NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
 from shoal.review.answer import Answer
 from shoal.review.log import FILE, Log
+from shoal.review.replay_categories import Replay, find_categories, free_name
 from shoal.review.review import line_of, now, start_line
 from shoal.review.state import State
 from shoal.review.verbs import grouped
@@ -41,44 +39,6 @@ class Misfit:
     def in_words(self) -> str:
         """For a person to read."""
         return f"{self.action} by {self.by} (action {self.seq}): {self.reason}"
-
-
-@dataclass
-class _Replay:
-    """The new state as it grows, and how old categories are called in it."""
-
-    state: State
-    ids: dict[int, int] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
-    within: dict[int, int] = field(default_factory=dict)
-    """Lost categories whose images are in one that is another old one: there they cannot be told apart."""
-    n_missing: int = 0
-    """Images of an action that are not here."""
-    elsewhere: list[str] = field(default_factory=list)
-    """Images of a rejection that are not in its category here."""
-    kept: frozenset[int] = frozenset()
-    """Old categories that the new answer has with the name they have in the end."""
-
-    def rows(self, paths: list[str]) -> Ints:
-        """The rows of the images that are here; counts the others."""
-        found = [row for path in paths if (row := self.state.answer.row_of.get(path)) is not None]
-        self.n_missing += len(paths) - len(found)
-        return np.array(found, dtype=np.int64)
-
-    def category(self, old: int) -> int:
-        """The category that an old one is now."""
-        if old in self.ids:
-            return self._today(self.ids[old])
-        where = f"; its images are in {self.state.records[self.place(old)].name} here" if old in self.within else ""
-        raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
-
-    def place(self, old: int) -> int:
-        """The category in which the images of an old one are now."""
-        return self._today(self.within[old]) if old in self.within else self.category(old)
-
-    def _today(self, found: int) -> int:
-        into = self.state.records[found].merged_into
-        return found if into is None else into
 
 
 def replay_review(
@@ -108,12 +68,12 @@ def replay_review(
 
 def replayed(file: Path, answer: Answer, ids: Mapping[int, int] | None = None) -> tuple[list[Entry], list[Misfit]]:
     """The actions of a log as they are on another answer, and those that no longer fit; writes nothing."""
-    lines, replay = list(_lines(file)), _Replay(State(answer))
+    lines, replay = list(_lines(file)), Replay(State(answer))
     if ids is not None:
         replay.ids, replay.kept = dict(ids), frozenset(ids)
-    _find_categories(replay, lines[0].get("categories") or [] if lines else [])
-    misfits = []
-    for line in _counting(lines[1:]):
+    counting, misfits = _counting(lines[1:]), []
+    find_categories(replay, lines[0].get("categories") or [] if lines else [], counting)
+    for line in counting:
         if reasons := [reason for part in _independent(line) for reason in _done_again(replay, part)]:
             misfits.append(Misfit(line["seq"], line["action"], line["by"], "; ".join(reasons)))
     return replay.state.entries, misfits
@@ -125,16 +85,17 @@ def _independent(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{**line, "groups": [group]} for group in groups] if isinstance(groups, list) else [line]
 
 
-def _done_again(replay: _Replay, line: Mapping[str, Any]) -> list[str]:
+def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
     """Do an old action in the new state; what of it does not fit, in words."""
-    replay.n_missing, replay.elsewhere, reasons = 0, [], []
+    replay.n_missing, replay.elsewhere, replay.renamed, reasons = 0, [], [], []
     try:
-        for action in _actions(replay, line):
+        for action in itertools.chain(replay.make(line), _actions(replay, line)):
             change = replay.state.prepare(action)
             entry = Entry(seq=replay.state.seq + 1, by=line["by"], at=line["at"], action=action)
             replay.state.commit(entry, change)
     except (UsageError, KeyError, TypeError) as error:
         reasons.append(str(error))
+    reasons += replay.renamed
     if replay.n_missing:
         reasons.append(f"{replay.n_missing:,} of its images {plural(replay.n_missing, 'is')} not in this run")
     if replay.elsewhere:
@@ -144,7 +105,7 @@ def _done_again(replay: _Replay, line: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
-def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
+def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     """What an old action is in the new state."""
     kind, state = line["action"], replay.state
     if kind == "flag":  # of an image, wherever it is
@@ -178,7 +139,7 @@ def _actions(replay: _Replay, line: Mapping[str, Any]) -> Iterator[Action]:
             yield from _part(replay, line["category"], part)
 
 
-def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Action]:
+def _decided(replay: Replay, kind: str, group: Mapping[str, Any]) -> Iterator[Action]:
     """Confirm images, which may have to be put into the category first, or reject those that are in it.
 
     A rejection says nothing against another category. After a discovery that has heeded it, that is how it should be.
@@ -195,10 +156,10 @@ def _decided(replay: _Replay, kind: str, group: Mapping[str, Any]) -> Iterator[A
         yield Action(kind=kind, groups=(Group(category=target, rows=rows),))
 
 
-def _new(replay: _Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
+def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
     """A new category, or the one that is it by now, or has its name."""
     is_kept = old in replay.kept
-    there = replay.category(old) if is_kept else replay.state.find(name)
+    there = replay.category(old) if is_kept else replay.called(name)
     if there is not None:
         replay.ids[old] = there
         if len(rows):
@@ -208,10 +169,10 @@ def _new(replay: _Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
         return
     new = replay.state.next_id
     replay.ids[old] = new
-    yield Action(kind="create", category=new, name=checked_name(name), groups=(Group(category=new, rows=rows),))
+    yield Action(kind="create", category=new, name=replay.free_name(name), groups=(Group(category=new, rows=rows),))
 
 
-def _part(replay: _Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[Action]:
+def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[Action]:
     """A part of a split, which decides about no single image: what the new answer has put elsewhere stays there.
 
     Where the answer has the category already, only images that somebody decided on follow the split, as they are.
@@ -219,23 +180,25 @@ def _part(replay: _Replay, old_source: int, part: Mapping[str, Any]) -> Iterator
     state, old, name = replay.state, part["category"], checked_name(part["name"])
     rows, is_here = replay.rows(part["images"]), old_source in replay.ids or old_source in replay.within
     source = replay.place(old_source) if is_here else NO_CATEGORY
-    there = replay.category(old) if old in replay.kept else state.find(name)
+    there = replay.category(old) if old in replay.kept else replay.called(name)
     if there is None and (there := _found_again(replay, rows, source)) is not None:
         yield Action(kind="rename", category=there, name=name)
     new = state.next_id
     replay.ids[old] = new if there is None else there
     leaving = rows[state.images.category[rows] == source] if source not in (NO_CATEGORY, there) else rows[:0]
     if there is None and not len(leaving):
-        yield Action(kind="create", category=new, name=name, groups=(Group(category=new, rows=leaving),))
+        free = replay.free_name(name)
+        yield Action(kind="create", category=new, name=free, groups=(Group(category=new, rows=leaving),))
     elif there is None:
-        yield Action(kind="split", category=source, groups=(Group(category=new, rows=leaving, name=name),))
+        free = replay.free_name(name)
+        yield Action(kind="split", category=source, groups=(Group(category=new, rows=leaving, name=free),))
     elif len(decided := leaving[state.images.status[leaving] != PREDICTED]):
-        between = _free_category_name(state, name)
+        between = free_name(state, name)
         yield Action(kind="split", category=source, groups=(Group(category=new, rows=decided, name=between),))
         yield Action(kind="merge", categories=(new,), category=there)
 
 
-def _found_again(replay: _Replay, rows: Ints, source: int) -> int | None:
+def _found_again(replay: Replay, rows: Ints, source: int) -> int | None:
     """The novel category that is no other one and has mostly these images, which the new answer has parted itself."""
     state = replay.state
     votes = Counter(state.images.category[rows].tolist())
@@ -243,36 +206,6 @@ def _found_again(replay: _Replay, rows: Ints, source: int) -> int | None:
     if best in (NO_CATEGORY, source, *replay.ids.values()) or not state.records[best].is_novel:
         return None
     return best if 2 * n_votes > max(len(rows), len(state.members(best))) else None
-
-
-def _free_category_name(state: State, name: str) -> str:
-    taken = {record.name for record in state.records.values()}
-    return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
-
-
-def _find_categories(replay: _Replay, categories: list[Mapping[str, Any]]) -> None:
-    """Which category of the new answer each of the old answer is."""
-    answer = replay.state.answer
-    by_name = {c.category: c.category_id for c in answer.categories if not c.is_novel}
-    claims = []  # (votes, old category, new one)
-    for old in categories:
-        name, number = str(old.get("name")), int(old.get("category", NO_CATEGORY))
-        if replay.kept:
-            if number not in replay.kept:
-                replay.lost[number] = name
-            continue
-        if name in by_name:
-            replay.ids[number] = by_name[name]
-            continue
-        rows = [answer.row_of[path] for path in old.get("exemplars") or () if path in answer.row_of]
-        votes = Counter(int(answer.category_ids[row]) for row in rows)
-        best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
-        replay.lost[number] = name
-        if best != NO_CATEGORY and 2 * n_votes > len(rows):
-            claims.append((n_votes, number, best))
-    for _, number, best in sorted(claims, key=lambda claim: -claim[0]):
-        is_taken = best in replay.ids.values()
-        (replay.within if is_taken else replay.ids)[number] = best
 
 
 def _counting(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,158 @@
+"""Which category of a new answer each one of an old answer is, for a review that is done again on it.
+
+Known categories are found by their name, and so is a novel one by the name that a person gave it, where labels gave the
+new answer that name. Other novel ones are found by their exemplars: the category in which most of those are now, unless
+that is another one's, or is known by another name than a person gave. One that a person named and that is not found is
+made anew with its name for the images that people put or confirmed there.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import Ints
+from shoal.errors import UsageError
+from shoal.review.actions import MAX_NAME, NO_CATEGORY, Action, Group, checked_name
+from shoal.review.state import State
+
+
+@dataclass
+class Replay:
+    """The new state as it grows, and how old categories are called in it."""
+
+    state: State
+    ids: dict[int, int] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    within: dict[int, int] = field(default_factory=dict)
+    """Lost categories whose images are in one that is another old one: there they cannot be told apart."""
+    to_make: dict[int, str] = field(default_factory=dict)
+    """Lost categories that are made anew when an action is about them, with the name that people gave them."""
+    n_missing: int = 0
+    """Images of an action that are not here."""
+    elsewhere: list[str] = field(default_factory=list)
+    """Images of a rejection that are not in its category here."""
+    renamed: list[str] = field(default_factory=list)
+    """What a category of an action is called here, where the run has made up its name for another."""
+    kept: frozenset[int] = frozenset()
+    """Old categories that the new answer has with the name they have in the end."""
+
+    def rows(self, paths: list[str]) -> Ints:
+        """The rows of the images that are here; counts the others."""
+        found = [row for path in paths if (row := self.state.answer.row_of.get(path)) is not None]
+        self.n_missing += len(paths) - len(found)
+        return np.array(found, dtype=np.int64)
+
+    def category(self, old: int) -> int:
+        """The category that an old one is now."""
+        if old in self.ids:
+            return self._today(self.ids[old])
+        where = f"; its images are in {self.state.records[self.place(old)].name} here" if old in self.within else ""
+        raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
+
+    def place(self, old: int) -> int:
+        """The category in which the images of an old one are now."""
+        return self._today(self.within[old]) if old in self.within else self.category(old)
+
+    def _today(self, found: int) -> int:
+        into = self.state.records[found].merged_into
+        return found if into is None else into
+
+    def called(self, name: str) -> int | None:
+        """The category of this name, from labels or people; that the run has made up the same name means nothing."""
+        found = self.state.find(name)
+        if found is None:
+            return None
+        record = self.state.records[found]
+        return found if record.is_named or not record.is_novel else None
+
+    def free_name(self, name: str) -> str:
+        """A name for a new category: the wanted one unless another has it."""
+        text = checked_name(name)
+        if self.state.find(text) is None:
+            return text
+        free = free_name(self.state, text)
+        self.renamed.append(f"called {free} here, where another category has the name {text}")
+        return free
+
+    def make(self, line: Mapping[str, Any]) -> Iterator[Action]:
+        """Make the categories anew that an action is about."""
+        for old in _mentioned(line):
+            if old in self.to_make:
+                name = self.to_make.pop(old)
+                name = line["name"] if line["action"] == "rename" else name
+                new = self.ids[old] = self.state.next_id
+                self.within.pop(old, None)
+                none = np.zeros(0, np.int64)
+                group = Group(category=new, rows=none)
+                yield Action(kind="create", category=new, name=self.free_name(name), groups=(group,))
+
+
+def free_name(state: State, name: str) -> str:
+    """A name like another that no category has or had."""
+    taken = {record.name for record in state.records.values()}
+    return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
+
+
+def find_categories(
+    replay: Replay, categories: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]
+) -> None:
+    """Say which category of the new answer each of the old answer is; `lines` are the actions that count."""
+    names: dict[Any, str] = {
+        line.get("category"): str(line.get("name")) for line in lines if line["action"] == "rename"
+    }
+    old = {int(found.get("category", NO_CATEGORY)): found for found in categories}
+    replay.lost |= {number: str(found.get("name")) for number, found in old.items() if number not in replay.kept}
+    if not replay.kept:
+        _find_by_name(replay, old, names)
+        _find_by_exemplars(replay, old, names)
+    decided = _decided(replay, lines)
+    lost = [number for number in replay.lost if number not in replay.ids]
+    replay.to_make = {number: names[number] for number in lost if number in names and number in decided}
+
+
+def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[Any, str]) -> None:
+    known = {c.category: c.category_id for c in replay.state.answer.categories if not c.is_novel}
+    replay.ids |= {number: known[name] for number in old if (name := str(old[number].get("name"))) in known}
+    for number in old:
+        there = known.get(names.get(number, ""))
+        if number not in replay.ids and there is not None and there not in replay.ids.values():
+            replay.ids[number] = there
+
+
+def _find_by_exemplars(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[Any, str]) -> None:
+    answer, claims = replay.state.answer, []  # (votes, old category, new one)
+    known = {c.category_id for c in answer.categories if not c.is_novel}
+    for number, found in old.items():
+        rows = [answer.row_of[path] for path in found.get("exemplars") or () if path in answer.row_of]
+        votes = Counter(int(answer.category_ids[row]) for row in rows)
+        best, n_votes = votes.most_common(1)[0] if votes else (NO_CATEGORY, 0)
+        if number not in replay.ids and best != NO_CATEGORY and 2 * n_votes > len(rows):
+            claims.append((n_votes, number, best))
+    for _, number, best in sorted(claims, key=lambda claim: -claim[0]):
+        is_another = best in replay.ids.values() or (best in known and number in names)
+        (replay.within if is_another else replay.ids)[number] = best
+
+
+def _decided(replay: Replay, lines: Sequence[Mapping[str, Any]]) -> set[Any]:
+    """The old categories to which people gave images that are here."""
+    here, found = replay.state.answer.row_of, set[Any]()
+    for line in lines:
+        groups = (
+            line.get("groups") or () if line["action"] == "confirm" else [line] if line["action"] == "assign" else ()
+        )
+        found |= {group.get("category") for group in groups if any(path in here for path in group.get("images") or ())}
+    return found
+
+
+def _mentioned(line: Mapping[str, Any]) -> list[int]:
+    """The categories that an action gives images or a name."""
+    kind = line["action"]
+    if kind in ("rename", "assign"):
+        return [line["category"]]
+    if kind == "merge":
+        return [*line["categories"], line["into"]]
+    return [group["category"] for group in line["groups"]] if kind == "confirm" else []
