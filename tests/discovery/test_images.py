@@ -17,14 +17,13 @@ from photo_runs import run_on
 from shoal.clustering.blend import Trial
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answer_words import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
 from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.stability import range_in_words
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError

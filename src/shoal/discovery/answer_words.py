@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from shoal.discovery.stability import range_in_words
 from shoal.runs import UNSURE_BELOW, RunView
-from shoal.words import count, likely
+from shoal.words import count, likely, plural, span
 
 UNCHECKED = "labels cannot check how far confidence can be trusted"
 
@@ -28,3 +27,19 @@ def _counts(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: in
     if n_known < len(known_sizes):
         known += f" (of {len(known_sizes)})"
     return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"
+
+
+def range_in_words(n_clusters: int, repeats: Sequence[int]) -> str:
+    """What the repetitions gave, '9 to 10 categories over 3 random parts of the images', and a doubt where there is."""
+    parts = f"{count(len(repeats), 'random part')} of the images"
+    said = f"{span(repeats)} {plural(max(repeats), 'category')} over {parts}"
+    doubt = doubt_range(n_clusters, repeats)
+    return said if doubt is None else f"{said}: {doubt}"
+
+
+def doubt_range(n_clusters: int, repeats: Sequence[int]) -> str | None:
+    """Say that K lies outside of what the repetitions gave, which then say nothing about how far it can be trusted."""
+    if not repeats or min(repeats) <= n_clusters <= max(repeats):
+        return None
+    side = "fewer" if n_clusters > max(repeats) else "more"
+    return f"{side} than the {n_clusters:,} on all of them, so that number is unsteady"

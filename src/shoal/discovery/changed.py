@@ -46,11 +46,6 @@ def compare_answers(source: Path, decisions: Decisions, answer: Answer, misfits:
     }
 
 
-def brief(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The same without a row per image, for --json."""
-    return {name: value for name, value in changes.items() if name not in ("moved", "cannot_links")}
-
-
 def in_words(changes: Mapping[str, Any]) -> list[str]:
     """What changed, for a person to read."""
     became = [{"category": name} for name in changes["became_known"]]

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.changed import brief
+from shoal.discovery.answer_words import answer_in_words, doubt_range
 from shoal.discovery.frozen import doubt_labels
-from shoal.discovery.stability import doubt_range
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
@@ -40,7 +38,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "suggested_merges": _merges(run),
         "suggested_splits": _splits(run),
         "validation_accuracy": best[-1]["validation_accuracy"] if best else None,
-        "changes": brief(run.json("changes")) if run.has("changes.json") else None,
+        "changes": _changes(run),
         "choice": run.json("choice") if run.has("choice.json") else None,
         "other_answer": str(others[0]) if others else None,
         "stopped_early": about.get("stopped_early"),
@@ -49,6 +47,13 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
         "files": {name: str(run.path / name) for name in FILES if run.has(name)},
     }
+
+
+def _changes(run: RunView) -> dict[str, Any] | None:
+    """What a review has changed, without a row per image."""
+    if not run.has("changes.json"):
+        return None
+    return {name: value for name, value in run.json("changes").items() if name not in ("moved", "cannot_links")}
 
 
 def _estimate(run: RunView) -> dict[str, Any] | None:

@@ -19,9 +19,10 @@ from shoal.device import computing_device
 from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.answers import FROZEN, Answer, answer_frozen, keep_answer
 from shoal.discovery.broadcast import broadcast_embedding
+from shoal.discovery.cache import bound_cache
 from shoal.discovery.embed import embed_aloud
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
-from shoal.discovery.readable import Check, Readable, check_collection, read_into
+from shoal.discovery.readable import Check, Readable, check_collection, check_readable, decode
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.embed import check_directions, embed
@@ -29,7 +30,7 @@ from shoal.encoders.engines import TORCH
 from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import ShoalError, UsageError
 from shoal.methods.clusters import Representation
-from shoal.runs import Run, damaged
+from shoal.runs import Run, Skip, damaged
 from shoal.words import count
 
 FEW_LABELS = 5
@@ -56,7 +57,7 @@ def read_and_embed(
     """Decode and embed; where that fails before the first embedding is kept, no run is left behind."""
     is_resumed = run.provenance.get("made_from") is not None
     try:
-        images = read_into(run, collection, settings, reporter, check)
+        images = _read(run, collection, settings, reporter, check)
         record_inputs(run, images, encoder)
         return images, embed_frozen(images, run, encoder, reporter)
     except ShoalError as error:
@@ -64,6 +65,27 @@ def read_and_embed(
         if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
             run.abandon()
         raise
+
+
+def _read(
+    run: Run,
+    collection: Collection,
+    settings: DiscoverySettings,
+    reporter: Reporter,
+    check: Check,
+) -> Readable:
+    """Decode a collection for a run, and list in it what cannot be; too few that can are an error."""
+    images = decode(collection, settings, reporter)
+    if collection.images is None:
+        for gone in bound_cache(collection.where, settings.pixel_size):
+            reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
+    check_readable(images, settings, check)
+    skipped = images.pixels.skipped
+    if skipped or collection.left_out:
+        broken = [(image.name, image.reason) for image in skipped]
+        run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted([*broken, *collection.left_out]))
+        reporter.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
+    return images
 
 
 def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:

@@ -8,12 +8,10 @@ import numpy as np
 from shoal.clustering.n_clusters_range import check_estimable, check_n_clusters
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, check_headers, load_pixels
-from shoal.discovery.cache import bound_cache
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, ShoalError
 from shoal.progress import Outlook
-from shoal.runs import Run, Skip
 
 Check = Callable[[Collection, DiscoverySettings], None]
 """Refuses a collection that is not enough."""
@@ -69,27 +67,6 @@ def decode(collection: Collection, settings: DiscoverySettings, reporter: Report
     with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, settings.pixel_size, progress=progress)
     return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
-
-
-def read_into(
-    run: Run,
-    collection: Collection,
-    settings: DiscoverySettings,
-    reporter: Reporter,
-    check: Check = check_collection,
-) -> Readable:
-    """Decode a collection for a run, and list in it what cannot be; too few that can are an error."""
-    images = decode(collection, settings, reporter)
-    if collection.images is None:
-        for gone in bound_cache(collection.where, settings.pixel_size):
-            reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
-    check_readable(images, settings, check)
-    skipped = images.pixels.skipped
-    if skipped or collection.left_out:
-        broken = [(image.name, image.reason) for image in skipped]
-        run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted([*broken, *collection.left_out]))
-        reporter.say(f"{images.collection.count(n_unreadable=len(skipped))}, listed in {run.path / 'skipped.csv'}")
-    return images
 
 
 def check_readable(images: Readable, settings: DiscoverySettings, check: Check = check_collection) -> None:

@@ -1,6 +1,5 @@
 """How sure the number of clusters is: the estimate repeated on random parts of the collection."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,6 @@ import numpy as np
 from shoal.arrays import Floats, Ints
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.n_clusters_range import keep_to
-from shoal.words import count, plural, span
 
 SHARE = 0.8
 """Share of the images in each repetition."""
@@ -26,22 +24,6 @@ def repeat_estimate(
     once = replace(inference, max_shifts=0, min_clusters=None)  # the estimate alone; a part may hold fewer images
     found = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
     return [keep_to(number, inference.min_clusters, None) for number in found]
-
-
-def range_in_words(n_clusters: int, repeats: Sequence[int]) -> str:
-    """What the repetitions gave, '9 to 10 categories over 3 random parts of the images', and a doubt where there is."""
-    parts = f"{count(len(repeats), 'random part')} of the images"
-    said = f"{span(repeats)} {plural(max(repeats), 'category')} over {parts}"
-    doubt = doubt_range(n_clusters, repeats)
-    return said if doubt is None else f"{said}: {doubt}"
-
-
-def doubt_range(n_clusters: int, repeats: Sequence[int]) -> str | None:
-    """Say that K lies outside of what the repetitions gave, which then say nothing about how far it can be trusted."""
-    if not repeats or min(repeats) <= n_clusters <= max(repeats):
-        return None
-    side = "fewer" if n_clusters > max(repeats) else "more"
-    return f"{side} than the {n_clusters:,} on all of them, so that number is unsteady"
 
 
 def _estimate_once(

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.data.collection import Collection
 from shoal.data.readers.folders import METADATA_NAMES, Listing, list_folder
-from shoal.data.readers.labels import RowLabels, check_some_found, encode, labels_of_rows, merge, similar_classes
+from shoal.data.readers.labels import RowLabels, encode, labels_of_rows, merge, similar_classes
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     PATH_COLUMNS,
@@ -72,7 +72,11 @@ def _read_folder_and_table(root: PurePath, listing: Listing, table: Table, optio
     paths = require_column(table, PATH_COLUMNS, options.path_column, "path", listing.names)
     labels = require_column(table, LABEL_COLUMNS, options.label_column, "label")
     rows = _label_rows(table, listing, root, paths, labels, options)
-    check_some_found(table, rows, listing.names, root, paths)
+    if not rows.labels:  # its paths start somewhere else
+        raise DataError(
+            f"{table.where}: none of its {len(table):,} paths is an image under {root}; the first is "
+            f"{table.columns[paths][0]!r}, an image there is {listing.names[0]!r}; give paths relative to that folder"
+        )
     layout = f"a folder and the labels of {table.where} (columns {paths!r} and {labels!r})"
     return build(root, listing.names, rows.labels, layout, listing.notes + rows.notes, options)
 

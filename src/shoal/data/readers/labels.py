@@ -122,15 +122,6 @@ def labels_of_rows(
     return RowLabels(labels, locations, row_notes(absent, doubled))
 
 
-def check_some_found(table: Table, rows: RowLabels, names: Sequence[str], root: PurePath, path_column: str) -> None:
-    """Refuse a table that names no image of the collection: its paths start somewhere else."""
-    if not rows.labels:
-        raise DataError(
-            f"{table.where}: none of its {len(table):,} paths is an image under {root}; the first is "
-            f"{table.columns[path_column][0]!r}, an image there is {names[0]!r}; give paths relative to that folder"
-        )
-
-
 def refuse_many_absent(where: str, absent: Sequence[str], n_rows: int) -> None:
     """Refuse a table of which many rows name images that are not there; `absent` are their locations and paths."""
     if len(absent) > max(1, MAX_ABSENT_SHARE * n_rows):
