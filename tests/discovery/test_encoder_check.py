@@ -69,7 +69,6 @@ def test_an_encoder_that_hardly_sees_is_said_with_what_to_do(monkeypatch: pytest
     monkeypatch.setattr(module, "is_available", lambda name: True)
     assert advise_encoder(weak, "efficientnet-lite2").endswith("by chance 1 %; --encoder dinov2-small may")
     assert advise_encoder(good, "efficientnet-lite2") is None
-    assert advise_encoder(None, "efficientnet-lite2") is None
     assert advise_encoder(weak, "dinov2-base") is None
 
 

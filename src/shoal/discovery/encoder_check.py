@@ -67,9 +67,9 @@ def nearest_label_accuracy(embeddings: Tensor, labels: Ints) -> NearestLabelAccu
     )
 
 
-def advise_encoder(measured: NearestLabelAccuracy | None, encoder: str) -> str | None:
+def advise_encoder(measured: NearestLabelAccuracy, encoder: str) -> str | None:
     """What to do about an encoder that hardly sees the categories; nothing where it does, or is of the other's kind."""
-    if measured is None or measured.share >= HARDLY or encoder.partition("-")[0] == OTHER.partition("-")[0]:
+    if measured.share >= HARDLY or encoder.partition("-")[0] == OTHER.partition("-")[0]:
         return None
     how = f"--encoder {OTHER} may"
     if not is_available(OTHER):

@@ -79,8 +79,9 @@ def _read(
     if collection.images is None:
         for gone in bound_cache(collection.where, settings.pixel_size):
             reporter.say(f"note: {gone.folder} was deleted, because the cache of decoded images had grown too large")
-    check_readable(images, settings, check)
     skipped = images.pixels.skipped
+    if skipped:
+        check_readable(images, settings, check)
     if skipped or collection.left_out:
         broken = [(image.name, image.reason) for image in skipped]
         run.write_skipped(Skip(path=path, reason=reason) for path, reason in sorted([*broken, *collection.left_out]))
@@ -173,7 +174,7 @@ def answer_first(
         reporter.say(f"note: {doubt}")
     measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
     run.note(encoder_sees=measured and measured.to_dict())
-    if advice := advise_encoder(measured, settings.of_method.encoder):
+    if measured is not None and (advice := advise_encoder(measured, settings.of_method.encoder)):
         reporter.say(f"{NOTE}{advice}")
     return answer
 

@@ -52,12 +52,10 @@ def discover_images(
     """Discover the categories of a collection and write what was found to the run folder `out`.
 
     `resume` goes on with a run that was interrupted, and leaves a finished one as it is; `force` starts over in a
-    folder that holds one. `tensorboard` writes each epoch's metrics for it, into the same folder. Several processes,
-    started by torchrun, share embedding, training, the search for neighbors and Ward's scans; the main one does the
-    rest.
-
-    After a review, the `refinement`, what changed is written too, and the review anew; with `report` the page as well.
-    The folder is locked meanwhile: one that another process writes to is refused.
+    folder that holds one. `tensorboard` writes each epoch's metrics for it. After a review, the `refinement`, what
+    changed is written too, and the review anew; with `report` the page as well. The folder is locked meanwhile: one
+    that another process writes to is refused. Several processes, started by torchrun, share embedding, training, the
+    search for neighbors and Ward's scans; the main one does the rest.
     """
     settings, reporter = settings or choose_settings(), reporter or Reporter()
     if tensorboard:

@@ -170,10 +170,7 @@ def choose_settings(
             base = replace(base, hidden_share=0.0, must_link=False)
     if answer is not None:
         base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
-    names = {one.name for one in fields(DiscoverySettings)} - {"method_settings"}
-    for name in given:
-        if name not in names:
-            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
+    _check_names(given)
     number, numbers = read_n_clusters(given.get("n_clusters"))
     if numbers is not None:
         base = replace(base, n_clusters=None)
@@ -188,6 +185,13 @@ def choose_settings(
     result = _with_changes(result, changes or {})
     _check_training(result, {"epochs": epochs, "answer": answer, "train": values.get("train")}, config)
     return result
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    names = {one.name for one in fields(DiscoverySettings)} - {"method_settings"}
+    for name in given:
+        if name not in names:
+            raise UsageError(f"unknown setting {name!r}{did_you_mean(name, names | OWN_SETTINGS)}")
 
 
 def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> DiscoverySettings:
@@ -268,8 +272,6 @@ def _change(
     """Single values of a method's settings."""
     if encoder is not None:
         settings = with_encoder(settings, encoder)
-    given = {
-        "input_size": input_size,
-        "training.epochs": epochs,
-    }  # the latter is no setting of a method without training
+    # The latter is no setting of a method without training.
+    given = {"input_size": input_size, "training.epochs": epochs}
     return change_settings(settings, method, {name: value for name, value in given.items() if value is not None})

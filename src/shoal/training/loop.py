@@ -84,11 +84,10 @@ def train(
 
     With a `folder`, metrics.jsonl is written there after each epoch, checkpoint and best snapshot as often as
     `checkpoint.py` says, and tokens that do not fit into memory while the run lasts. `resume` goes on from what is
-    there; a run made with other settings or data
-    is refused. `on_epoch` is told each row of metrics, `progress` first how many images and views the trunk has gone
-    over, which it does once, then how many steps of the whole run are done. Where it raises `StopTraining` after an
-    epoch, the best snapshot so far is returned, and the run can be resumed; before that, it is raised on.
-    Where `goes_on` says False no epoch is left, also for a resumed run.
+    there; a run made with other settings or data is refused. `on_epoch` is told each row of metrics, `progress` first
+    how many images and views the trunk has gone over, which it does once, then how many steps of the whole run are
+    done. Where it raises `StopTraining` after an epoch, the best snapshot so far is returned, and the run can be
+    resumed; before that, it is raised on. Where `goes_on` says False no epoch is left, also for a resumed run.
     `keeps_trunk` hands on what the trunk has computed, for another training, which then lets go of it.
     """
     check_batch_size(settings.batch_size, len(data.training))

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -70,17 +71,24 @@ def read_collection(
             raise UsageError("give `labeled` and `unlabeled` together, and neither images nor `labels` beside them")
         return read_two_folders(check_folder(labeled), check_folder(unlabeled), options)
     if isinstance(source, str | os.PathLike):
-        try:
+        with _long_names_refused():
             return _read_location(source, labels, options)
-        except OSError as error:
-            if error.errno != errno.ENAMETOOLONG:
-                raise
-            raise DataError(
-                f"{str(error.filename)[:60]}…: too long for the name of a file; give one that is there"
-            ) from error
     if is_frame(source):
         return _read_rows(as_table(source), labels, options)
     return _read_memory(source, labels, options)
+
+
+@contextmanager
+def _long_names_refused() -> Iterator[None]:
+    """Say of a text that no file can be named that it is none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        raise DataError(
+            f"{str(error.filename)[:60]}…: too long for the name of a file; give one that is there"
+        ) from error
 
 
 def _read_location(source: str | os.PathLike[str], labels: Any, options: ReadOptions) -> Collection:
