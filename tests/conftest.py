@@ -167,7 +167,11 @@ def discovered_photos(
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("SHOAL_CACHE", str(place / "cache"))
             patched.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 100)
-            return run_on(found, place / f"run-{train}", settings).path
+            n_threads = torch.get_num_threads()
+            torch.set_num_threads(1)  # as in the tests that compare with it
+            made = run_on(found, place / f"run-{train}", settings).path
+            torch.set_num_threads(n_threads)
+            return made
 
     return found, run
 

@@ -25,6 +25,7 @@ print(d.is_started())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_share_rows_and_gather_all_of_them() -> None:
     first, second = finish_processes(start_processes(SCRIPT))
     assert first.split("\n")[:2] == ["0 2 True 4 True 0.5", "False"]

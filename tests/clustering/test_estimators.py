@@ -43,7 +43,8 @@ def names(clouds: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
 
 
 @pytest.mark.filterwarnings("ignore:.*SCIPY_ARRAY_API")
-@pytest.mark.parametrize("n_clusters", [None, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_clusters", [None, 3])
 def test_scikit_learn_accepts_the_estimator(n_clusters: int | None) -> None:
     """Every check of scikit-learn, none declared as failing."""
     with warnings.catch_warnings():

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from photo_runs import run_on, stop
+from shoal.discovery.settings import choose_settings
 from shoal.runs import Run
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and SIGKILL"),
+    pytest.mark.usefixtures("one_thread"),
+]
 
 PROGRAM = Path(__file__).with_name("killed_runs.py")
-USUAL = ("frozen embedding", "first report", "epoch 1", "between epochs", "holding the lock")
-RARE = (
-    "at the start", "decoding", "thumbnails", "first tables", "before training", "epoch 2", "after training",
-    "writing tables", "finished",
+MOMENTS = (
+    "at the start", "decoding", "frozen embedding", "thumbnails", "first tables", "first report", "before training",
+    "epoch 1", "between epochs", "epoch 2", "after training", "writing tables", "holding the lock", "finished",
 )  # fmt: skip
 TIMED = ("provenance.json", "metrics.jsonl", "train.log", "report.html")
 """Files that hold times."""
@@ -31,26 +35,44 @@ def kill_and_resume(photos, runs: Path, moments: tuple[str, ...]) -> dict[str, l
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("moments", [USUAL, pytest.param(RARE, marks=pytest.mark.slow)], ids=["usual", "rare"])
-def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path, moments: tuple[str, ...]) -> None:
+def assert_same(resumed: Run, whole: Run, moment: str) -> None:
+    parts, held = ({file.relative_to(run.path) for file in run.path.rglob("*")} for run in (whole, resumed))
+    assert held == parts, f"{moment}: something was left behind"
+    for part in parts:
+        if part.suffix and part.name not in TIMED:
+            assert (resumed.path / part).read_bytes() == (whole.path / part).read_bytes(), f"{moment}: {part}"
+    assert [row["epoch"] for row in resumed.metrics] == [1, 2], moment
+    assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics], moment
+
+
+def test_interrupted_between_two_epochs_and_resumed_equals_uninterrupted(
+    same_photos, discover_same, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is the new one, metrics.jsonl is not written yet."""
+    settings = choose_settings(config=same_photos.config, n_clusters=5)
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.training.checkpoint.write_text", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_on(same_photos, tmp_path / "cut", settings)
+    assert (tmp_path / "cut" / "checkpoint.safetensors").is_file()
+    assert not (tmp_path / "cut" / "metrics.jsonl").exists()
+    resumed = run_on(same_photos, tmp_path / "cut", settings, resume=True)
+    assert_same(resumed, Run(discover_same(train=True)), "between epochs")
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_equals_uninterrupted(photos, tmp_path: Path) -> None:
     # Five known categories, of which one is hidden from training, so that the answers are compared as well.
     labeled = list(photos.truth.items())[:40]
     photos.labels.write_text("\n".join(["path,label", *(f"{name},{colour}" for name, colour in labeled)]))
     # The last snapshot, whatever validation says of it: what a resume has lost would show there.
     photos.config.write_text(photos.config.read_text().replace("epochs: 2,", "epochs: 2, snapshot: last,"))
-    ends = kill_and_resume(photos, tmp_path / "runs", moments)
+    ends = kill_and_resume(photos, tmp_path / "runs", MOMENTS)
     assert ends.pop("whole") == [0]
-    assert ends == {moment: [-signal.SIGKILL, 0] for moment in moments}
+    assert ends == {moment: [-signal.SIGKILL, 0] for moment in MOMENTS}
     whole = Run.open(tmp_path / "runs" / "whole")
     assert json.loads((whole.path / "metrics.jsonl").read_text().splitlines()[-1])["is_best"]
-    parts = {file.relative_to(whole.path) for file in whole.path.rglob("*")}
-    assert {part.name for part in parts} >= {"choice.json", "model.safetensors", "thumbnails.zip", "tree.npy"}
-    for moment in moments:
-        resumed = Run.open(tmp_path / "runs" / moment)
-        held = {file.relative_to(resumed.path) for file in resumed.path.rglob("*")}
-        assert held == parts, f"{moment}: something was left behind"
-        for part in parts:
-            if part.suffix and part.name not in TIMED:
-                assert (resumed.path / part).read_bytes() == (whole.path / part).read_bytes(), f"{moment}: {part}"
-        assert [row["epoch"] for row in resumed.metrics] == [1, 2], moment
-        assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics], moment
+    parts = {file.name for file in whole.path.rglob("*")}
+    assert parts >= {"choice.json", "model.safetensors", "thumbnails.zip", "tree.npy"}
+    for moment in MOMENTS:
+        assert_same(Run.open(tmp_path / "runs" / moment), whole, moment)

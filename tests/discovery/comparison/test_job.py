@@ -321,6 +321,7 @@ def test_a_finished_comparison_is_left_as_it_is_or_overwritten_by_force(
     assert (found.path / "methods" / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_comparison_is_no_run_and_says_where_the_runs_are(whole) -> None:
     found = whole
     with pytest.raises(DataError, match=r"holds a comparison of methods; give the run of one, such as .*methods/"):
