@@ -67,6 +67,17 @@ def test_an_expectation_serves_until_something_is_measured_and_what_follows_is_a
     assert (pace.seconds_left, pace.in_words()) == (pytest.approx(1000), "200 of 200 views, about 17 minutes left")
 
 
+@pytest.mark.parametrize("factor", [20, 1 / 20])
+def test_ten_seconds_correct_an_expectation_that_is_wrong_by_far_to_a_factor_of_two(clock, factor) -> None:
+    pace = Pace(Outlook("steps", unit_s=0.1, then_s=100), clock)
+    pace.update(0, 100_000)
+    clock.now += 10
+    done = round(10 / (0.1 * factor))
+    pace.update(done, 100_000)
+    left = factor * (0.1 * (100_000 - done) + 100)
+    assert left / 2 < pace.seconds_left < 2 * left
+
+
 def test_what_follows_is_expected_to_be_as_slow_as_what_is_measured(clock) -> None:
     """A machine that others use too is slow at everything: a training must not seem to take longer at its end."""
     pace = Pace(Outlook("views", unit_s=0.5, then_s=1000), clock)

@@ -19,8 +19,8 @@ FIRST_LINE_S = 5.0
 RECENT_S = 60.0
 """Seconds over which speed is measured, or half of the time since the beginning where that is longer."""
 
-PRIOR_S = 20.0
-"""Seconds of work that an expectation counts for beside what is measured."""
+PRIOR_S = 2.0
+"""Seconds of measuring that count as much as what was expected; more of them count for more."""
 
 
 def count_after(progress: Progress | None, before: int, total: int) -> Progress | None:
@@ -78,10 +78,15 @@ class Pace:
         if not self._recent:
             return None
         (first, before), (last, done) = self._recent[0], self._recent[-1]
-        seconds, n_done = last - first, float(done - before)
-        if self.outlook.unit_s > 0:
-            seconds, n_done = seconds + PRIOR_S, n_done + PRIOR_S / self.outlook.unit_s
-        return seconds / n_done if n_done else None
+        seconds, n_done, expected = last - first, done - before, self.outlook.unit_s
+        if not n_done or not seconds:
+            return expected or None
+        measured = seconds / n_done
+        if not expected:
+            return measured
+        # Between the two as a ratio: an expectation ten times too low must not hide it for ten times as long.
+        share = seconds / (seconds + PRIOR_S)
+        return float(expected ** (1 - share) * measured**share)
 
     def in_words(self) -> str:
         """'1,024 of 10,000 views, about 4 minutes left'."""

@@ -14,7 +14,9 @@ from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_names
+from shoal.training.cost import measure_cost
 from shoal.training.losses import LossSettings
+from shoal.training.model import shape_of
 from shoal.training.settings import TrainSettings
 
 CPU = torch.device("cpu")
@@ -103,6 +105,15 @@ def test_killed_and_resumed_a_method_gives_the_same_bytes(task, tmp_path, name):
     best = f"best-{found.epoch}.safetensors"
     assert (tmp_path / "cut" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
     assert 1 <= found.n_clusters <= 5
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_step_of_every_method_can_be_timed_before_it_trains(task, name):
+    settings = small_settings(name)
+    model = get_method(name).build(settings, shape_of(task.training_data, 5))
+    cost = measure_cost(task.training_data, model, settings.training)
+    assert cost.n_steps * cost.step_s > 0
+    assert all(value.isfinite().all() for value in model.trained_parameters())
 
 
 @pytest.mark.parametrize("name", TRAINED)

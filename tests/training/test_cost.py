@@ -1,10 +1,12 @@
 """What a training will take: how much there is to do, and that asking changes nothing."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 
+from shoal.device import seconds_of
 from shoal.training import cost as module
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.epoch_draws import EpochDraws
@@ -24,14 +26,14 @@ def test_views_and_steps_are_those_that_training_counts(toy):
     assert measure_cost(data, model, pooled, n_done=3).n_views == 48
 
 
-def test_a_step_is_its_views_forward_and_backward_and_its_share_of_the_bank(toy, monkeypatch):
+def test_a_step_is_its_views_forward_and_backward_the_rest_and_its_share_of_the_bank(toy, monkeypatch):
     """48 images, six steps of 2 x 8 views; every epoch embeds every image once more, forward alone."""
-    monkeypatch.setattr(module, "_time_networks", lambda *given: (0.5, 0.3))
+    monkeypatch.setattr(module, "_time_networks", lambda *given: (0.5, 0.3, 0.7))
     data, (model,) = toy.data(), toy.networks()
     cost = measure_cost(data, model, toy.settings(views=ViewSettings(pool=3)))
-    assert (cost.view_s, cost.step_s) == (0.5, pytest.approx(16 * 0.3 + 48 * 0.3 / 3 / 6))
+    assert (cost.view_s, cost.step_s) == (0.5, pytest.approx(16 * 0.3 + 0.7 + 48 * 0.3 / 3 / 6))
     alone = measure_cost(data, model, toy.settings())  # without a pool each step looks at images itself
-    assert alone.step_s == pytest.approx(16 * 0.8 + 48 * 0.8 / 3 / 6)
+    assert alone.step_s == pytest.approx(16 * 0.8 + 0.7 + 48 * 0.8 / 3 / 6)
 
 
 def test_what_epochs_took_is_what_a_step_takes():
@@ -41,13 +43,26 @@ def test_what_epochs_took_is_what_a_step_takes():
     assert replace(cost, n_steps=0, n_epochs=0).as_measured([8.0]).step_s == 5.0
 
 
-def test_nothing_of_the_model_or_of_chance_changes(toy):
+def test_the_loss_of_a_whole_batch_and_the_optimizer_are_part_of_a_step(toy, monkeypatch):
+    """By a clock that stands still but for a loss, which takes 2 s for each view of its batch."""
+    clock = [0.0]
+    monkeypatch.setattr(module, "seconds_of", partial(seconds_of, clock=lambda: clock[0]))
     (model,) = toy.networks()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    loss = model.loss
+
+    def slow(batch):
+        clock[0] += 2 * len(batch.labels)
+        return loss(batch)
+
+    monkeypatch.setattr(model, "loss", slow)
+    cost = measure_cost(toy.data(), model, toy.settings())
+    assert (cost.view_s, cost.step_s) == (0.0, 2 * 2 * 8)
+
+
+def test_measuring_draws_nothing_that_training_draws(toy):
+    (model,) = toy.networks()
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    measure_cost(replace(toy.data()), model, toy.settings())
+    measure_cost(toy.data(), model, toy.settings())
     assert torch.equal(torch.rand(3), expected)
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(value.grad is None for value in model.parameters())

@@ -1,9 +1,10 @@
 """What a training will take on this machine: a few images through the networks, and the time of it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from shoal.device import seconds_of
@@ -11,13 +12,17 @@ from shoal.distributed import world_size
 from shoal.encoders.embed import autocast, to_device
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import views_to_pool
-from shoal.training.model import Model
+from shoal.training.model import Batch, Epoch, Model, numbered_labels
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
+from shoal.training.trainer import Trainer
 from shoal.training.views import draw_views, make_views
 
 N_TIMED = 16
 """Images that are timed on a CPU, whose time grows with them; a GPU is given a whole batch."""
+
+N_BANK = 1024
+"""Embeddings that the loss of a timed step looks at, at most."""
 
 BACKWARD = 3
 """A forward and a backward pass together take about this many forward passes."""
@@ -55,32 +60,39 @@ class Cost:
 
 
 def measure_cost(data: TrainingData, model: Model, settings: TrainSettings, *, n_done: int = 0) -> Cost:
-    """Time a few images through the trunk and the model, forward and backward; `n_done` epochs are done already.
+    """Time a few images through the trunk, and a step of training; `n_done` epochs are done already.
 
-    The model gets gradients, which are taken away again. What a loss, a bank or a validation takes is not counted.
+    The model has then begun an epoch and taken steps: it is made for this and not trained. What a validation takes is
+    not counted.
     """
     n_views = model.n_views
     size = n_views * settings.batch_size
     n_timed = min(len(data.pixels), size if model.device.type == "cuda" else N_TIMED)
-    view_s, step_s = _time_networks(to_device(data.pixels[:n_timed], model.device), model, settings)
+    view_s, pass_s, rest_s = _time_networks(to_device(data.pixels[:n_timed], model.device), data, model, settings)
     n_epochs, n_steps = settings.epochs - n_done, len(data.training) // settings.batch_size
     n_rows = 0 if model.reads_images else len(data.pixels) // world_size()
     if settings.views.pool is None or model.reads_images:
-        step_s += view_s
+        pass_s += view_s
     elif n_epochs:
         n_rows += len(views_to_pool(data.pooled_labels, data.training, settings, n_views))
-    bank_s = len(data.pixels) * step_s / BACKWARD / world_size()  # every epoch embeds every image once
+    bank_s = len(data.pixels) * pass_s / BACKWARD / world_size()  # every epoch embeds every image once
     return Cost(
         n_views=n_rows,
         view_s=view_s,
         n_steps=n_epochs * n_steps,
-        step_s=size * step_s / world_size() + bank_s / max(1, n_steps),
+        step_s=size * pass_s / world_size() + rest_s + bank_s / max(1, n_steps),
         n_epochs=n_epochs,
     )
 
 
-def _time_networks(pixels: Tensor, model: Model, settings: TrainSettings) -> tuple[float, float]:
-    """Seconds for a view up to the model's input, and for that through the model, forward and backward."""
+def _time_networks(
+    pixels: Tensor, data: TrainingData, model: Model, settings: TrainSettings
+) -> tuple[float, float, float]:
+    """Seconds for a view up to the model's input, for that through the model and back, and for the rest of a step.
+
+    The rest is the loss of a whole batch and the optimizer. On a GPU, where a small network waits for Python, it is
+    most of a step.
+    """
     encoder = model.encoder
     view_draws = draw_views(len(pixels), torch.Generator().manual_seed(0)).to(encoder.device)
     rows = torch.arange(len(pixels), device=encoder.device)
@@ -91,11 +103,62 @@ def _time_networks(pixels: Tensor, model: Model, settings: TrainSettings) -> tup
 
     inputs = run_trunk().clone().float()  # no longer of inference mode
 
-    def step() -> None:
+    def run_model() -> dict[str, Tensor]:
         with autocast(encoder.device):
-            loss = sum(output.float().square().sum() for output in model(inputs).values())
+            found: dict[str, Tensor] = model(inputs)
+        return found
+
+    def pass_both_ways() -> None:
+        loss = sum(output.float().square().sum() for output in run_model().values())
         assert isinstance(loss, Tensor)
-        torch.autograd.backward(loss)
+        loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
 
-    return seconds_of(run_trunk, encoder.device) / len(pixels), seconds_of(step, encoder.device) / len(pixels)
+    view_s, pass_s = (seconds_of(work, encoder.device) for work in (run_trunk, pass_both_ways))
+    rest_s = 0.0
+    if world_size() == 1:  # a loss would wait for the other processes, which do not measure
+        step = _whole_step(inputs, run_model, data, model, settings)
+        rest_s = max(0.0, seconds_of(step, encoder.device) - pass_s)
+    return view_s / len(pixels), pass_s / len(pixels), rest_s
+
+
+def _whole_step(
+    inputs: Tensor,
+    run_model: Callable[[], dict[str, Tensor]],
+    data: TrainingData,
+    model: Model,
+    settings: TrainSettings,
+) -> Callable[[], None]:
+    """A step of training in which the views timed stand for a whole batch, and random rows for embeddings."""
+    device, n_views, generator = model.device, model.n_views, torch.Generator().manual_seed(0)
+    labels = torch.from_numpy(numbered_labels(data.training_labels[:N_BANK])).to(device)
+    with torch.no_grad(), autocast(device):
+        n_columns = model.represent(inputs[:1]).shape[1]
+    embeddings = F.normalize(torch.randn(n_views * len(labels), n_columns, generator=generator)).to(device)
+    model.begin_epoch(
+        Epoch(
+            number=0,
+            labels=labels,
+            embed=lambda: embeddings[: len(labels)],
+            embed_views=lambda: embeddings,
+            generator=generator,
+        )
+    )
+    images = (torch.arange(settings.batch_size, device=device) % len(labels)).repeat(n_views)  # (V·B,)
+    timed = torch.arange(len(images), device=device) % len(inputs)  # (V·B,) which of the views stands for each
+    trainer = Trainer(data, model, settings)
+
+    def step() -> None:
+        outputs = {name: output[timed] for name, output in run_model().items()}
+        batch = Batch(
+            images=images,
+            inputs=inputs[timed],
+            outputs=outputs,
+            labels=labels[images],
+            epoch=0,
+            generator=generator,
+            n_views=n_views,
+        )
+        trainer.take_step(batch)
+
+    return step

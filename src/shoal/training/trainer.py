@@ -220,6 +220,10 @@ class Trainer:
             generator=generator,
             n_views=n_views,
         )
+        return self.take_step(batch)
+
+    def take_step(self, batch: Batch) -> dict[str, Tensor]:
+        """Move the weights by the loss of a batch that has gone through the model; the loss, its parts and gradient."""
         losses = self.model.loss(batch)
         self._backward(losses["loss"])
         losses["gradient"] = self._update()
