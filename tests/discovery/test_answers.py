@@ -50,7 +50,7 @@ def test_the_answer_counts_categories_with_images_and_images_among_strangers(
     found: NamedCategories, tmp_path: Path
 ) -> None:
     run = write(found, tmp_path / "run")
-    assert answer_in_words(run) == COUNTS
+    assert answer_in_words(run) == answer_in_words(run, found.n_unsure) == COUNTS
     run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
     assert answer_in_words(run) == f"{COUNTS}; 3 to 6 categories over 3 random parts of the images"
 

@@ -8,10 +8,15 @@ from shoal.words import count, likely, plural, span
 UNCHECKED = "labels cannot check how far confidence can be trusted"
 
 
-def answer_in_words(run: RunView) -> str:
-    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how sure K is."""
+def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
+    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how sure K is.
+
+    To know `n_unsure` already spares reading a row per image.
+    """
+    if n_unsure is None:
+        n_unsure = sum(row.confidence < UNSURE_BELOW for row in run.assignments)
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
-    words = _counts(known, novel, sum(row.confidence < UNSURE_BELOW for row in run.assignments))
+    words = _counts(known, novel, n_unsure)
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
     sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []

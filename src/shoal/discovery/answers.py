@@ -180,7 +180,7 @@ def write_answers(
         if other.name == TRAINED:
             keep_answer(run, other, settings)
         reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
-    run.log(answer_in_words(run))
+    run.log(answer_in_words(run, answer.named.n_unsure))
 
 
 def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:

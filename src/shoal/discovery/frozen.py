@@ -167,8 +167,8 @@ def answer_first(
         if not (first.is_finished and first.has("report.html")):
             with reporter.progress("writing the first report"):
                 keep_answer(run, answer, settings)
-        page = first.path / "report.html"
-        reporter.say(f"first answer, without training: {answer_in_words(first)}; open {page} while training goes on")
+        page, words = first.path / "report.html", answer_in_words(first, answer.named.n_unsure)
+        reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
     doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
     if doubt and answer.discovery.estimate is not None:
         reporter.say(f"note: {doubt}")

@@ -133,6 +133,35 @@ def _discover(job: _Job) -> None:
         _conclude(job)
 
 
+def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
+    """Do the work, or what is left of it: read and embed, answer, train and choose, write."""
+    began, run, settings = time.perf_counter(), job.run, job.settings
+    if job.resume and not run.has("provenance.json"):
+        job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
+    about = {"encoder": settings.of_method.encoder, "device": str(encoder.device), "command": job.command}
+    reporter = start_run(run, settings, job.collection, checksum, **about, told=job.told, reporter=job.reporter)
+    images, frozen = read_and_embed(job.collection, run, encoder, settings, reporter)
+    answer, other = answer_first(frozen, images, run, settings, reporter), None
+    if settings.is_trained:
+        answer, other = answer_trained(
+            TrainingJob(
+                frozen=frozen,
+                first=answer,
+                images=images,
+                run=run,
+                settings=settings,
+                resume=job.resume,
+                reporter=reporter,
+                tensorboard=job.tensorboard,
+            )
+        )
+    write_answers(run, answer, other, settings, reporter)
+    counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
+    run.finish(seconds=round(time.perf_counter() - began, 3), answer=answer.name, **counts)
+    if not run.is_stopped:
+        run.drop_checkpoints()
+
+
 @contextmanager
 def _interruption_logged(run: Run) -> Iterator[None]:
     """Say in train.log, where it is begun, that Ctrl-C has ended the run."""
@@ -166,32 +195,3 @@ def _conclude(job: _Job) -> None:
     if job.report:
         with job.reporter.progress("writing the report"):
             write_report(job.run)
-
-
-def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
-    """Do the work, or what is left of it: read and embed, answer, train and choose, write."""
-    began, run, settings = time.perf_counter(), job.run, job.settings
-    if job.resume and not run.has("provenance.json"):
-        job.reporter.say(f"note: nothing to resume in {run.path}, so a new run is started")
-    about = {"encoder": settings.of_method.encoder, "device": str(encoder.device), "command": job.command}
-    reporter = start_run(run, settings, job.collection, checksum, **about, told=job.told, reporter=job.reporter)
-    images, frozen = read_and_embed(job.collection, run, encoder, settings, reporter)
-    answer, other = answer_first(frozen, images, run, settings, reporter), None
-    if settings.is_trained:
-        answer, other = answer_trained(
-            TrainingJob(
-                frozen=frozen,
-                first=answer,
-                images=images,
-                run=run,
-                settings=settings,
-                resume=job.resume,
-                reporter=reporter,
-                tensorboard=job.tensorboard,
-            )
-        )
-    write_answers(run, answer, other, settings, reporter)
-    counts = {"n_images": len(images.collection), "n_labeled": images.collection.n_labeled}
-    run.finish(seconds=round(time.perf_counter() - began, 3), answer=answer.name, **counts)
-    if not run.is_stopped:
-        run.drop_checkpoints()

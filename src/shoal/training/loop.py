@@ -100,8 +100,8 @@ def train(
     identity = {} if folder is None else trainer.identity() | {"n_clusters": n_clusters, "rule": rule}
     start = journal.resume(identity) if resume else journal.begin(identity)
     trainer.n_epochs_left = settings.epochs - start
-    told = explain_out_of_memory(f"training.batch_size (now {settings.batch_size})")  # whatever is not told closer by
-    with told, others_waiting(False):
+    # What is not explained nearer to where it happens.
+    with explain_out_of_memory(f"training.batch_size (now {settings.batch_size})"), others_waiting(False):
         trainer.prepare(folder and folder / TOKENS, folder and folder / VIEWS, _counting(progress, "views"))
         is_done = True
         try:

@@ -73,7 +73,7 @@ class HeightTable:
             with matmul_precision(self.precision.matmul):
                 self.workers.map_rows(renew_rows, kept, at_most=FILL_ROWS[kept.device.type])
         self.workers.map(lambda start: self._renew_columns(kept, start), self._starts())
-        self._measure_crowd()
+        self._measure_extremes()
         if self.minima is not None:
             self.minima.renew(kept, gone)
 
@@ -186,7 +186,7 @@ class HeightTable:
         self.heights = torch.empty(n, n, dtype=(precision or FLOAT64).dtype, device=self.dead.device)
         with matmul_precision((precision or FLOAT64).matmul):
             self.workers.map(self._fill_rows, self._starts())
-        self._measure_crowd()
+        self._measure_extremes()
         self._group()
 
     def _group(self) -> None:
@@ -251,7 +251,7 @@ class HeightTable:
         low = lower(least, weight(sizes[rows, None], sizes), error, own_reach + points.reach)
         return torch.where(torch.isinf(heights), torch.inf, low)
 
-    def _measure_crowd(self) -> None:
+    def _measure_extremes(self) -> None:
         """What bounds everyone but the first of a row."""
         if self.precision is None:
             return

@@ -224,9 +224,8 @@ class _Work:
         kept_run = keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
         if draw == 0:
             if settings.n_clusters is None:
-                self.reporter.say(
-                    f"without training: {answer_in_words(kept_run)}; every method is asked for as many categories"
-                )
+                words = answer_in_words(kept_run, answer.named.n_unsure)
+                self.reporter.say(f"without training: {words}; every method is asked for as many categories")
                 if doubt := doubt_labels(given.n_labeled, given.n_classes):
                     self.reporter.say(f"{NOTE}{doubt}")
             else:
