@@ -6,7 +6,7 @@ import pytest
 
 from shoal.errors import UsageError
 from shoal.review import verbs
-from shoal.review.actions import STATUSES
+from shoal.review.actions import STATUSES, Action
 from shoal.review.replay import replay_review
 from shoal.review.review import OtherAnswer, Review
 from shoal.runs import Run
@@ -275,6 +275,21 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(run: Run,
     _, misfits = replay_review(run.path, other, by="ann")
     assert misfits == []
     assert names(Review(other))["tern"] == [6, 7, 8, 9, 11]
+
+
+def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    for pair in ((2, 3), (1, 2)):
+        review.act(lambda _, pair=pair: Action(kind="distinct", categories=pair), by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert (misfits, Review(other).state.distinct) == ([], {(2, 3), (1, 3)})
+    verbs.merge(review, ["novel-001", "novel-002"], by="ann")
+    one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2), names=NAMES[:3])
+    _, misfits = replay_review(run.path, one, by="ann")
+    assert [misfit.reason for misfit in misfits] == [
+        "there is no category for novel-002 any more; its images are in novel-001 here"
+    ]
 
 
 def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_person(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.errors import UsageError
 from shoal.review import verbs
-from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Group
+from shoal.review.actions import KINDS, NO_CATEGORY, STATUSES, Action, Group
 from shoal.review.review import Review
 from shoal.review.state import Conflict, State
 from shoal.runs import Run
@@ -22,6 +22,7 @@ def look(state: State) -> dict[str, object]:
         "status": [STATUSES[status] for status in state.images.status],
         "rejected": state.rejected.by_row(),
         "decided": state.images.decided.tolist(),
+        "distinct": state.distinct,
     }
 
 
@@ -148,7 +149,7 @@ def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_th
 
 
 WHAT = st.tuples(
-    st.sampled_from(["confirm", "reject", "flag", "assign", "create", "rename", "merge", "split", "undo", "redo"]),
+    st.sampled_from(KINDS),
     st.sampled_from(["ann", "bob"]),
     st.lists(st.integers(0, 11), min_size=1, max_size=4, unique=True),
     st.integers(0, 8),
@@ -173,6 +174,8 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
             verbs.merge(review, [a, b], by=by)
         elif kind == "split":
             verbs.split(review, a, 2, by=by)
+        elif kind == "distinct":
+            review.act(lambda _: Action(kind=kind, categories=(a, b)), by=by)
         else:
             getattr(review, kind)(by=by)
     except UsageError:
@@ -200,7 +203,7 @@ def test_whatever_was_done_is_replayed_and_undone(tmp_path_factory: pytest.TempP
                 stuck = False
             except UsageError:
                 pass
-    left = [seq for by in ("ann", "bob") if (seq := review.state.last_done(by))]
+    left = [seq for by in ("ann", "bob") if (seq := review.state.history.last_done(by))]
     if not left:
         assert look(review.state) == first
 

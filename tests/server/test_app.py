@@ -100,6 +100,7 @@ def test_every_kind_of_action(server: Served) -> None:
         ("rename", {"category": 4, "name": "common tern"}),
         ("merge", {"categories": [4], "into": 3}),
         ("split", {"category": 3, "parts": [{"rows": [9, 10], "name": "skua"}]}),
+        ("distinct", {"categories": [0, 1]}),
         ("undo", {}),
         ("redo", {}),
         ("undo", {"of": 1}),

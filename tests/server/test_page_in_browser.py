@@ -321,9 +321,15 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
         page.wait("document.querySelectorAll('#panel .merge').length === 1")
         page.click("#panel .merge button:last-child")
         page.wait("document.querySelector('#panel > button')?.textContent.startsWith('Show 1 put aside')")
-        page.run("sessionStorage.clear(), true")  # as another day
+        assert state(near.path).state.distinct == {(2, 3)}
+        page.key("u")
+        page.wait("document.querySelectorAll('#panel .merge').length === 1")
+        page.key("U")
+        wait_for(page, 3)
+        page.run("localStorage.clear(), sessionStorage.clear(), true")  # as in the browser of another person
         page.call("Page.reload")
         page.wait("document.querySelector('#panel > button')")
         assert page.run("document.querySelectorAll('#panel .merge').length") == 0
         page.click("#panel > button")
         page.wait("document.querySelectorAll('#panel .merge').length === 1")
+        assert "not the same" in text(page, "#panel .merge .tools")

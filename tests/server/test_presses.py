@@ -9,9 +9,11 @@ import pytest
 
 from chromium import CTRL, Page
 from review_page import ask, go_to, hold_back, hold_down, let_through, rows, state, text, wait_for
-from served import served
+from served import Served, served
+from shoal.review import verbs
 from shoal.review.actions import STATUSES
-from shoal.runs import Run
+from shoal.review.review import Review
+from shoal.runs import Run, RunView
 
 pytestmark = pytest.mark.browser
 
@@ -24,9 +26,15 @@ def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shared(opened: Callable[..., AbstractContextManager[Page]], run: Path) -> Iterator[Page]:
+def server(run: Path) -> Iterator[Served]:
+    with served(run) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
     """One page for all of these tests: each looks at what there is."""
-    with served(run) as server, opened(server) as found:
+    with opened(server) as found:
         yield found
 
 
@@ -260,3 +268,90 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
     page.key("Escape")
     page.wait("!document.getElementById('dialog').open")
     assert done(page) == before + 3
+
+
+def test_each_window_of_a_person_undoes_its_own_actions(
+    page: Page, opened: Callable[..., AbstractContextManager[Page]], server: Served, run: Path
+) -> None:
+    go_to(page, "three")
+    before, here = done(page), rows(page)
+    with opened(server) as other:
+        go_to(in_front(other), "four")
+        there = rows(other)
+        in_front(page).key("f")
+        wait_for(page, before + 1)
+        wait_for(in_front(other), before + 1)
+        assert "elsewhere: flag 1 image" in text(other, "#said")
+        other.key("x")
+        wait_for(other, before + 2)
+        wait_for(in_front(page), before + 2)
+        page.key("u")
+        wait_for(page, before + 3)
+        assert statuses(run, [here[0], there[0]]) == ["predicted", "rejected"]
+        page.key("U")
+        wait_for(page, before + 4)
+        wait_for(in_front(other), before + 4)
+        other.key("u")
+        wait_for(other, before + 5)
+        assert statuses(run, [here[0], there[0]]) == ["flagged", "predicted"]
+        assert other.complaints() == []
+    wait_for(in_front(page), before + 5)
+
+
+def in_front(page: Page) -> Page:
+    """A window that is looked at: no other one draws anything."""
+    page.call("Page.bringToFront")
+    return page
+
+
+def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(page: Page, run: Path) -> None:
+    go_to(page, "two")
+    before = done(page)
+    page.resize(1280, 500)
+    drawn = "new Promise((done) => setTimeout(() => done(true), 400))"  # the list is drawn when nothing happens
+    page.run(drawn)
+    page.run("document.getElementById('categories').scrollTop = 1e6")
+    top = page.run("document.getElementById('categories').scrollTop")
+    review = Review(RunView(run))
+    verbs.decide(review, "flag", None, [review.answer.paths[rows(page)[-1]]], by="ben")
+    wait_for(page, before + 1)
+    page.wait(
+        "document.querySelector('.category[aria-current]').textContent.includes(shoal.store.open[shoal.view.id + 1])"
+    )
+    page.run(drawn)
+    assert page.run("document.getElementById('categories').scrollTop") == top > 0
+    page.resize(1280, 900)
+
+
+def test_a_question_says_what_would_come_of_it_now(page: Page, run: Path) -> None:
+    go_to(page, "five")
+    before, some = done(page), rows(page)
+    ask(page, "m")
+    page.type("dunlin")
+    assert "a new one will be made" in text(page, "#dialog")
+    review = Review(RunView(run))
+    verbs.move(review, [review.answer.paths[some[-1]]], "dunlin", by="ben")
+    wait_for(page, before + 1)
+    assert "They go to dunlin." in text(page, "#dialog")
+    assert page.run("[...document.querySelectorAll('#names option')].some((one) => one.value === 'dunlin')")
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+
+
+def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, run: Path) -> None:
+    """Before the key has its turn another person throws out the image it was pressed for."""
+    go_to(page, "one")
+    page.key("Home")
+    before, (_, second, third, *_) = done(page), rows(page)
+    as_it_was = statuses(run, [third])
+    hold_back(page, "/api/act")
+    page.key("f")
+    page.key("x")
+    review = Review(RunView(run))
+    verbs.decide(review, "reject", None, [review.answer.paths[second]], by="ben")
+    wait_for(page, before + 1)
+    let_through(page)
+    page.wait(TOO_EARLY)
+    wait_for(page, before + 2)
+    assert statuses(run, [second, third]) == ["rejected", *as_it_was]
+    assert state(run).state.seq == before + 2

@@ -1,7 +1,8 @@
 """What a person can do to a run: the actions, as they are in memory and as lines of `review.jsonl`.
 
-Every line of the log is one JSON object with `seq` (0, 1, 2, …), `action`, `by` (who) and `at` (when, ISO 8601, UTC).
-The first line, seq 0, says which run it is about. Images are named by their paths, categories by their ids.
+Every line of the log is one JSON object with `seq` (0, 1, 2, …), `action`, `by` (who) and `at` (when, ISO 8601, UTC),
+and `window`, the page it was done on, where it was on one. The first line, seq 0, says which run it is about. Images
+are named by their paths, categories by their ids.
 
     start    n_images, answer (checksum of paths, categories and who is in them), categories: a list of
              {category, name, is_novel, exemplars}: the categories as the run found them
@@ -13,6 +14,7 @@ The first line, seq 0, says which run it is about. Images are named by their pat
     rename   category, name                     a name that no other category has
     merge    categories, into                   the images of `categories` go to `into`; those categories end
     split    category, parts: [{category, name, images}]   these images leave it for new categories
+    distinct categories                         these two are not the same, so their merge is not suggested
     undo     of                                 the action with that seq no longer counts
     redo     of                                 an undone action counts again
 
@@ -39,7 +41,7 @@ MAX_NAME = 200
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
 
-KINDS = ("confirm", "reject", "flag", "assign", "create", "rename", "merge", "split", "undo", "redo")
+KINDS = ("confirm", "reject", "flag", "assign", "create", "rename", "merge", "split", "distinct", "undo", "redo")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -77,6 +79,8 @@ class Entry:
     by: str
     at: str
     action: Action
+    window: str = ""
+    """The page of that person; empty where it was done without one."""
 
 
 def checked_name(name: Any) -> str:
@@ -101,6 +105,8 @@ def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
         return {"category": action.category, "name": action.name}
     if action.kind == "merge":
         return {"categories": list(action.categories), "into": action.category}
+    if action.kind == "distinct":
+        return {"categories": list(action.categories)}
     if action.kind == "split":
         named = [{**part, "name": group.name} for part, group in zip(groups, action.groups, strict=True)]
         return {"category": action.category, "parts": named}
@@ -121,6 +127,8 @@ def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[
     if kind == "merge":
         others = tuple(map(_whole, fields["categories"]))
         return Action(kind=kind, categories=others, category=_whole(fields["into"]))
+    if kind == "distinct":
+        return Action(kind=kind, categories=tuple(map(_whole, fields["categories"])))
     if kind == "split":
         parts = tuple(_group(part, rows_of, checked_name(part["name"])) for part in fields["parts"])
         return Action(kind=kind, category=_whole(fields["category"]), groups=parts)

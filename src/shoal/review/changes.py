@@ -54,6 +54,11 @@ class Change:
     readmits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Pairs that are among them and no longer hold, ascending."""
 
+    distinct: frozenset[tuple[int, int]] = frozenset()
+    """Pairs of categories, the lower id first, that are not the same from now on."""
+    alike: frozenset[tuple[int, int]] = frozenset()
+    """Pairs of which that no longer is said."""
+
     @property
     def vanishing(self) -> list[int]:
         """Categories that will not be there."""

@@ -134,6 +134,12 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
         else:  # they are one here
             replay.within.pop(line["into"], None)
             replay.ids[line["into"]] = place
+    elif kind == "distinct":
+        pair = tuple(sorted({replay.category(old) for old in line["categories"]}))
+        if len(pair) < 2:
+            raise UsageError(f"they are one here, {state.records[pair[0]].name}")
+        if pair not in state.distinct:
+            yield Action(kind=kind, categories=pair)
     elif kind == "split":
         for part in line["parts"]:
             yield from _part(replay, line["category"], part)

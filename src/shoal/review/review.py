@@ -10,6 +10,7 @@ from typing import Any
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import Action, Entry, action_of, fields_of
 from shoal.review.answer import Answer
+from shoal.review.history import History, Window
 from shoal.review.log import FILE, Log
 from shoal.review.state import State
 from shoal.runs import RunView, reading
@@ -59,6 +60,7 @@ class Review:
         by: str | None = None,
         base: int | None = None,
         at: str | None = None,
+        window: str = "",
     ) -> Entry:
         """Do one thing: `make` is given the state as it is and returns the action. It is on the disk on return.
 
@@ -66,6 +68,7 @@ class Review:
             by: who; the name of the account if not given.
             base: the seq its author had seen; what somebody else changed since then is refused. None: no check.
             at: when; now if not given.
+            window: the page of theirs that it was done on.
         """
         who = checked_who(by)
         with self.lock, self.log.held():
@@ -75,27 +78,35 @@ class Review:
             self._read_on(mends=True)
             action = make(self.state)
             change = self.state.prepare(action, base)
-            entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action)
+            entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action, window=window)
             self._add(line_of(entry, self.answer), who, is_new=is_new)
             self.state.commit(entry, change)
             return entry
 
-    def undo(self, *, by: str | None = None, base: int | None = None) -> Entry:
-        """Undo the last action of a person."""
-        return self._again("undo", State.last_done, by, base)
+    def undo(self, *, by: str | None = None, base: int | None = None, window: Window | None = None) -> Entry:
+        """Undo the last action of a person, in a window if one is given."""
+        return self._again("undo", History.last_done, by, base, window)
 
-    def redo(self, *, by: str | None = None, base: int | None = None) -> Entry:
-        """Redo what a person has undone last."""
-        return self._again("redo", State.last_undone, by, base)
+    def redo(self, *, by: str | None = None, base: int | None = None, window: Window | None = None) -> Entry:
+        """Redo what a person has undone last, in a window if one is given."""
+        return self._again("redo", History.last_undone, by, base, window)
 
-    def _again(self, kind: str, last: Callable[[State, str], int | None], by: str | None, base: int | None) -> Entry:
+    def _again(
+        self,
+        kind: str,
+        last: Callable[[History, str, Window | None], int | None],
+        by: str | None,
+        base: int | None,
+        window: Window | None,
+    ) -> Entry:
         def make(state: State) -> Action:
-            of = last(state, checked_who(by))
+            of = last(state.history, checked_who(by), window)
             if of is None:
-                raise UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}")
+                where = " in this window" if window else ""
+                raise UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
             return Action(kind=kind, of=of)
 
-        return self.act(make, by=by, base=base)
+        return self.act(make, by=by, base=base, window=window.name if window else "")
 
     def _add(self, line: Mapping[str, Any], by: str, *, is_new: bool) -> None:
         """Write a line; the first one with the start of the log, so that what is refused leaves no log behind."""
@@ -130,14 +141,15 @@ class Review:
             change = self.state.prepare(action)
         except (KeyError, TypeError, ValueError) as error:
             raise self.log.damage(f"does not fit what comes before it ({error})") from error
-        entry = Entry(seq=self.state.seq + 1, by=line["by"], at=line["at"], action=action)
-        self.state.commit(entry, change)
+        who = {"by": line["by"], "at": line["at"], "window": str(line.get("window", ""))}
+        self.state.commit(Entry(seq=self.state.seq + 1, action=action, **who), change)
 
 
 def line_of(entry: Entry, answer: Answer) -> dict[str, Any]:
     """An entry as its line in the log."""
     fields = fields_of(entry.action, answer.listed)
-    return {"seq": entry.seq, "action": entry.action.kind, "by": entry.by, "at": entry.at, **fields}
+    window = {"window": entry.window} if entry.window else {}
+    return {"seq": entry.seq, "action": entry.action.kind, "by": entry.by, "at": entry.at, **window, **fields}
 
 
 def start_line(answer: Answer, by: str, at: str) -> dict[str, Any]:

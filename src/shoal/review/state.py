@@ -13,7 +13,9 @@ from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action, Entry
 from shoal.review.answer import Answer
 from shoal.review.changes import Change, Images, Record, Rejections, Values
+from shoal.review.history import History
 
+NO_ROWS: Ints = np.zeros(0, np.int64)
 FEW = 1_000
 """Images of an action up to which a look at each is faster than one at all images of the run."""
 
@@ -32,15 +34,18 @@ class State:
         self.versions = dict.fromkeys(self.records, 0)
         """The last action that changed a category at all."""
         self.rejected = Rejections()
-        self.entries: list[Entry] = []
-        """The entry with seq i is entries[i - 1]."""
-        self.undone: set[int] = set()
+        self.distinct: frozenset[tuple[int, int]] = frozenset()
+        """Pairs of categories, the lower id first, that people said are not the same."""
+        self.history = History()
         self._before: dict[int, Change] = {}
         """By action, the values that undoing it puts back."""
-        self._done: dict[str, list[int]] = {}
-        self._redoable: dict[str, list[int]] = {}
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
         """An id that no category ever had."""
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entry with seq i is entries[i - 1]."""
+        return self.history.entries
 
     @property
     def seq(self) -> int:
@@ -67,17 +72,7 @@ class State:
 
     def entry(self, seq: int) -> Entry:
         """The entry with this number."""
-        if not 1 <= seq <= self.seq:
-            raise UsageError(f"action {seq}: there is none; the last is {self.seq}")
-        return self.entries[seq - 1]
-
-    def last_done(self, by: str) -> int | None:
-        """The last action of a person that counts."""
-        return next(reversed(self._done.get(by, ())), None)
-
-    def last_undone(self, by: str) -> int | None:
-        """The last action that a person has undone, unless they have done something else since."""
-        return next(reversed(self._redoable.get(by, ())), None)
+        return self.history.entry(seq)
 
     def prepare(self, action: Action, base: int | None = None) -> Change:
         """What an action would change, or an error that says why it cannot be done; changes nothing."""
@@ -103,33 +98,17 @@ class State:
             records={category: self.records.get(category) for category in change.records},
             rejects=change.readmits,
             readmits=change.rejects,
+            distinct=change.alike,
+            alike=change.distinct,
         )
-        self.entries.append(entry)
-        self._keep_history(entry, before)
+        if counts := self.history.add(entry):
+            self._before[counts] = before
         self._put(change, entry.seq)
-
-    def _keep_history(self, entry: Entry, before: Change) -> None:
-        """Note what can be undone and redone by whom."""
-        redoable, of = self._redoable.setdefault(entry.by, []), entry.action.of
-        if entry.action.kind == "undo":
-            self.undone.add(of)
-            self._done[self.entry(of).by].remove(of)
-            redoable.append(of)
-            return
-        if entry.action.kind == "redo":
-            self.undone.discard(of)
-            for found in self._redoable.values():
-                if of in found:
-                    found.remove(of)
-        else:
-            of = entry.seq
-            redoable.clear()
-        self._before[of] = before
-        self._done.setdefault(self.entry(of).by, []).append(of)
 
     def _put(self, change: Change, seq: int) -> None:
         self.images.put(change.rows, change.values, seq)
         self.rejected.put(change)
+        self.distinct = self.distinct - change.alike | change.distinct
         for category, record in change.records.items():
             self.versions[category] = seq
             if record is None:
@@ -139,7 +118,7 @@ class State:
                 self.next_id = max(self.next_id, category + 1)
 
     def _counts(self, entry: Entry) -> bool:
-        return entry.action.kind not in ("undo", "redo") and entry.seq not in self.undone
+        return entry.action.kind not in ("undo", "redo") and entry.seq not in self.history.undone
 
     # What each kind of action changes.
 
@@ -179,8 +158,16 @@ class State:
         if old.name == action.name:
             raise UsageError(f"{action.name}: is the name already")
         new = Record(action.name, old.is_novel, True, None, seq)
-        none = np.zeros(0, np.int64)
-        return Change(rows=none, values=self.images.values(none), records={action.category: new})
+        return Change(rows=NO_ROWS, values=self.images.values(NO_ROWS), records={action.category: new})
+
+    def _distinct(self, action: Action, seq: int) -> Change:
+        pair = tuple(sorted(set(action.categories)))
+        if len(pair) != 2:
+            raise UsageError("distinct: expected two categories")
+        one, other = (self._living(category).name for category in pair)
+        if pair in self.distinct:
+            raise UsageError(f"{one} and {other}: somebody has said already that they are not the same")
+        return Change(rows=NO_ROWS, values=self.images.values(NO_ROWS), distinct=frozenset({pair}))
 
     def _merge(self, action: Action, seq: int) -> Change:
         into, others = self._living(action.category), dict.fromkeys(action.categories)
@@ -212,7 +199,9 @@ class State:
     def _undo(self, of: int) -> Change:
         entry = self.entry(of)
         if not self._counts(entry):
-            raise UsageError(f"action {of}: is undone already" if of in self.undone else f"action {of}: undoes another")
+            raise UsageError(
+                f"action {of}: is undone already" if of in self.history.undone else f"action {of}: undoes another"
+            )
         change = self._before[of]
         owners = np.append(self.images.owner[change.rows], [self.records[c].owner for c in change.records])
         later = owners[owners != of]
@@ -227,7 +216,7 @@ class State:
 
     def _redo(self, of: int) -> Change:
         entry = self.entry(of)
-        if of not in self.undone:
+        if of not in self.history.undone:
             raise UsageError(f"action {of}: is not undone")
         before = self._before[of]
         owners = {c: record.owner for c, record in before.records.items() if record is not None}
@@ -307,5 +296,5 @@ class State:
 _PREPARE = {
     **dict.fromkeys(("confirm", "reject", "flag"), State._decide),
     **{"assign": State._assign, "create": State._create, "rename": State._rename},
-    **{"merge": State._merge, "split": State._split},
+    **{"merge": State._merge, "split": State._split, "distinct": State._distinct},
 }

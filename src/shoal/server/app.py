@@ -17,13 +17,14 @@ from starlette.routing import Route
 
 from shoal.errors import ShoalError, UsageError
 from shoal.review.actions import STATUSES
+from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
 from shoal.review.state import Conflict
 from shoal.runs import UNSURE_BELOW, RunView
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDE, Originals, Thumbnails, packed
-from shoal.server.requests import action_of, number, row_numbers
+from shoal.server.requests import action_of, number, row_numbers, window_of
 from shoal.server.search import Search
 from shoal.text import shown
 
@@ -203,7 +204,7 @@ class PageHandlers:
     async def changes(self, request: Request) -> Response:
         """What others have done since an action; waits a while for something to tell."""
         try:
-            since = number(request.query_params.get("since"))
+            since, window = number(request.query_params.get("since")), _window(request)
         except UsageError as error:
             return _json({"error": str(error)}, 400)
         until = asyncio.get_running_loop().time() + WAIT_S
@@ -216,7 +217,7 @@ class PageHandlers:
             if await request.is_disconnected():
                 return Response()
             if self.review.state.seq > since or asyncio.get_running_loop().time() > until:
-                return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request))))
+                return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request), window)))
             await asyncio.sleep(LOOK_S)
 
     async def act(self, request: Request) -> Response:
@@ -226,25 +227,27 @@ class PageHandlers:
             base, by = asked.get("base"), checked_who(asked.get("by"))
             if type(base) is not int or not isinstance(asked, dict):
                 raise TypeError("base")
+            window = window_of(asked.get("window"), asked.get("opened"))
         except (ValueError, TypeError, AttributeError, RecursionError, ClientDisconnect) as error:
             return _json({"error": f"The request cannot be read ({error})."}, 400)
 
         def do() -> Response:
             try:
-                self._do(asked, by, base)
+                self._do(asked, by, base, window)
             except Conflict as error:
-                return _json({"error": str(error), **columns.changes(self.review, base, by)}, 409)
+                return _json({"error": str(error), **columns.changes(self.review, base, by, window)}, 409)
             except ShoalError as error:
                 return _json({"error": str(error)}, 400)
-            return _json(columns.changes(self.review, base, by))
+            return _json(columns.changes(self.review, base, by, window))
 
         return await _guarded(do)
 
-    def _do(self, asked: dict[str, Any], by: str, base: int) -> None:
+    def _do(self, asked: dict[str, Any], by: str, base: int, window: Window | None) -> None:
         if asked.get("action") in ("undo", "redo") and "of" not in asked:
-            (self.review.undo if asked["action"] == "undo" else self.review.redo)(by=by, base=base)
+            (self.review.undo if asked["action"] == "undo" else self.review.redo)(by=by, base=base, window=window)
         else:
-            self.review.act(lambda state: action_of(state, asked), by=by, base=base)
+            name = window.name if window else ""
+            self.review.act(lambda state: action_of(state, asked), by=by, base=base, window=name)
 
     def _who(self, request: Request) -> str:
         return checked_who(request.query_params.get("by") or None)
@@ -264,6 +267,11 @@ async def _guarded(find: Callable[[], Response]) -> Response:
         return await run_in_threadpool(find)
     except ShoalError as error:
         return _json({"error": str(error)}, 400)
+
+
+def _window(request: Request) -> Window | None:
+    asked = request.query_params
+    return window_of(asked.get("window"), number(asked.get("opened", "0")))
 
 
 def _version(run: RunView) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Entry
 from shoal.review.changes import Record
+from shoal.review.history import Window
 from shoal.review.review import Review
 from shoal.review.reviewed import names_today
 from shoal.review.state import State
@@ -24,6 +25,9 @@ MAX_ENTRIES = 200
 
 FIELDS = (("order", "<u4"), ("category", "<i4"), ("given", "<i4"), ("status", "u1"), ("confidence", "u1"))
 """The columns in the order of the binary answer, whole columns one after the other."""
+
+KEEPING = ("confirm", "flag", "rename", "distinct")
+"""Actions that leave images in their categories."""
 
 SURE = 250
 """Confidence 1 as the page gets it."""
@@ -71,8 +75,8 @@ def categories(review: Review) -> list[dict[str, Any]]:
     return rows
 
 
-def changes(review: Review, since: int, by: str) -> dict[str, Any]:
-    """What has changed since an action: images, categories, the actions themselves, and what `by` can undo."""
+def changes(review: Review, since: int, by: str, window: Window | None = None) -> dict[str, Any]:
+    """What has changed since an action: images, categories, the actions themselves, and what `by` can undo there."""
     with review.lock:
         state, since = review.state, max(0, since)
         rows: Ints = np.flatnonzero(state.images.version > since)
@@ -85,15 +89,15 @@ def changes(review: Review, since: int, by: str) -> dict[str, Any]:
             "categories": [category(state, n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]],
-            "undo": _what(state, state.last_done(by)),
-            "redo": _what(state, state.last_undone(by)),
+            "undo": _what(state, state.history.last_done(by, window)),
+            "redo": _what(state, state.history.last_undone(by, window)),
         }
 
 
 def _leaves_categories(state: State, since: int) -> bool:
     """Whether all that was done since an action has left images in their categories."""
     done = (entry.action for entry in state.entries[since:])
-    return all((state.entry(one.of).action if one.of else one).kind in ("confirm", "flag", "rename") for one in done)
+    return all((state.entry(one.of).action if one.of else one).kind in KEEPING for one in done)
 
 
 def _what(state: State, seq: int | None) -> str:
@@ -111,10 +115,12 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
         "create": f"new category {shown(action.name)} with {images}",
         "rename": f"rename to {shown(action.name)}",
         "merge": f"merge {', '.join(_name(state, c) for c in action.categories[:3])} into {name}",
+        "distinct": f"{' and '.join(_name(state, c) for c in action.categories)} are not the same",
         "split": f"split {name} into {len(action.groups) + 1}",
         **dict.fromkeys(("undo", "redo"), f"{action.kind} action {action.of}, {_what(state, action.of or None)}"),
     }[action.kind]
-    return {"seq": entry.seq, "by": entry.by, "at": entry.at, "action": action.kind, "words": words}
+    who = {"by": entry.by, "at": entry.at, "window": entry.window}
+    return {"seq": entry.seq, **who, "action": action.kind, "words": words}
 
 
 def _name(state: State, number: int) -> str:

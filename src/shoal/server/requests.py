@@ -8,6 +8,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import KINDS, NO_CATEGORY, Action, Group, checked_name
+from shoal.review.history import Window
 from shoal.review.state import State
 from shoal.review.verbs import grouped
 from shoal.server.packing import unpack_rows
@@ -16,6 +17,9 @@ MAX_ROWS = 256
 """Images that are asked for at once."""
 
 MAX_PARTS = 100
+
+MAX_WINDOW = 40
+"""Characters of what a page calls itself."""
 
 
 def row_numbers(text: str, n_images: int) -> list[int]:
@@ -31,6 +35,15 @@ def number(text: str | None) -> int:
     if text is None or not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 12:
         raise UsageError(f"found {str(text)[:20]!r}, expected a whole number")
     return int(text)
+
+
+def window_of(name: Any, opened: Any) -> Window | None:
+    """The page that asks; None where it does not say which it is."""
+    if not name:
+        return None
+    if not isinstance(name, str) or not name.isalnum() or len(name) > MAX_WINDOW or type(opened) is not int:
+        raise UsageError(f"window: found {str(name)[:20]!r}, expected letters, and a number in opened")
+    return Window(name, opened)
 
 
 def action_of(state: State, asked: Mapping[str, Any]) -> Action:
@@ -60,6 +73,8 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
     if kind == "merge":
         others = tuple(_whole(category) for category in _listed(asked["categories"], MAX_PARTS))
         return Action(kind=kind, categories=others, category=_whole(asked["into"]))
+    if kind == "distinct":
+        return Action(kind=kind, categories=tuple(map(_whole, _listed(asked["categories"], 2))))
     if kind == "split":
         parts = [
             Group(

@@ -101,7 +101,7 @@ class Search:
         """Pairs of categories that look like one, with the evidence: separation, and each other's second choice."""
         with self.review.lock:
             state = self.review.state
-            records, ids = state.categories, state.images.category.copy()
+            records, ids, distinct = state.categories, state.images.category.copy(), state.distinct
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])
         ends = np.searchsorted(ids[order], [*records], side="right")
@@ -115,7 +115,8 @@ class Search:
         for a, b, gap in close_pairs(self.vectors, members, novel)[:MAX_MERGES]:
             names = {number: self._first_name(number) for number in (a, b)}
             hits = [second[row] == names[y] for x, y in ((a, b), (b, a)) for row in members[x].tolist()]
-            found.append({"a": a, "b": b, "separation": round(gap, 2), "second": round(float(np.mean(hits)), 3)})
+            evidence = {"separation": round(gap, 2), "second": round(float(np.mean(hits)), 3)}
+            found.append({"a": a, "b": b, **evidence, "distinct": (min(a, b), max(a, b)) in distinct})
         return found
 
     def _first_name(self, number: int) -> str:

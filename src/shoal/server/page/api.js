@@ -1,5 +1,6 @@
 // Talking to the server. Actions go one after the other, so that each is chosen on what the one before has left.
-const session = { csrf: "", by: "" };
+// A window undoes what was done in it, or before it was opened: it says which it is.
+const session = { csrf: "", by: "", opened: 0, window: [...crypto.getRandomValues(new Uint8Array(8))].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
 
 export class Refused extends Error {
   constructor(message, answer) {
@@ -29,12 +30,11 @@ export const getJson = async (path, values = {}, options = {}) => (await ask(`${
 export const getBytes = async (path, values = {}, options = {}) =>
   (await ask(`${path}?${query(values)}`, options)).arrayBuffer();
 
-export function introduce({ csrf, by }) {
-  if (csrf !== undefined) session.csrf = csrf;
-  if (by !== undefined) session.by = by;
-}
+export const introduce = (said) => Object.assign(session, said);
 
 export const me = () => session.by;
+export const isHere = (entry) => entry.window === session.window;
+export const who = () => ({ by: session.by, window: session.window, opened: session.opened });
 
 let last = Promise.resolve();
 export function inTurn(work) {
@@ -44,7 +44,7 @@ export function inTurn(work) {
 }
 
 export async function post(action, base) {
-  const body = JSON.stringify({ ...action, by: session.by, base });
+  const body = JSON.stringify({ ...action, ...who(), base });
   const headers = { "content-type": "application/json", "x-shoal-csrf": session.csrf };
   return (await ask("/api/act", { method: "POST", headers, body })).json();
 }

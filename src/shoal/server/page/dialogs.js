@@ -8,8 +8,7 @@ export function fillNames() {
 }
 
 // A name of a category, with completion; `hint` says what comes of it.
-export function askName(title, { value = "", verb, hint, quick = [] }) {
-  fillNames();
+export function askName(title, { value = "", verb, hint, quick = () => [] }) {
   return ask(title, (form, done) => {
     const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", autofocus: true, required: true });
     input.setAttribute("list", "names");
@@ -21,15 +20,20 @@ export function askName(title, { value = "", verb, hint, quick = [] }) {
     const label = make("label", { className: "wide" }, "Name ", input);
     const tools = make("div", { className: "tools" }, make("button", { type: "submit", className: "main", textContent: verb }));
     const chips = make("div", { className: "tools" });
-    Promise.resolve(quick).then((names) => chips.append(...names.map((name) => button(name, "", () => done(name), { className: "chip" }))), () => {});
+    const offer = async () => chips.replaceChildren(...(await quick()).map((name) => button(name, "", () => done(name), { className: "chip" })));
+    const draw = () => {
+      fillNames();
+      tell();
+      offer().catch(() => {});
+    };
     form.append(label, told, tools, chips);
-    tell();
+    draw();
     setTimeout(() => input.select());
+    return draw;
   });
 }
 
 export function askMerge(id, otherId = null) {
-  fillNames();
   return ask("Merge two categories", (form, done) => {
     const input = make("input", { type: "text", autocomplete: "off", value: otherId === null ? "" : data.nameOf(otherId), required: true });
     input.setAttribute("list", "names");
@@ -37,11 +41,13 @@ export function askMerge(id, otherId = null) {
     const pair = make("div", { className: "pair" });
     const told = make("p", { className: "muted", aria: { live: "polite" } });
     const stays = make("select", { ariaLabel: "Which name stays" });
+    let last = null;
     const draw = () => {
-      const other = data.named(input.value.trim());
+      const other = data.named(input.value.trim()), chosen = other && other.id === last ? stays.value : "";
       const isFit = other && other.id !== id;
+      last = other?.id;
       pair.replaceChildren(sideOf(id), ...(isFit ? [sideOf(other.id)] : []));
-      stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => make("option", { value: String(own), textContent: data.nameOf(own) })));
+      stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => make("option", { value: String(own), textContent: data.nameOf(own), selected: String(own) === chosen })));
       told.textContent = isFit ? `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.` : "Choose the other category by its name.";
     };
     input.addEventListener("input", draw);
@@ -53,7 +59,14 @@ export function askMerge(id, otherId = null) {
     });
     form.append(make("label", { className: "wide" }, "Merge with ", input), pair, told,
       make("div", { className: "tools" }, make("label", {}, "Name that stays ", stays), make("button", { type: "submit", className: "main", textContent: "Merge" })));
+    const changed = () => {
+      if (data.today(id) !== id || !data.store.categories.has(id)) return done(null); // somebody has merged it, or undone it
+      fillNames();
+      draw();
+    };
+    fillNames();
     draw();
+    return changed;
   }, { wide: true });
 }
 
@@ -78,7 +91,7 @@ const KEYS = [
   ["s", "split it"],
   ["g", "grow it: find more of its images"],
   ["l", "look for images like the one in focus"],
-  ["u, Ctrl+Z", "undo your last action"],
+  ["u, Ctrl+Z", "undo your last action in this window, or before you opened it"],
   ["U, Ctrl+Y", "redo it"],
   ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift select"],
   ["Space", "select the image in focus, or not"],

@@ -1,6 +1,6 @@
 // Elements. Text goes in as text, never as markup.
 import { showThumbnail } from "/static/thumbs.js";
-import { nameOf } from "/static/store.js";
+import { nameOf, noMore, onChange } from "/static/store.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -51,7 +51,8 @@ export function say(words, isError = false) {
   quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
 }
 
-// A dialog with a form; resolves when it is closed, to what `done` was given, or null.
+// A dialog with a form; resolves when it is closed, to what `done` was given, or null. What `build` gives back is called
+// whenever somebody else has changed something, until then.
 export function ask(title, build, { wide = false, large = false } = {}) {
   return new Promise((resolve) => {
     const dialog = $("dialog");
@@ -68,12 +69,15 @@ export function ask(title, build, { wide = false, large = false } = {}) {
     dialog.className = large ? "large" : wide ? "wide" : "";
     dialog.setAttribute("aria-labelledby", "dialog-title");
     dialog.onkeydown = null;
+    let changed = null;
     dialog.onclose = () => {
+      noMore(changed);
       dialog.replaceChildren();
       resolve(answer);
       $("grid").focus({ preventScroll: true });
     };
-    build(form, done);
+    changed = build(form, done) ?? null;
+    if (changed) onChange(changed);
     dialog.showModal();
     raise();
     (form.querySelector("[autofocus]") ?? form.querySelector("input, button"))?.focus();

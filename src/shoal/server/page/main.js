@@ -99,7 +99,7 @@ function draw({ isSame = false } = {}) {
   $("panel").hidden = !isPanel;
   if (isPanel) {
     grid.show(new Uint32Array(0));
-    if (view.kind === "merges") drawMerges((merge) => does({ action: "merge", ...merge }));
+    if (view.kind === "merges") drawMerges((event, action, base) => press(event, () => does(action, "", base)));
     else drawMap(store.categories.has(view.focus) ? view.focus : null, (lasso, rows) => go({ kind: "lasso", lasso, rows }));
     return;
   }
@@ -328,7 +328,8 @@ async function start() {
     if (others.length && (grid.focused !== focused || !isEqual(before, grid.rows))) screen.changed();
     drawTop();
     sideSoon();
-    if (others.length) say(`${others.at(-1).by}: ${others.at(-1).words}`);
+    const last = others.at(-1);
+    if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`);
   });
   await fromAddress();
   $("grid").focus({ preventScroll: true });

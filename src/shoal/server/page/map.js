@@ -19,13 +19,15 @@ async function loadPoints() {
 
 export async function drawMap(chosen, showRows) {
   const place = $("panel");
-  place.replaceChildren(make("p", { className: "muted", textContent: "Drawing the map …" }));
+  const waiting = make("p", { className: "muted", textContent: "Drawing the map …" });
+  place.replaceChildren(waiting);
   try {
     await loadPoints();
   } catch (error) {
-    place.replaceChildren(make("p", { className: "muted", textContent: error.message }));
+    waiting.textContent = error.message;
     return;
   }
+  if (!waiting.isConnected) return; // something else is shown there by now
   const canvas = make("canvas", { tabIndex: 0, ariaLabel: `Map of ${points.n} images. Arrow keys move it, plus and minus zoom, Enter shows the images in sight in the grid`, role: "application" });
   const tip = make("div", { id: "tip", hidden: true }, make("img", { alt: "" }), bdi(""));
   const what = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";

@@ -55,7 +55,7 @@ export function markCurrent(view) {
   return Boolean(found);
 }
 
-let shown = IN_SIGHT;
+let shown = IN_SIGHT, inSight = "";
 export function drawCategories(view, go) {
   const found = sorted();
   const at = found.findIndex((category) => view.kind === "category" && category.id === view.id);
@@ -71,6 +71,8 @@ export function drawCategories(view, go) {
   }
   if (!found.length) wanted.push(make("li", { className: "muted", textContent: "No category has this name." }));
   arrange($("categories"), wanted);
+  if (`${view.id} ${at}` === inSight) return; // whoever looks at others there is not taken back to it
+  inSight = `${view.id} ${at}`;
   $("categories").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
 }
 

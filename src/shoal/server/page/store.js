@@ -1,5 +1,5 @@
 // What the page knows of the run: columns of all images, the categories, and which images a view shows.
-import { getBytes, getJson, inTurn, introduce, me, post, Refused } from "/static/api.js";
+import { getBytes, getJson, inTurn, introduce, isHere, post, Refused, who } from "/static/api.js";
 import { packRows, unpackNumbers, unpackRows } from "/static/packing.js";
 
 export const PREDICTED = 0, CONFIRMED = 1, REJECTED = 2, MOVED = 3, FLAGGED = 4;
@@ -15,12 +15,13 @@ export const store = {
 
 const listeners = [];
 export const onChange = (listener) => listeners.push(listener);
-const tell = (what) => listeners.forEach((listener) => listener(what));
+export const noMore = (listener) => listeners.includes(listener) && listeners.splice(listeners.indexOf(listener), 1);
+const tell = (what) => [...listeners].forEach((listener) => listener(what));
 
 export async function load(by) {
   introduce({ by });
   const [run, bytes] = await Promise.all([getJson("/api/run", by ? { by } : {}), getBytes("/api/columns")]);
-  introduce({ csrf: run.csrf, by: by || run.who });
+  introduce({ csrf: run.csrf, by: by || run.who, opened: run.seq });
   const n = run.n_images;
   const seq = Math.min(run.seq, new DataView(bytes).getUint32(0, true)); // what came between the two is told again
   const at = (column) => 4 + 4 * n * column;
@@ -141,7 +142,7 @@ function take(changes) {
   Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows });
   if (!isNews) return;
   count();
-  tell({ entries, others: entries.filter((entry) => entry.by !== me()) });
+  tell({ entries, others: entries.filter((entry) => !isHere(entry)) });
 }
 
 // Images as the server reads them, however many.
@@ -179,7 +180,7 @@ export async function listen(hears) {
   for (let wait = 500; ; ) {
     try {
       waiting = new AbortController();
-      take(await getJson("/api/changes", { since: store.seq, by: me() }, { signal: waiting.signal }));
+      take(await getJson("/api/changes", { since: store.seq, ...who() }, { signal: waiting.signal }));
       hears("");
       wait = 500;
     } catch (error) {

@@ -97,10 +97,11 @@ export function makeVerbs({ grid, view, go, refine }) {
     async move(rows = chosen()) {
       const base = store.seq;
       if (!rows.length) return;
-      const quick = describe(rows.slice(0, 200)).then((found) => {
+      const quick = async () => {
+        const found = await describe(rows.slice(0, 200));
         const names = new Set([...found.map((image) => image.given), ...found.map((image) => image.second), ...recent]);
         return [...names].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
-      });
+      };
       const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
       const name = await askName(`Move ${images(rows.length)}`, { verb: "Move", hint, quick });
       return name && verbs.put(rows, name, base);
