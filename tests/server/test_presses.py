@@ -278,6 +278,7 @@ def test_each_window_of_a_person_undoes_its_own_actions(
     with opened(server) as other:
         go_to(in_front(other), "four")
         there = rows(other)
+        mine, others = statuses(run, [here[0], there[0]])
         in_front(page).key("f")
         wait_for(page, before + 1)
         wait_for(in_front(other), before + 1)
@@ -287,13 +288,13 @@ def test_each_window_of_a_person_undoes_its_own_actions(
         wait_for(in_front(page), before + 2)
         page.key("u")
         wait_for(page, before + 3)
-        assert statuses(run, [here[0], there[0]]) == ["predicted", "rejected"]
+        assert statuses(run, [here[0], there[0]]) == [mine, "rejected"]
         page.key("U")
         wait_for(page, before + 4)
         wait_for(in_front(other), before + 4)
         other.key("u")
         wait_for(other, before + 5)
-        assert statuses(run, [here[0], there[0]]) == ["flagged", "predicted"]
+        assert statuses(run, [here[0], there[0]]) == ["flagged", others]
         assert other.complaints() == []
     wait_for(in_front(page), before + 5)
 
@@ -305,13 +306,12 @@ def in_front(page: Page) -> Page:
 
 
 def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(page: Page, run: Path) -> None:
-    go_to(page, "two")
+    go_to(page, text(page, "#categories .category bdi"))
     before = done(page)
     page.resize(1280, 500)
     drawn = "new Promise((done) => setTimeout(() => done(true), 400))"  # the list is drawn when nothing happens
     page.run(drawn)
-    page.run("document.getElementById('categories').scrollTop = 1e6")
-    top = page.run("document.getElementById('categories').scrollTop")
+    page.run("document.getElementById('categories').scrollTop = 600")
     review = Review(RunView(run))
     verbs.decide(review, "flag", None, [review.answer.paths[rows(page)[-1]]], by="ben")
     wait_for(page, before + 1)
@@ -319,7 +319,7 @@ def test_the_list_stays_where_it_was_scrolled_to_while_somebody_else_acts(page: 
         "document.querySelector('.category[aria-current]').textContent.includes(shoal.store.open[shoal.view.id + 1])"
     )
     page.run(drawn)
-    assert page.run("document.getElementById('categories').scrollTop") == top > 0
+    assert page.run("document.getElementById('categories').scrollTop") > 500
     page.resize(1280, 900)
 
 

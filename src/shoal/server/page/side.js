@@ -55,7 +55,7 @@ export function markCurrent(view) {
   return Boolean(found);
 }
 
-let shown = IN_SIGHT, inSight = "";
+let shown = IN_SIGHT, current = -1;
 export function drawCategories(view, go) {
   const found = sorted();
   const at = found.findIndex((category) => view.kind === "category" && category.id === view.id);
@@ -70,10 +70,15 @@ export function drawCategories(view, go) {
     wanted.push(make("li", {}, make("button", { type: "button", className: "quiet", textContent: `Show ${number(found.length - visible.length)} more`, on: { click: more } })));
   }
   if (!found.length) wanted.push(make("li", { className: "muted", textContent: "No category has this name." }));
+  const isFollowed = view.id !== current || isInSight(); // whoever looks at others there is not taken back to it
+  current = view.id;
   arrange($("categories"), wanted);
-  if (`${view.id} ${at}` === inSight) return; // whoever looks at others there is not taken back to it
-  inSight = `${view.id} ${at}`;
-  $("categories").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+  if (isFollowed) $("categories").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
+}
+
+function isInSight() {
+  const list = $("categories").getBoundingClientRect(), own = $("categories").querySelector("[aria-current]")?.getBoundingClientRect();
+  return Boolean(own) && own.bottom > list.top && own.top < list.bottom;
 }
 
 // Give a list these children. What is there already stays, so that neither focus nor scrolling is lost.
