@@ -1,5 +1,8 @@
 """Confidence against the truth on digits, of which half of the images of half of the classes are labeled."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -160,3 +163,11 @@ def test_few_labels_of_few_classes_make_confidence_no_worse_than_the_share_of_ne
         monkeypatch.setattr(module, "N_ERRORS", n_errors)
         said = small.calibrate().confidence(small.share, small.categories, ~free)
         assert (error(said[free], small.right[free]) > plain + 0.02) == is_worse
+
+
+@pytest.mark.slow
+def test_discovering_imports_no_scikit_learn() -> None:
+    """It takes with it pandas and scipy.stats: half as long again as torch."""
+    code = "import sys, shoal.discovery.api; sys.exit('sklearn' in sys.modules or 'pandas' in sys.modules)"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0

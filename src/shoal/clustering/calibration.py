@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.isotonic import isotonic_regression
+from scipy.optimize import isotonic_regression
 
 from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.held_back import Folds, estimate_label_rate
@@ -223,7 +223,7 @@ def _fit(share: Floats, right: Floats, weights: Floats, k: int) -> ReliabilityCu
     levels, at = np.linspace(0, 1, k + 1), np.rint(share * k).astype(np.int64)
     n_images, n_right = (np.bincount(at, each, minlength=k + 1) + 0.0 for each in (weights, weights * right))
     found = (n_right + PRIOR_IMAGES * levels) / (n_images + PRIOR_IMAGES)
-    rising = isotonic_regression(found, sample_weight=n_images + PRIOR_IMAGES, y_min=0, y_max=1)
+    rising = isotonic_regression(found, weights=n_images + PRIOR_IMAGES).x  # within 0 and 1, as what it is made from
     return ReliabilityCurve(confidence=rising, right=n_right, n_images=n_images)
 
 

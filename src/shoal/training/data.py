@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Ints, as_labels
 from shoal.checksums import digest_rows
+from shoal.data.pixels import Pixels
 from shoal.encoders.embed import ImageRows
 from shoal.errors import DataError
 from shoal.training.tokens import TokenCache
@@ -61,7 +62,7 @@ class TrainingData:
     def identity(self) -> dict[str, Any]:
         """What must be the same for a run on it to be resumed."""
         return {
-            "images": digest_rows(self.pixels),
+            "images": self.pixels.checksum if isinstance(self.pixels, Pixels) else digest_rows(self.pixels),
             "labels": digest_rows(self.labels),
             "validation": None if self.validation is None else digest_rows(self.validation),
             "trains_on_validation": self.trains_on_validation,

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shoal.checksums import digest_rows
 from shoal.data.demo import digits
 from shoal.data.pixels import Skipped, load_pixels, loading
 from shoal.data.pixels.decoding import decode_file, square
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder
+from shoal.training.data import TrainingData
 
 Make = Callable[[list[str]], Path]
 SIZE = 8
@@ -254,3 +256,15 @@ def test_a_worker_starts_without_numpy() -> None:
     code = "import sys, shoal.data.pixels.worker; sys.exit('numpy' in sys.modules or 'torch' in sys.modules)"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
+
+
+def test_the_checksum_of_pixels_is_that_of_every_row_and_trainings_on_them_share_it(
+    make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pixels = load_pixels(read_collection(make_images(["a.png", "b.png"]), False), SIZE, cache=cache, n_workers=1)
+    expected, n_read = digest_rows(pixels[:]), []
+    monkeypatch.setattr(loading, "digest_rows", lambda rows: n_read.append(len(rows)) or digest_rows(rows))
+    for labels in ([0, -1], [0, 1]):
+        data = TrainingData(pixels=pixels, labels=np.array(labels))
+        assert data.identity()["images"] == expected
+    assert n_read == [2]

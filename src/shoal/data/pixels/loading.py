@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shoal.arrays import Ints
+from shoal.checksums import digest_rows
 from shoal.data.collection import Collection
 from shoal.data.pixels.decoding import MAX_PIXELS, Unreadable, decode_image
 from shoal.data.pixels.store import (
@@ -103,6 +105,11 @@ class Pixels:
     def dtype(self) -> np.dtype[np.uint8]:
         """uint8."""
         return self.store.dtype
+
+    @cached_property
+    def checksum(self) -> str:
+        """Of every pixel, which are read once for it."""
+        return digest_rows(self)
 
     @property
     def size(self) -> int:
