@@ -12,6 +12,7 @@ from shoal.clustering.categories import describe_members
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
 from shoal.discovery.answer_words import UNCHECKED, answer_in_words
+from shoal.discovery.answers import Answer
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.named_categories import NamedCategories, assignment_rows, category_rows, name_categories
 from shoal.discovery.settings import DiscoverySettings
@@ -50,7 +51,9 @@ def test_the_answer_counts_categories_with_images_and_images_among_strangers(
     found: NamedCategories, tmp_path: Path
 ) -> None:
     run = write(found, tmp_path / "run")
-    assert answer_in_words(run) == answer_in_words(run, found.n_unsure) == COUNTS
+    discovery = Discovery(clusters=found.categories, n_clusters=3, embeddings=POINTS.numpy())
+    answered = Answer(name="frozen", discovery=discovery, named=found)
+    assert answer_in_words(run) == answered.in_words(run) == COUNTS
     run.write_json("estimate", {"n_clusters": 4, "stability": {"n_clusters": [4, 6, 3]}})
     assert answer_in_words(run) == f"{COUNTS}; 3 to 6 categories over 3 random parts of the images"
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.data.collection import Collection
-from shoal.discovery.frozen import doubt_labels
+from shoal.discovery.answer_words import doubt_labels
 from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained import takes_first_number

@@ -17,16 +17,17 @@ import numpy as np
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.calibration import Calibration
 from shoal.data.collection import Collection
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answer_words import answer_in_words, doubt_labels
+from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
-from shoal.discovery.reporter import Reporter
+from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
 from shoal.discovery.reviewed_clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stability import repeat_estimate
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, Run, locked
+from shoal.runs import ANSWERS, UNSURE_BELOW, Run, locked
 from shoal.training.model import TaskShape
 
 FROZEN, TRAINED = ANSWERS
@@ -51,6 +52,10 @@ class Answer:
     """Of a trained answer: the folder with its networks and metrics."""
     shape: TaskShape | None = None
     """Of a trained answer: the shape of the task that its model was made for."""
+
+    def in_words(self, run: Run) -> str:
+        """The same as `answer_in_words` of the run that holds it, whose rows need not be read for that."""
+        return answer_in_words(run, int((self.named.members.confidence < UNSURE_BELOW).sum()))
 
     def write_training(self, run: Run) -> None:
         """Give a run the networks and the metrics of this answer."""
@@ -108,6 +113,30 @@ def cluster_frozen(
     device, inference = frozen.embeddings.device, settings.of_method.inference
     how: dict[str, Any] = {"n_clusters": settings.n_clusters or n_clusters, "seed": settings.seed, "device": device}
     return shift_and_cut(frozen, labels, inference, **how)
+
+
+def answer_first(
+    frozen: Representation, collection: Collection, run: Run, settings: DiscoverySettings, reporter: Reporter
+) -> Answer:
+    """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
+    with reporter.progress(CLUSTERING):
+        answer = answer_frozen(frozen, collection, settings)
+    if settings.is_trained:
+        first = Run(run.path / FROZEN)
+        if not (first.is_finished and first.has("report.html")):
+            with reporter.progress("writing the first report"):
+                keep_answer(run, answer, settings)
+        page, words = first.path / "report.html", answer.in_words(first)
+        reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
+    if answer.discovery.estimate is not None:
+        doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
+        if doubt:
+            reporter.say(f"{NOTE}{doubt}")
+    measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
+    run.note(encoder_sees=measured and measured.to_dict())
+    if measured is not None and (advice := advise_encoder(measured, settings.of_method.encoder)):
+        reporter.say(f"{NOTE}{advice}")
+    return answer
 
 
 def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
@@ -180,7 +209,7 @@ def write_answers(
         if other.name == TRAINED:
             keep_answer(run, other, settings)
         reporter.say(f"{IN_WORDS[other.name]} is kept in {run.path / other.name}")
-    run.log(answer_in_words(run, answer.named.n_unsure))
+    run.log(answer.in_words(run))
 
 
 def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) -> list[int]:

@@ -1,6 +1,6 @@
-"""The embeddings of the encoder as it comes, and the first answer, which can be looked at before training.
+"""The embeddings of the encoder as it comes: images are read, embedded, and made small for reports.
 
-An interrupted run finds both again. They belong to certain pixels and certain weights, which provenance.json names
+An interrupted run finds them again. They belong to certain pixels and certain weights, which provenance.json names
 before the first embedding is made: a run that would go on with others is refused.
 """
 
@@ -15,14 +15,11 @@ from PIL import Image
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, available_cpus
 from shoal.device import computing_device
-from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.answers import FROZEN, Answer, answer_frozen, keep_answer
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.cache import bound_cache
 from shoal.discovery.embed import embed_aloud
-from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.readable import Check, Readable, check_collection, check_readable, decode
-from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.engines import TORCH
@@ -30,10 +27,6 @@ from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import ShoalError, UsageError
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, Skip, damaged
-from shoal.words import count
-
-FEW_LABELS = 5
-"""Labeled images per known category below which an estimate of K is said to rest on few labels."""
 
 THUMBNAIL_SIDE = 64
 """Pixels along a side of a thumbnail, which a report shows: it needs nothing but the run folder."""
@@ -152,35 +145,3 @@ def make_thumbnails(pixels: Pixels) -> Iterator[bytes]:
     ) as threads:  # Pillow lets go of the interpreter while it scales and writes
         for start in range(0, len(pixels), N_AT_ONCE):
             yield from threads.map(make, range(start, min(start + N_AT_ONCE, len(pixels))))
-
-
-def answer_first(
-    frozen: Representation, images: Readable, run: Run, settings: DiscoverySettings, reporter: Reporter
-) -> Answer:
-    """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
-    collection = images.collection
-    with reporter.progress(CLUSTERING):
-        answer = answer_frozen(frozen, collection, settings)
-    if settings.is_trained:
-        first = Run(run.path / FROZEN)
-        if not (first.is_finished and first.has("report.html")):
-            with reporter.progress("writing the first report"):
-                keep_answer(run, answer, settings)
-        page, words = first.path / "report.html", answer_in_words(first, answer.named.n_unsure)
-        reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
-    doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
-    if doubt and answer.discovery.estimate is not None:
-        reporter.say(f"note: {doubt}")
-    measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
-    run.note(encoder_sees=measured and measured.to_dict())
-    if measured is not None and (advice := advise_encoder(measured, settings.of_method.encoder)):
-        reporter.say(f"{NOTE}{advice}")
-    return answer
-
-
-def doubt_labels(n_labeled: int, n_known: int) -> str | None:
-    """Say that an estimate of K rests on few labels, where it does."""
-    if n_labeled >= FEW_LABELS * n_known:
-        return None
-    few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
-    return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"

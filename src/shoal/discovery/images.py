@@ -16,10 +16,10 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import write_answers, write_report
+from shoal.discovery.answers import answer_first, write_answers, write_report
 from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.frozen import answer_first, engine_of, read_and_embed
+from shoal.discovery.frozen import engine_of, read_and_embed
 from shoal.discovery.readable import check_collection, check_readable, decode, tell_found
 from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter
@@ -141,7 +141,7 @@ def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
     about = {"encoder": settings.of_method.encoder, "device": str(encoder.device), "command": job.command}
     reporter = start_run(run, settings, job.collection, checksum, **about, told=job.told, reporter=job.reporter)
     images, frozen = read_and_embed(job.collection, run, encoder, settings, reporter)
-    answer, other = answer_first(frozen, images, run, settings, reporter), None
+    answer, other = answer_first(frozen, images.collection, run, settings, reporter), None
     if settings.is_trained:
         answer, other = answer_trained(
             TrainingJob(

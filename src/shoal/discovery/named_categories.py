@@ -25,7 +25,7 @@ from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
 from shoal.discovery.reviewed_names import name_as_before
 from shoal.methods.clusters import Discovery
-from shoal.runs import UNSURE_BELOW, Assignment, Category, Run
+from shoal.runs import Assignment, Category, Run
 
 N_EXEMPLARS = 5
 """Images named as typical of a category."""
@@ -49,11 +49,6 @@ class NamedCategories:
     """(K,) the id of each category; its position, unless a review has made and ended some."""
     calibration: Calibration | None = None
     """What the confidence of the members rests on."""
-
-    @property
-    def n_unsure(self) -> int:
-        """Images that are more likely wrong than right."""
-        return int((self.members.confidence < UNSURE_BELOW).sum())
 
 
 def name_categories(

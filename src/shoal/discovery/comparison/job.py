@@ -15,7 +15,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answer_words import doubt_labels
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
@@ -26,7 +26,7 @@ from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trainings import Trainings, keep_run
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.frozen import doubt_labels, engine_of, read_and_embed
+from shoal.discovery.frozen import engine_of, read_and_embed
 from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -224,7 +224,7 @@ class _Work:
         kept_run = keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
         if draw == 0:
             if settings.n_clusters is None:
-                words = answer_in_words(kept_run, answer.named.n_unsure)
+                words = answer.in_words(kept_run)
                 self.reporter.say(f"without training: {words}; every method is asked for as many categories")
                 if doubt := doubt_labels(given.n_labeled, given.n_classes):
                     self.reporter.say(f"{NOTE}{doubt}")
