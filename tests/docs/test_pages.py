@@ -1,5 +1,6 @@
 """The README stays short, and pages are written in lines that a terminal shows."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,16 @@ def prose(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_prose_is_wrapped(page: Path) -> None:
     assert [line for line in prose(page) if len(line) > 140] == []
+
+
+def test_files_of_the_package_that_pages_name_are_there() -> None:
+    pages = [*ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+    packages = {path.name for path in (ROOT / "src" / "shoal").iterdir()}
+    named = {
+        name
+        for page in pages
+        for name in re.findall(r"`(?:src/shoal/)?([a-z_/0-9]+\.py)", page.read_text(encoding="utf-8"))
+        if name.partition("/")[0] in packages
+    }
+    assert len(named) > 20
+    assert sorted(name for name in named if not (ROOT / "src" / "shoal" / name).exists()) == []
