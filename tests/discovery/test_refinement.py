@@ -25,14 +25,14 @@ def stop(*_given: object, **_options: object) -> None:
 
 
 @pytest.fixture
-def reviewed(photos, tmp_path: Path) -> DiscoveredRun:
+def reviewed(discover_same, tmp_path: Path) -> DiscoveredRun:
     """60 photos in 5 colours, 3 of them known: in the run a novel category is confirmed and named, another confirmed.
 
     Of a known one an image is thrown out, and of a novel one an image is moved to a known one, both wrongly: people
     are to be obeyed whatever the machine thinks.
     """
-    settings = {"config": photos.config, "train": False, "n_clusters": 5}
-    run = shoal.discover(photos.folder, photos.labels, out=tmp_path / "runs" / "photos", **settings, **HOW)
+    (tmp_path / "runs").mkdir()
+    run = shoal.load(discover_same().rename(tmp_path / "runs" / "photos"))
     first, second = (row.category for row in run.categories if row.is_novel)
     run.rename(first, "teal")
     run.confirm("teal")
@@ -169,7 +169,7 @@ def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredR
         file.rename(others / f"{at}.png")
     with pytest.raises(DataError, match="a review of other images"):
         shoal.refine(reviewed, others, allow_missing=True, **HOW)
-    photos.folder.rename(tmp_path / "moved")
+    Run(reviewed.path).note(root=str(tmp_path / "moved" / "photos"))
     with pytest.raises(DataError, match=r"there is no folder .*photos; give the images again"):
         shoal.refine(reviewed, **HOW)
     log = (reviewed.path / "review.jsonl").rename(tmp_path / "away")

@@ -126,7 +126,7 @@ def test_networks_depend_on_the_seed_alone():
 
 
 def make_model(loss, moves, bank, encoder):
-    settings = CmsSettings(loss=loss, inference=InferenceSettings(shift=moves))
+    settings = replace(SETTINGS, loss=loss, inference=InferenceSettings(shift=moves))
     model = Cms(encoder("tiny"), settings, SHAPE)
     model.bank = bank
     return model

@@ -178,6 +178,7 @@ def test_two_processes_learn_as_one_does(task, tmp_path):
 
 PLAIN = {"n_init": 3}
 GRAPH = PLAIN | {"n_neighbors": 5, "min_similarity": 0.5, "concept_ramp": 4}
+PURE = PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}
 MEMORY = {"memory_size": 128, "n_neighbors": 5, "n_negatives": 64, "first_stage": 3, "affinity_epochs": 4}
 
 
@@ -187,10 +188,10 @@ MEMORY = {"memory_size": 128, "n_neighbors": 5, "n_negatives": 64, "first_stage"
         ("cms", 0.1, 0.2, {"loss": LossSettings(temperature=0.1, denominator="reference")}),
         ("simgcd", 0.03, 0.2, {"start": "images"}),
         ("gcd", 0.1, 0.1, {}),
-        ("gpc", 0.03, 0.1, PLAIN | {"mixture_columns": 8}),
-        ("promptcal", 0.1, 0.1, MEMORY),
-        ("dccl", 0.1, 0.05, GRAPH),
-        ("pim", 0.1, 0.05, PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}),
+        pytest.param("gpc", 0.03, 0.1, PLAIN | {"mixture_columns": 8}, marks=pytest.mark.slow),
+        pytest.param("promptcal", 0.1, 0.1, MEMORY, marks=pytest.mark.slow),
+        pytest.param("dccl", 0.1, 0.05, GRAPH, marks=pytest.mark.slow),
+        pytest.param("pim", 0.1, 0.05, PURE, marks=pytest.mark.slow),
     ],
 )
 def test_training_finds_colours_where_the_frozen_encoder_sees_their_light(

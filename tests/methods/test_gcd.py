@@ -111,7 +111,8 @@ def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
         epoch=0,
         generator=torch.Generator(),
     )
-    settings = GcdSettings(loss=LossSettings(temperature=1.0, denominator="reference"))
+    loss = LossSettings(temperature=1.0, denominator="reference")
+    settings = GcdSettings(loss=loss, head=HeadSettings(width=16, dim=8))
     found = Gcd(tiny_encoder("tiny"), settings, TaskShape(n_images=2, n_known=1, n_clusters=None)).loss(batch)
     contrastive = supervised = 0.0
     for i in range(4):

@@ -14,6 +14,7 @@ LABELS = [0, 1, 0, -1, -1, -1]
 SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 
 
+@pytest.mark.slow
 def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
     settings = RankStatsSettings(training=training, n_ranked=4, temperature=0.2, consistency_epochs=0)

@@ -20,6 +20,8 @@ from small_models import make_model
 
 LABELS = torch.tensor([0, -1, 1, 0, -1, 1])
 
+SMALL = SimGcdSettings(head=HeadSettings(kind="mlp", width=16, dim=8))
+
 
 def slow_loss(cosines, views, epoch):
     """Six rows, two views of three images, the sum written out row by row."""
@@ -53,7 +55,7 @@ def tiny_vit():
 @pytest.mark.parametrize("epoch", [0, 10, 40])
 def test_a_whole_step_on_a_tiny_vit_has_the_loss_and_the_gradients_of_a_slow_version(epoch):
     torch.manual_seed(0)
-    settings = SimGcdSettings(head=HeadSettings(kind="mlp", width=16, dim=8))
+    settings = SMALL
     model = SimGcd(tiny_vit(), settings, TaskShape(n_images=3, n_known=2, n_clusters=5))
     images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     inputs = model.encoder.trunk(images)
@@ -75,7 +77,7 @@ def test_a_whole_step_on_a_tiny_vit_has_the_loss_and_the_gradients_of_a_slow_ver
 
 def test_a_target_is_the_other_views_and_carries_no_gradient():
     torch.manual_seed(0)
-    model = SimGcd(tiny_vit(), SimGcdSettings(), TaskShape(n_images=2, n_known=1, n_clusters=3))
+    model = SimGcd(tiny_vit(), SMALL, TaskShape(n_images=2, n_known=1, n_clusters=3))
     cosines = torch.tensor([[0.9, 0.0, 0.0], [0.0, 0.9, 0.0], [0.0, 0.9, 0.0], [0.9, 0.0, 0.0]], requires_grad=True)
     fixed = torch.zeros(4, 3)
     assert not model.taught_loss(cosines, fixed, 0).requires_grad
@@ -93,7 +95,7 @@ def test_the_teachers_temperature_falls_along_a_line_and_stays():
 
 
 def test_biases_do_not_decay():
-    model = SimGcd(tiny_vit(), SimGcdSettings(), TaskShape(n_images=2, n_known=1, n_clusters=3))
+    model = SimGcd(tiny_vit(), SMALL, TaskShape(n_images=2, n_known=1, n_clusters=3))
     decayed, plain = model.make_optimizer(TrainSettings(weight_decay=0.1)).param_groups
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.1, 0.0)
     assert {value.ndim for value in plain["params"]} == {1}

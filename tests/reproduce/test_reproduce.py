@@ -21,10 +21,18 @@ DRAWN = [name for name, each in EXPERIMENTS.items() if each.measure in FIGURES]
 PROTOCOLS = {"paper": "", "reference": "_reference"}
 
 
+LONG = ("12", "13")
+"""Tables with more trainings than the others."""
+
+
 def plain_first(names):
     """Every name with both protocols; with the reference protocol all but the first are slow."""
+
+    def is_slow(name, protocol):
+        return name in LONG or (protocol == "reference" and name != names[0])
+
     return [
-        pytest.param(name, protocol, marks=[pytest.mark.slow] if protocol == "reference" and name != names[0] else [])
+        pytest.param(name, protocol, marks=[pytest.mark.slow] if is_slow(name, protocol) else [])
         for name in names
         for protocol in PROTOCOLS
     ]
