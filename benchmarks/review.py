@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from chromium import Browser, Page, launched  # noqa: E402
-from served import served  # noqa: E402
 from shoal.runs import Assignment, Category, Run  # noqa: E402
 
 N_CATEGORIES = 200
@@ -143,12 +143,22 @@ def act_on_all(page: Page) -> dict[str, float]:
     return {f"{name}, {end} ms": float(of(found)) for name, found in times.items() for end, of in ends.items()}
 
 
+@contextmanager
+def reviewed(run: Path) -> Iterator[tuple[int, str]]:
+    """The command as a person starts it: the number of its process, and the address it prints."""
+    command = [sys.executable, "-m", "shoal", "review", str(run), "--no-open", "--json", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        yield process.pid, json.loads(process.stdout.readline())["url"]
+        process.terminate()
+
+
 def measure(browser: Browser, run: Path, n_images: int) -> dict[str, float]:
     began = time.perf_counter()
-    with served(run) as server:
+    with reviewed(run) as (pid, url):
         found = {"server ready, s": time.perf_counter() - began}
-        found["server ready, processor s"] = processor_seconds(server.process.pid)
-        with browser.open(server.url, width=1600, height=1000) as page:
+        found["server ready, processor s"] = processor_seconds(pid)
+        with browser.open(url, width=1600, height=1000) as page:
             page.call("Performance.enable", timeDomain="threadTicks")
             page.wait("document.body.dataset.ready && document.querySelector('.tile img.there')")
             found["first view with thumbnails, s from the page's first request"] = page.run("performance.now()") / 1000

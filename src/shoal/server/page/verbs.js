@@ -41,7 +41,10 @@ export function makeVerbs({ grid, view, go, refine }) {
   // On to the next image, where one that is decided has stayed in the list.
   const goOn = (isDone, row) => isDone && grid.focused === row && grid.go(grid.focus + 1);
 
-  const chosen = () => (grid.selected.size ? [...grid.selected] : grid.focused >= 0 ? [grid.focused] : []);
+  const chosen = () => (grid.selected.size ? grid.chosen : grid.focused >= 0 ? [grid.focused] : []);
+
+  // Those of some images that have a category: the list itself, where all have.
+  const inCategory = (rows) => (rows.every((row) => store.category[row] >= 0) ? rows : rows.filter((row) => store.category[row] >= 0));
 
   // What the enlarged view does with the images of the grid.
   const viewing = {
@@ -76,16 +79,16 @@ export function makeVerbs({ grid, view, go, refine }) {
     },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
-      const some = [...grid.selected], isCategory = view.kind === "category", id = view.id;
+      const some = grid.chosen, isCategory = view.kind === "category", id = view.id;
       const shown = isCategory ? [...grid.rows].filter((row) => store.status[row] === data.PREDICTED) : grid.focused >= 0 && store.status[grid.focused] !== data.CONFIRMED ? [grid.focused] : [];
-      const rows = (some.length ? some : shown).filter((row) => store.category[row] >= 0);
+      const rows = inCategory(some.length ? some : shown);
       if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : isCategory ? verbs.next() : grid.go(grid.focus + 1);
       const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
       if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
       if (isDone && !some.length && grid.focused === rows[0]) grid.go(grid.focus + 1); // it has stayed in the list
     },
     async reject() {
-      const rows = chosen().filter((row) => store.category[row] >= 0);
+      const rows = inCategory(chosen());
       if (rows.length) await does({ action: "reject", rows }, withWords("rejected", rows));
     },
     async flag() {
