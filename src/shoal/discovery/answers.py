@@ -168,12 +168,12 @@ def make_answer(
     return Answer(name=name, discovery=discovery, named=named)
 
 
-def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, place: Path | None = None, **more: Any) -> Run:
+def keep_answer(run: Run, answer: Answer, settings: DiscoverySettings, folder: Path | None = None, **more: Any) -> Run:
     """Write an answer as a finished run of its own with its report, inside the run whose thumbnails it shares.
 
-    It goes to `place`, the folder of its name if not given; `more` is noted in its provenance.json.
+    It goes to `folder`, the one of its name if not given; `more` is noted in its provenance.json.
     """
-    other = Run.create(place or run.path / answer.name, force=True)
+    other = Run.create(folder or run.path / answer.name, force=True)
     told, origin = replace(settings, train=answer.name == TRAINED), run.provenance
     about = {name: origin[name] for name in ("root", "folders", "encoder", "fingerprint") if name in origin}
     other.start(told, seed=settings.seed, device=origin["device"], command=origin["command"], **about)
