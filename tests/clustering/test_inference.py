@@ -283,9 +283,9 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(UsageError, match="max_shifts"):
         InferenceSettings(max_shifts=-1)
     with pytest.raises(UsageError, match=r"max_clusters: found 9.0, expected a whole number"):
-        InferenceSettings(max_clusters=9.0)  # type: ignore[arg-type]
+        InferenceSettings(max_clusters=9.0)
     with pytest.raises(UsageError, match=r"n_clusters: found 6.0, expected a whole number"):
-        infer(rows, labels, 6.0)  # type: ignore[arg-type]
+        infer(rows, labels, 6.0)
 
 
 def test_one_labeled_class_is_enough_where_k_is_given() -> None:

@@ -9,7 +9,7 @@ from shoal.errors import DataError, UsageError
 
 def run(points: Tensor, labels: Tensor, n_clusters: int, seed: int = 0, **settings: float) -> KMeansResult:
     generator = torch.Generator().manual_seed(seed)
-    return semi_supervised_kmeans(points, labels, n_clusters, generator=generator, **settings)  # type: ignore[arg-type]
+    return semi_supervised_kmeans(points, labels, n_clusters, generator=generator, **settings)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ Labels = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=1, m
 def test_no_name_and_no_order_of_images_changes_an_accuracy(pairs: list[tuple[int, int]], random: object) -> None:
     """Small counts make many ties between matchings; none may be broken by a name or by the order of files."""
     y_true, y_pred = np.array(pairs).T
-    rng = np.random.default_rng(random.getrandbits(32))  # type: ignore[attr-defined]
+    rng = np.random.default_rng(random.getrandbits(32))
     classes, clusters, order = rng.permutation(6), rng.permutation(7), rng.permutation(len(pairs))
     expected = gcd_accuracy(y_true, y_pred, y_true < 3)
     found = gcd_accuracy(classes[y_true][order], clusters[y_pred][order], (y_true < 3)[order])
@@ -146,7 +146,7 @@ def test_images_without_a_label_are_named_not_counted_as_wrong(missing: object) 
 @pytest.mark.parametrize("y_true", [[0, -1, 1], [0.0, -1.0, 1.0], ["a", -1, "b"], np.array([0, -1, 1], dtype=object)])
 def test_the_mark_of_unlabeled_images_is_not_scored_as_a_class(y_true: object) -> None:
     with pytest.raises(DataError, match=r"y_true: -1, unlabeled, in row 1 \(1 of 3\)"):
-        gcd_accuracy(y_true, [0, -1, 1], [True, True, False])  # type: ignore[arg-type]
+        gcd_accuracy(y_true, [0, -1, 1], [True, True, False])
 
 
 def test_a_prediction_of_minus_one_is_a_cluster_like_others() -> None:

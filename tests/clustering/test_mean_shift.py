@@ -215,7 +215,7 @@ def test_attention_learns(points: Tensor, own: Tensor) -> None:
 )
 def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        ShiftSettings(**wrong)  # type: ignore[arg-type]
+        ShiftSettings(**wrong)
 
 
 def test_arguments_that_cannot_be_used_are_refused(points: Tensor, own: Tensor) -> None:

@@ -291,7 +291,7 @@ def test_a_linkage_matrix_is_not_taken_for_a_tree() -> None:
     linkage = grow(np.eye(4)).linkage
     for given in (linkage, linkage.tolist()):
         with pytest.raises(UsageError, match=r"tree: found (ndarray|list), expected a Tree; pass Tree\(linkage\)"):
-            estimate_n_clusters(given, [0, 1, -1, -1])  # type: ignore[arg-type]
+            estimate_n_clusters(given, [0, 1, -1, -1])
 
 
 @pytest.mark.parametrize("copies", [2, 3])
@@ -336,11 +336,11 @@ def test_max_clusters_is_no_fewer_than_the_known_classes_and_no_more_than_the_im
 
 def test_a_largest_k_that_is_no_whole_number_is_refused() -> None:
     with pytest.raises(UsageError, match=r"max_clusters: found 9.0, expected a whole number"):
-        estimate_n_clusters(*overlapping(0), max_clusters=9.0)  # type: ignore[arg-type]
+        estimate_n_clusters(*overlapping(0), max_clusters=9.0)
 
 
 def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="no rule for the number of clusters"):
-        estimate_n_clusters(*overlapping(0), rule=["paper"])  # type: ignore[arg-type]
+        estimate_n_clusters(*overlapping(0), rule=["paper"])
     with pytest.raises(UsageError, match="did you mean 'plateau'"):
         estimate_n_clusters(*overlapping(0), rule="plateu")

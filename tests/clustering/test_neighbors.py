@@ -252,7 +252,7 @@ def test_neighbors_found_by_groups_are_those_of_a_full_sort(
 
 def test_what_is_no_whole_number_is_refused(points: Tensor) -> None:
     with pytest.raises(UsageError, match=r"k: found 3.0, expected a whole number"):
-        k_nearest(points, points, 3.0)  # type: ignore[arg-type]
+        k_nearest(points, points, 3.0)
     with pytest.raises(UsageError, match="block_rows: found 0, expected at least 1"):
         k_nearest(points, points, 3, block_rows=0)
     with pytest.raises(UsageError, match=r"of torch.float32, expected .* of torch.int64"):

@@ -134,9 +134,9 @@ def test_a_nan_height_is_refused() -> None:
 def test_what_is_no_whole_number_is_refused(value: object) -> None:
     tree = Tree([[0, 1, 1.0, 2], [2, 3, 4.0, 3]])
     with pytest.raises(UsageError, match=f"n_clusters: found {value!r}, expected a whole number"):
-        tree.cut(value)  # type: ignore[arg-type]
+        tree.cut(value)
     with pytest.raises(UsageError, match=f"node: found {value!r}, expected a whole number"):
-        tree.members(value)  # type: ignore[arg-type]
+        tree.members(value)
 
 
 def test_a_chain_of_many_merges_is_cut_quickly() -> None:

@@ -65,7 +65,7 @@ def test_counts_do_not_depend_on_torchs_default_type() -> None:
 @pytest.mark.parametrize("n", [1, 30])
 def test_memory_that_is_no_whole_number_is_refused(memory: object, n: int) -> None:
     with pytest.raises(UsageError, match=r"memory: found .*, expected a whole number"):
-        ward_linkage(np.random.default_rng(0).normal(size=(30, 4))[:n], memory=memory)  # type: ignore[arg-type]
+        ward_linkage(np.random.default_rng(0).normal(size=(30, 4))[:n], memory=memory)
 
 
 @pytest.mark.parametrize("neighbors", ["x", {"a": 1}, object()])
@@ -107,7 +107,7 @@ def test_neighbors_in_a_tensor_without_plain_numbers_are_refused() -> None:
 @pytest.mark.parametrize("found", ["x", [[0, 1, 1, 2], [2, 3]], np.full((1, 4), 1j), [[0, 1e300, 1, 2]]])
 def test_what_is_no_linkage_makes_no_tree(found: object) -> None:
     with pytest.raises(DataError, match="linkage: "):
-        Tree(found)  # type: ignore[arg-type]
+        Tree(found)
 
 
 def test_masked_entries_are_missing_ones() -> None:
@@ -119,7 +119,7 @@ def test_masked_entries_are_missing_ones() -> None:
 
 def test_progress_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(UsageError, match="progress: found int, expected a function"):
-        ward_linkage(np.eye(4), progress=5)  # type: ignore[arg-type]
+        ward_linkage(np.eye(4), progress=5)
 
 
 @pytest.mark.parametrize("n", [400, 3000])

@@ -357,4 +357,4 @@ def test_an_empty_folder_and_a_wrong_part_say_what_to_do(tmp_path: Path) -> None
     with pytest.raises(DataError, match=r"missing: images\.txt.*`shoal datasets prepare cub .*` says where to get it"):
         read_benchmark("cub", tmp_path)
     with pytest.raises(UnknownName, match="no part 'tst'; did you mean 'test'"):
-        read_benchmark("cub", tmp_path, part="tst")  # type: ignore[arg-type]
+        read_benchmark("cub", tmp_path, part="tst")

@@ -46,7 +46,7 @@ def check(page: str) -> ElementTree.Element:
 
 
 def data(page: str, name: str) -> Any:
-    return json.loads(re.search(rf'id="data-{name}">(.*?)</script>', page, re.DOTALL)[1])  # type: ignore[index]
+    return json.loads(re.search(rf'id="data-{name}">(.*?)</script>', page, re.DOTALL)[1])
 
 
 def section_ids(tree: ElementTree.Element) -> list[str]:

@@ -25,7 +25,7 @@ def texts(figure: Figure) -> set[str]:
 
 def line(figure: Figure, at: int = 0) -> tuple[list[float], list[float]]:
     found = figure.axes[at].lines[0]
-    return list(found.get_xdata()), list(found.get_ydata())  # type: ignore[arg-type]
+    return list(found.get_xdata()), list(found.get_ydata())
 
 
 @pytest.mark.slow
@@ -37,7 +37,7 @@ def test_the_curve_of_k_shows_every_number_tried_the_chosen_one_and_the_interval
     assert y == pytest.approx([100 * accuracy for accuracy in estimate["curve"]["accuracy"]])
     assert texts(figure) == {f"chosen: {estimate['n_clusters']}"}
     (band,) = figure.axes[0].patches
-    assert [band.get_x(), band.get_x() + band.get_width()] == estimate["interval"]  # type: ignore[attr-defined]
+    assert [band.get_x(), band.get_x() + band.get_width()] == estimate["interval"]
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_a_dendrogram_of_three_categories_by_hand(plain_run: Callable[..., Run])
     assert abs(positions["a"] - positions["b"]) == 1
 
 
-def names_of(figure: Figure):  # type: ignore[no-untyped-def]
+def names_of(figure: Figure):
     return figure.axes[0].get_yticklabels(), figure.axes[0].get_yticks()
 
 
