@@ -16,6 +16,7 @@ def wait_for(page: Page, seq: int) -> None:
 
 def ask(page: Page, key: str) -> None:
     """Press a key that opens a question, and wait for it."""
+    page.settle()  # a key counts for what is on the screen
     page.key(key)
     page.wait("document.getElementById('dialog').open")
 
@@ -59,6 +60,7 @@ def go_to(page: Page, name: str) -> int:
     page.click(f'.category[data-id="{number}"]')
     page.wait(f"shoal.view.id === {number}")
     page.run("document.getElementById('grid').focus(), true")
+    page.settle()
     return number
 
 

@@ -355,3 +355,35 @@ def test_a_key_is_not_about_what_somebody_else_has_put_in_its_place(page: Page, 
     wait_for(page, before + 2)
     assert statuses(run, [second, third]) == ["rejected", *as_it_was]
     assert state(run).state.seq == before + 2
+
+
+def test_a_question_that_takes_the_place_of_another_is_asked_and_the_other_is_answered_with_nothing(page: Page) -> None:
+    asks = "(form) => { form.append(Object.assign(document.createElement('p'), { textContent: 'what?' })) }"
+    found = page.run(
+        "import('/static/dom.js').then(({ ask }) => { const first = ask('first', "
+        f"{asks}); window.second = ask('second', {asks}); return first }})"
+    )
+    page.settle()
+    assert (found, text(page, "#dialog-title"), text(page, "#dialog p")) == (None, "second", "what?")
+    page.key("Escape")
+    assert page.run("window.second") is None
+    assert not page.run("document.getElementById('dialog').open")
+
+
+def test_a_second_choice_that_somebody_has_decided_on_meanwhile_is_refused(page: Page, run: Path) -> None:
+    go_to(page, "four")
+    row, before = page.run("shoal.grid.focused"), done(page)
+    detailed(page, row)
+    hold_back(page, "/api/images")
+    review = Review(RunView(run))
+    page.run("document.getElementById('details').dataset.wanted = -1, true")  # it is not drawn anew meanwhile
+    verbs.decide(review, "flag", None, [review.answer.paths[rows(page)[-1]]], by="ben")
+    wait_for(page, before + 1)  # from now on images have to be asked for again
+    page.key("2")
+    verbs.decide(review, "confirm", None, [review.answer.paths[row]], by="ben")
+    wait_for(page, before + 2)
+    let_through(page)
+    page.wait("document.getElementById('said').textContent.includes('confirm by ben')")
+    assert statuses(run, [row]) == ["confirmed"]
+    page.wait("document.getElementById('said').classList.contains('error')")
+    page.browser.events = [event for event in page.browser.events if "409 (Conflict)" not in str(event)]

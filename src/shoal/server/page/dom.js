@@ -55,8 +55,11 @@ export function say(words, isError = false) {
 // whenever somebody else has changed something, until then.
 export function ask(title, build, { wide = false, large = false } = {}) {
   return new Promise((resolve) => {
-    const dialog = $("dialog");
-    if (dialog.open) dialog.close();
+    const dialog = $("dialog"), before = dialog.open ? dialog.onclose : null;
+    if (before) {
+      dialog.close();
+      before(); // now: the browser would tell of it when this one is open
+    }
     let answer = null;
     const done = (value) => {
       answer = value;
@@ -71,6 +74,7 @@ export function ask(title, build, { wide = false, large = false } = {}) {
     dialog.onkeydown = null;
     let changed = null;
     dialog.onclose = () => {
+      if (dialog.open) return; // told of the one before
       noMore(changed);
       dialog.replaceChildren();
       resolve(answer);

@@ -124,20 +124,20 @@ export function makeVerbs({ grid, view, go, refine }) {
     },
     async second(row = grid.focused) {
       if (row < 0) return;
-      const [image] = await describe([row]);
+      const base = store.seq, [image] = await describe([row]);
       const there = image && data.named(image.second);
       if (!there || there.id === store.category[row]) return say("There is no second choice.", true);
-      return verbs.put([row], image.second);
+      return verbs.put([row], image.second, base);
     },
     // Between two: a coarser answer than either.
     async either(row = grid.focused) {
       if (row < 0) return;
-      const [image] = await describe([row]);
+      const base = store.seq, [image] = await describe([row]);
       const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
       if (!image || !data.named(image.second) || image.second === own) return say("There is no second choice to be unsure between.", true);
       const either = [...new Set([own, image.second].flatMap((name) => name.split(OR)))].sort().join(OR);
       if (data.named(either)?.id === store.category[row]) return say("It is between both already.", true);
-      return verbs.put([row], either);
+      return verbs.put([row], either, base);
     },
     async rename() {
       if (view.kind !== "category") return;
@@ -156,14 +156,12 @@ export function makeVerbs({ grid, view, go, refine }) {
     async split() {
       if (view.kind !== "category") return;
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
-      const { askSplit } = await import("/static/split.js");
-      const id = view.id, base = store.seq, parts = await askSplit(id);
+      const id = view.id, base = store.seq, { askSplit } = await import("/static/split.js"), parts = await askSplit(id);
       if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`, base);
     },
     async grow() {
       if (view.kind !== "category") return;
-      const { askGrow } = await import("/static/grow.js");
-      const id = view.id, base = store.seq, rows = await askGrow(id);
+      const id = view.id, base = store.seq, { askGrow } = await import("/static/grow.js"), rows = await askGrow(id);
       if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`, base);
     },
     async similar(row = grid.focused, show = go) {
