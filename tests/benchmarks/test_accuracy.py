@@ -1,6 +1,5 @@
 """The script behind the recorded accuracies: what it runs, with which budget, and what it writes down."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -13,14 +12,8 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "accuracy.py"
 
 
 @pytest.fixture(scope="module")
-def accuracy():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPT.parent))
-        spec = importlib.util.spec_from_file_location("accuracy", SCRIPT)
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "accuracy", module)
-        spec.loader.exec_module(module)
-        yield module
+def accuracy(load_script):
+    return load_script("accuracy")
 
 
 @pytest.fixture

@@ -1,24 +1,12 @@
 """The script behind the recorded gaps of confidence: what it counts."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "confidence.py"
-
 
 @pytest.fixture(scope="module")
-def confidence():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPT.parent))
-        spec = importlib.util.spec_from_file_location("confidence", SCRIPT)
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "confidence", module)
-        spec.loader.exec_module(module)
-        yield module
+def confidence(load_script):
+    return load_script("confidence")
 
 
 def test_the_gap_is_that_of_each_bin_weighed_by_its_images(confidence) -> None:

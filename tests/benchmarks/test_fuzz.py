@@ -1,6 +1,5 @@
 """The fuzzer finds what it is made to find."""
 
-import importlib.util
 import os
 import random
 import subprocess
@@ -15,17 +14,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def fuzz():
+def fuzz(load_script):
     """The names of the fuzzer's parts."""
-    with pytest.MonkeyPatch.context() as patch:
-        names: dict[str, object] = {}
-        for part in ("fuzz_inputs", "fuzz_runs", "fuzz"):
-            spec = importlib.util.spec_from_file_location(part, FOLDER / f"{part}.py")
-            module = importlib.util.module_from_spec(spec)
-            patch.setitem(sys.modules, part, module)
-            spec.loader.exec_module(module)
-            names |= vars(module)
-        yield SimpleNamespace(**names)
+    parts = [vars(load_script(part)) for part in ("fuzz_inputs", "fuzz_runs", "fuzz")]
+    return SimpleNamespace(**{name: value for part in parts for name, value in part.items()})
 
 
 def test_the_same_seed_gives_the_same_faults_and_something_always_changes(fuzz) -> None:

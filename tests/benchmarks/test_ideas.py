@@ -1,27 +1,16 @@
 """The parts of the ideas on top of CMS against slow versions."""
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ideas.py"
-
 
 @pytest.fixture(scope="module")
-def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPT.parent))
-        spec = importlib.util.spec_from_file_location("ideas", SCRIPT)
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "ideas", module)
-        spec.loader.exec_module(module)
-        yield module
+def script(load_script):
+    return load_script("ideas")
 
 
 def test_targets_are_all_equally_far_apart(script) -> None:

@@ -1,6 +1,5 @@
 """The simulated curator does what a person could do on the page, and counts it."""
 
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -10,18 +9,10 @@ from sklearn.datasets import load_digits
 
 from digit_runs import N_KNOWN, write_digits
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "review_actions.py"
-
 
 @pytest.fixture(scope="module")
-def script():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPT.parent))
-        spec = importlib.util.spec_from_file_location("review_actions", SCRIPT)
-        module = importlib.util.module_from_spec(spec)
-        patch.setitem(sys.modules, "review_actions", module)
-        spec.loader.exec_module(module)
-        yield module
+def script(load_script):
+    return load_script("review_actions")
 
 
 def test_an_image_is_right_in_the_category_matched_to_its_class(script) -> None:

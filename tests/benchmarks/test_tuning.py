@@ -1,7 +1,6 @@
 """The script that chose the default recipes: what it takes away, and that a trial is the recipe with its changes."""
 
 import argparse
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -18,15 +17,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
-def tuning():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(FOLDER))
-        for name in ("rehearsal", "tuning_table", "tuning"):
-            spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-            module = importlib.util.module_from_spec(spec)
-            patch.setitem(sys.modules, name, module)  # workers import it by this name
-            spec.loader.exec_module(module)
-        yield module
+def tuning(load_script):
+    return load_script("tuning")
 
 
 def test_a_third_of_the_known_classes_and_a_fifth_of_the_others_lose_their_labels(tuning):
