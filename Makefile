@@ -5,6 +5,9 @@
 # make fuzz   a minute of mutated files, kills and full disks; SECONDS=3600 for an hour, SEED=1 for other ones
 # Each sets up .venv first, from constraints.txt; the second time that costs nothing.
 
+# What is compiled is kept, also where the environment forbids it: else two processes compile every test on every run.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
