@@ -121,6 +121,7 @@ def test_ctrl_c_twice_quits_at_once_and_the_run_can_be_resumed(given, tmp_path: 
     assert discover(*given, "--resume").exit_code == 0
 
 
+@pytest.mark.slow
 def test_before_training_it_says_what_that_will_take_and_how_to_stop_it(given, tmp_path: Path) -> None:
     run = discover(*given)
     (line,) = [line for line in run.stderr.splitlines() if line.startswith("training takes")]

@@ -193,6 +193,7 @@ def test_rows_are_the_same_images_in_every_part(photos, settings, tmp_path: Path
     assert np.allclose(frozen, embed(pixels, encoder).numpy(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_workers(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
