@@ -1,5 +1,6 @@
 """A review goes over to another answer about the same images."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -275,6 +276,30 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(run: Run,
     _, misfits = replay_review(run.path, other, by="ann")
     assert misfits == []
     assert names(Review(other))["tern"] == [6, 7, 8, 9, 11]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"action": "confirm", "groups": 3},
+        {"action": "confirm", "groups": ["gull"]},
+        {"action": "confirm", "groups": [{"category": [], "images": ["00.png"]}]},
+        {"action": "assign", "category": 0, "images": [["00.png"]]},
+        {"action": "rename", "category": [0], "name": "tern"},
+        {"action": "rename"},
+        {"action": "distinct", "categories": 7},
+        {"action": "merge", "categories": [0]},
+    ],
+)
+def test_a_line_that_cannot_be_read_is_listed_and_takes_no_other_with_it(
+    run: Run, tmp_path: Path, fields: dict[str, object]
+) -> None:
+    verbs.decide(Review(run), "flag", None, ["03.png"], by="ann")
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write(json.dumps({"seq": 2, "by": "ann", "at": "now", **fields}) + "\n")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
+    entries, misfits = replay_review(run.path, other, by="ann")
+    assert ([entry.action.kind for entry in entries], [misfit.seq for misfit in misfits]) == (["flag"], [2])
 
 
 def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path) -> None:

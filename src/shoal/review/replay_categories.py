@@ -101,9 +101,8 @@ def find_categories(
     replay: Replay, categories: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]
 ) -> None:
     """Say which category of the new answer each of the old answer is; `lines` are the actions that count."""
-    names: dict[Any, str] = {
-        line.get("category"): str(line.get("name")) for line in lines if line["action"] == "rename"
-    }
+    renames = [line for line in lines if line["action"] == "rename" and isinstance(line.get("category"), int)]
+    names = {line["category"]: str(line.get("name")) for line in renames}
     old = {int(found.get("category", NO_CATEGORY)): found for found in categories}
     replay.lost |= {number: str(found.get("name")) for number, found in old.items() if number not in replay.kept}
     if not replay.kept:
@@ -114,7 +113,7 @@ def find_categories(
     replay.to_make = {number: names[number] for number in lost if number in names and number in decided}
 
 
-def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[Any, str]) -> None:
+def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> None:
     known = {c.category: c.category_id for c in replay.state.answer.categories if not c.is_novel}
     replay.ids |= {number: known[name] for number in old if (name := str(old[number].get("name"))) in known}
     for number in old:
@@ -123,7 +122,7 @@ def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: M
             replay.ids[number] = there
 
 
-def _find_by_exemplars(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[Any, str]) -> None:
+def _find_by_exemplars(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> None:
     answer, claims = replay.state.answer, []  # (votes, old category, new one)
     known = {c.category_id for c in answer.categories if not c.is_novel}
     for number, found in old.items():
@@ -137,15 +136,18 @@ def _find_by_exemplars(replay: Replay, old: Mapping[int, Mapping[str, Any]], nam
         (replay.within if is_another else replay.ids)[number] = best
 
 
-def _decided(replay: Replay, lines: Sequence[Mapping[str, Any]]) -> set[Any]:
+def _decided(replay: Replay, lines: Sequence[Mapping[str, Any]]) -> set[int]:
     """The old categories to which people gave images that are here."""
-    here, found = replay.state.answer.row_of, set[Any]()
-    for line in lines:
-        groups = (
-            line.get("groups") or () if line["action"] == "confirm" else [line] if line["action"] == "assign" else ()
-        )
-        found |= {group.get("category") for group in groups if any(path in here for path in group.get("images") or ())}
-    return found
+    return {category for line in lines for category in _given_images(replay, line)}
+
+
+def _given_images(replay: Replay, line: Mapping[str, Any]) -> list[int]:
+    here = replay.state.answer.row_of
+    try:
+        groups = line["groups"] if line["action"] == "confirm" else [line] if line["action"] == "assign" else ()
+        return [int(group["category"]) for group in groups if any(path in here for path in group["images"])]
+    except (KeyError, TypeError, ValueError):  # told of when it is its turn
+        return []
 
 
 def _mentioned(line: Mapping[str, Any]) -> list[int]:
