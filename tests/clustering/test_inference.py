@@ -21,7 +21,7 @@ from shoal.errors import DataError, UsageError
 Collection = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def draw(seed: int, n_classes: int = 6, per_class: int = 30, noise: float = 1.1) -> Collection:
+def draw(seed: int, n_classes: int = 6, per_class: int = 15, noise: float = 1.1) -> Collection:
     """Overlapping classes: embeddings, labels (half of the images of all but two classes), hidden truth."""
     rng = np.random.default_rng(seed)
     truth = rng.permutation(np.repeat(np.arange(n_classes), per_class))
@@ -114,7 +114,7 @@ def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) 
     rows, labels, _ = draw(1)
     expected = infer(rows, labels)
     monkeypatch.setattr(iterates_module, "ROWS_AT_ONCE", 7)
-    monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 180 * 64)
+    monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 90 * 64)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
@@ -153,7 +153,7 @@ def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("estimate_shifts", [0, 1, 2, 3])
 def test_k_is_estimated_after_the_shifts_asked_for(estimate_shifts: int) -> None:
     """On these classes every shift changes the estimate, so that one more or one less would be seen."""
-    rows, labels, _ = draw(1, noise=1.5)
+    rows, labels, _ = draw(1, per_class=30, noise=1.5)
     settings = InferenceSettings(rule="paper", estimate_shifts=estimate_shifts, max_clusters=40)
     found = infer(rows, labels, settings=settings)
     points, own, expected = unit_points(rows), torch.arange(len(rows)), []
@@ -249,33 +249,33 @@ def test_bad_rows_are_named() -> None:
     broken = rows.copy()
     broken[[3, 8]] = np.nan
     for given in (broken, torch.from_numpy(broken)):
-        with pytest.raises(DataError, match=r"NaN or infinity in rows 3, 8 \(2 of 180\)"):
+        with pytest.raises(DataError, match=r"NaN or infinity in rows 3, 8 \(2 of 90\)"):
             infer(given, labels)
     broken[[3, 8]] = 0
     for given in (broken, torch.from_numpy(broken)):
-        with pytest.raises(DataError, match=r"only zeros in rows 3, 8 \(2 of 180\)"):
+        with pytest.raises(DataError, match=r"only zeros in rows 3, 8 \(2 of 90\)"):
             infer(given, labels)
 
 
-@pytest.mark.parametrize("n_clusters", [0, 3, 181])
+@pytest.mark.parametrize("n_clusters", [0, 3, 91])
 def test_k_lies_between_known_classes_and_images(n_clusters: int) -> None:
     rows, labels, _ = draw(0)
-    with pytest.raises(UsageError, match="4 known classes and 180 images, expected 4 to 180"):
+    with pytest.raises(UsageError, match="4 known classes and 90 images, expected 4 to 90"):
         infer(rows, labels, n_clusters)
-    with pytest.raises(UsageError, match="expected 4 to 180"):
+    with pytest.raises(UsageError, match="expected 4 to 90"):
         infer_inductive(rows, rows, labels, n_clusters)
 
 
 def test_bad_arguments_are_refused() -> None:
     rows, labels, _ = draw(0)
-    with pytest.raises(DataError, match=r"expected \(180,\)"):
+    with pytest.raises(DataError, match=r"expected \(90,\)"):
         infer(rows, labels[:-1])
-    with pytest.raises(UsageError, match="found 180 with 180 images"):
-        infer(rows, labels, 6, InferenceSettings(shift=ShiftSettings(n_neighbors=180)))
+    with pytest.raises(UsageError, match="found 90 with 90 images"):
+        infer(rows, labels, 6, InferenceSettings(shift=ShiftSettings(n_neighbors=90)))
     with pytest.raises(DataError, match="validation: found 9 columns beside 10"):
         infer_inductive(rows, rows[:, :9], labels, 6)
     with pytest.raises(DataError, match="label validation images"):
-        infer_inductive(rows, rows, np.full(180, -1), 6)
+        infer_inductive(rows, rows, np.full(90, -1), 6)
     with pytest.raises(DataError, match="only one class is labeled"):
         infer(rows, np.where(labels == 2, 2, -1))
     with pytest.raises(DataError, match="at least 2 row"):
