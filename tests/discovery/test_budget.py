@@ -39,6 +39,13 @@ def test_another_temperature_comes_after_the_depths_and_costs_no_views(seconds, 
     assert found == Plan(depths=depths, temperatures=temperatures, epochs=10)
 
 
+def test_judging_takes_its_time_from_the_epochs() -> None:
+    """49 s less 10 s of views and 10 s of judging leave 29 s for the 40 s of two trainings of ten epochs."""
+    judged = replace(CHEAP, judging_s=10.0)
+    assert plan_training({1: judged}, (0.1,), 49, n_trainings=2).epochs == 7
+    assert plan_training({1: judged}, (0.1,), 60, n_trainings=2).epochs == 10
+
+
 def test_a_training_without_a_trial_costs_its_steps_once() -> None:
     assert plan_training({1: CHEAP}, (0.1,), 30, n_trainings=1).epochs == 10
     assert plan_training({1: CHEAP}, (0.1,), 20, n_trainings=1).epochs == 5

@@ -67,7 +67,7 @@ def plan_seconds(plan: Plan, costs: Mapping[int | None, Cost], n_trainings: int)
 
 def _with_fewer_epochs(plan: Plan, cost: Cost, seconds: float, n_trainings: int) -> Plan:
     """The same with as many epochs as fit; nothing where these are too few to teach anything."""
-    left = seconds - cost.n_views * cost.view_s
+    left = seconds - cost.n_views * cost.view_s - cost.judging_s
     fit = int(plan.epochs * left / (n_trainings * cost.steps_s)) if left > 0 else 0
     return replace(plan, epochs=fit) if fit >= MIN_EPOCHS else Plan(depths=(), temperatures=(), epochs=0)
 
