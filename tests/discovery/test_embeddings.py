@@ -101,6 +101,13 @@ def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, 
         "curve": None,
         "stability": None,
     }
+    assert run.n_clusters_interval is None
+
+
+def test_a_run_holds_the_interval_of_the_number_that_it_estimated(given: LabeledEmbeddings, tmp_path: Path) -> None:
+    run = cluster_embeddings(given, tmp_path / "run", device="cpu")
+    assert run.n_clusters_interval == tuple(run.json("estimate")["interval"])
+    assert run.n_clusters_interval[0] <= run.n_clusters <= run.n_clusters_interval[1]
 
 
 def test_labels_of_another_length_are_refused(given: LabeledEmbeddings, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ class PairTerms:
 
 
 def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
-    """What pairs say, by labels (N,) 0 … C-1, -1 for unlabeled; None where there are too few of them, or of images.
+    """What pairs say, by labels (N,) 0 … C-1, -1 for unlabeled; None where there are too few of them, or of images, or
+    where pairs of one class meet no more often than others.
 
     Cost: some 20 cuts, and a few sums over the labeled images for each.
     """
@@ -92,7 +93,7 @@ def pair_terms(tree: Tree, known: Ints) -> PairTerms | None:
         terms = [_terms(found[n], labels, sizes, is_drawn, tree.n_leaves) for n in cuts]  # (2, C + 1) each
         above, below = np.sum(terms, axis=0)  # (C + 1,) each
         k = float(np.clip(above[0] / below[0], *bounds)) if below[0] > 0 else float(bounds[int(above[0] > 0)])
-    return PairTerms(above, below, float(labels.mean()))
+    return PairTerms(above, below, float(labels.mean())) if above[0] > 0 else None
 
 
 def _cuts(center: float, n_classes: int, n_distinct: int) -> list[int]:

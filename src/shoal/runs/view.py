@@ -118,6 +118,12 @@ class RunView:
         return self.n_known + self.n_novel
 
     @property
+    def n_clusters_interval(self) -> tuple[int, int] | None:
+        """Between which numbers of categories the truth lies with a chance of 80 %; None where K was not estimated."""
+        found = self.json("estimate").get("interval") if self.has("estimate.json") else None
+        return None if found is None else (found[0], found[1])
+
+    @property
     def n_known(self) -> int:
         """How many of the known categories were found."""
         return sum(row.size > 0 and not row.is_novel for row in self.categories)
