@@ -52,7 +52,7 @@ def test_who_puts_an_image_back_takes_the_cannot_link_away(review: Review) -> No
     verbs.decide(review, "reject", None, ["06.png"], by="ann")
     verbs.move(review, ["06.png"], "novel-001", by="ann")
     assert decisions_of(review, {"06.png": frozenset({2})}).apart == {}
-    review.undo(by="ann")
+    review.again("undo", by="ann")
     assert decisions_of(review).apart == {"06.png": {2}}
 
 

@@ -8,6 +8,7 @@ from shoal.review import verbs
 from shoal.review.actions import Action, Entry, Group
 from shoal.review.history import Window
 from shoal.review.review import Review
+from shoal.review.state import Conflict
 from shoal.runs import Run
 
 
@@ -23,11 +24,11 @@ def test_a_window_undoes_what_was_done_in_it_or_before_it_was_opened(review: Rev
     confirm(review, 4, "b")
     confirm(review, 5, "c", by="bob")
     again = Review(run)  # as after a server was started again
-    assert again.undo(by="ann", window=a).action.of == 2
-    assert again.undo(by="ann", window=b).action.of == 3
-    assert again.undo(by="ann", window=a).action.of == 1
+    assert again.again("undo", by="ann", window=a)[0].action.of == 2
+    assert again.again("undo", by="ann", window=b)[0].action.of == 3
+    assert again.again("undo", by="ann", window=a)[0].action.of == 1
     with pytest.raises(UsageError, match="ann has nothing to undo in this window"):
-        again.undo(by="ann", window=a)
+        again.again("undo", by="ann", window=a)
     assert again.state.images.status[5] == 1
 
 
@@ -35,25 +36,25 @@ def test_a_window_redoes_what_was_undone_in_it_until_something_else_is_done_ther
     a, b = Window("a", opened=0), Window("b", opened=0)
     confirm(review, 3, "a")
     confirm(review, 4, "b")
-    review.undo(by="ann", window=a)
-    review.undo(by="ann", window=b)
+    review.again("undo", by="ann", window=a)
+    review.again("undo", by="ann", window=b)
     confirm(review, 5, "b")
     with pytest.raises(UsageError, match="nothing to redo in this window"):
-        review.redo(by="ann", window=b)
-    assert review.redo(by="ann", window=a).action.of == 1
+        review.again("redo", by="ann", window=b)
+    assert review.again("redo", by="ann", window=a)[0].action.of == 1
     with pytest.raises(UsageError, match="nothing to redo"):
-        review.redo(by="ann", window=a)
+        review.again("redo", by="ann", window=a)
 
 
 def test_a_new_window_and_python_go_on_from_all_that_a_person_did(review: Review) -> None:
     confirm(review, 3, "a")
     confirm(review, 4, "b")
-    assert review.undo(by="ann").action.of == 2
-    assert review.redo(by="ann", window=Window("new", opened=3)).action.of == 2
-    assert review.undo(by="ann", window=Window("new", opened=4)).action.of == 2
+    assert review.again("undo", by="ann")[0].action.of == 2
+    assert review.again("redo", by="ann", window=Window("new", opened=3))[0].action.of == 2
+    assert review.again("undo", by="ann", window=Window("new", opened=4))[0].action.of == 2
     confirm(review, 5, "a")
     with pytest.raises(UsageError, match=r"ann has nothing to redo$"):
-        review.redo(by="ann")  # something else was done since
+        review.again("redo", by="ann")  # something else was done since
 
 
 def test_that_two_categories_are_not_the_same_is_said_once_kept_and_undone(review: Review, run: Run) -> None:
@@ -63,8 +64,71 @@ def test_that_two_categories_are_not_the_same_is_said_once_kept_and_undone(revie
         review.act(lambda _: Action(kind="distinct", categories=(2, 3)), by="bob")
     with pytest.raises(UsageError, match="expected two categories"):
         review.act(lambda _: Action(kind="distinct", categories=(2, 2)), by="bob")
-    review.undo(by="ann")
+    review.again("undo", by="ann")
     assert review.state.distinct == frozenset()
-    review.redo(by="ann")
+    review.again("redo", by="ann")
     verbs.merge(review, ["novel-001", "novel-002"], by="bob")  # who knows better
     assert Review(run).state.distinct == {(2, 3)}
+
+
+def distinct(review: Review, *pair: int, by: str) -> Entry:
+    return review.act(lambda _: Action(kind="distinct", categories=pair), by=by)
+
+
+def test_a_merge_of_what_was_put_apart_meanwhile_is_refused(review: Review) -> None:
+    merge = Action(kind="merge", category=1, categories=(3, 2))
+    distinct(review, 0, 1, by="ann")  # another pair
+    distinct(review, 2, 3, by="ann")
+    with pytest.raises(Conflict, match=r"merge: distinct by ann \(action 2\) has changed this meanwhile"):
+        review.act(lambda _: merge, by="bob", base=1)
+    review.act(lambda _: merge, by="bob", base=2)  # who has seen it, and knows better
+    review.again("undo", by="bob")
+    review.again("undo", by="ann")
+    review.again("redo", by="ann")
+    with pytest.raises(Conflict, match=r"redo: redo by ann \(action 6\) has changed this meanwhile"):
+        review.again("redo", by="bob", base=5)
+    review.again("undo", by="ann")
+    review.again("redo", by="bob", base=4)  # nobody says so any more
+
+
+def test_undo_skips_what_somebody_else_has_built_on_and_says_so(review: Review) -> None:
+    verbs.decide(review, "flag", None, ["00.png"], by="bob")
+    verbs.move(review, ["01.png"], "heron", by="bob")
+    verbs.decide(review, "confirm", None, ["01.png"], by="ann")
+    with pytest.raises(Conflict, match=r"confirm by ann \(action 3\) rests on it"):
+        review.again("undo", by="bob", base=2)  # who has not seen it, and means the move
+    entry, skipped = review.again("undo", by="bob", base=3)
+    assert entry.action.of == 1
+    assert [str(reason) for reason in skipped] == [
+        "undo of assign by bob (action 2): confirm by ann (action 3) rests on it; undo that first"
+    ]
+    with pytest.raises(Conflict, match=r"undo of assign by bob \(action 2\)"):
+        review.again("undo", by="bob")  # nothing else is left
+    review.again("undo", by="ann")
+    review.again("redo", by="ann")
+    with pytest.raises(Conflict, match="rests on it"):
+        review.again("undo", by="bob", base=5)  # who has seen that the move could be undone
+
+
+def test_redo_skips_what_somebody_else_has_changed_or_ended(review: Review) -> None:
+    verbs.rename(review, "novel-002", "skua", by="bob")
+    verbs.move(review, ["00.png"], "heron", by="bob")
+    verbs.decide(review, "flag", None, ["05.png"], by="bob")
+    for _ in range(3):
+        review.again("undo", by="bob")
+    verbs.rename(review, "novel-001", "skua", by="ann")
+    verbs.merge(review, ["heron", "gull"], into="gull", by="ann")
+    with pytest.raises(Conflict, match="skua: another category has this name"):
+        review.again("redo", by="bob", base=6)
+    with pytest.raises(Conflict, match="skua: another category has this name"):
+        review.again("redo", by="bob")  # the flag is of an image of heron, the move goes there
+    review.again("undo", by="ann")
+    entry, skipped = review.again("redo", by="bob")
+    assert (entry.action.of, len(skipped)) == (2, 1)
+
+
+def test_no_part_of_a_split_vanishes_with_an_image_of_somebody_else_in_it(review: Review) -> None:
+    verbs.split(review, "gull", {"tern": ["00.png"], "skua": ["01.png"]}, by="bob")
+    verbs.move(review, ["06.png"], "tern", by="ann")
+    with pytest.raises(Conflict, match=r"assign by ann \(action 2\) rests on it"):
+        review.again("undo", by="bob")

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ import pytest
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
 from shoal.review.answer import MAX_READY, Answer
+from shoal.review.log import PAUSE_S, Log
 from shoal.review.review import OtherAnswer, Review
-from shoal.runs import Run
+from shoal.runs import Run, locked_file
 from small_runs import write_small
 
 
@@ -53,7 +55,7 @@ def test_an_action_that_is_refused_begins_no_log(run: Run) -> None:
     with pytest.raises(UsageError, match=r"no category '00\.png'"):
         verbs.decide(Review(run), "confirm", "00.png", None)
     with pytest.raises(UsageError, match="has nothing to undo"):
-        Review(run).undo()
+        Review(run).again("undo")
     assert sorted(file.name for file in run.path.iterdir()) == before
 
 
@@ -214,3 +216,28 @@ def test_an_id_that_no_category_can_have_is_damage(run: Run, category: int) -> N
     log.write_text(log.read_text().replace('"category":4,"name":"tern"', f'"category":{category},"name":"tern"'))
     with pytest.raises(DataError, match=f"line 2.*category {category}: expected an id near 4"):
         Review(run)
+
+
+def test_who_waits_for_a_log_that_a_thread_holds_sleeps_between_tries(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, is_held, is_over = Log(run.path), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked_file(log.file):
+            is_held.set()
+            is_over.wait()
+
+    holder, pauses = threading.Thread(target=hold), []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            is_over.set()
+            holder.join()
+
+    holder.start()
+    is_held.wait()
+    monkeypatch.setattr("shoal.review.log.time.sleep", sleep)
+    with log.held():
+        assert pauses == [PAUSE_S] * 3

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.errors import UsageError
+from shoal.errors import DataError, UsageError
 from shoal.review import verbs
-from shoal.review.actions import STATUSES, Action
+from shoal.review.actions import STATUSES, UNREADABLE, Action
 from shoal.review.replay import replay_review
 from shoal.review.review import OtherAnswer, Review
 from shoal.runs import Run
@@ -21,7 +21,7 @@ def reviewed(run: Run) -> Review:
     verbs.decide(review, "reject", None, ["02.png"], by="bob")
     verbs.move(review, ["09.png"], "skua", by="bob")
     verbs.rename(review, "novel-002", "never mind", by="bob")
-    review.undo(by="bob")
+    review.again("undo", by="bob")
     return review
 
 
@@ -288,7 +288,10 @@ def test_a_category_that_a_person_named_is_the_one_that_labels_call_so(run: Run,
         {"action": "rename", "category": [0], "name": "tern"},
         {"action": "rename"},
         {"action": "distinct", "categories": 7},
+        {"action": "distinct", "categories": []},
         {"action": "merge", "categories": [0]},
+        {"action": "undo"},
+        {"action": "redo", "of": []},
     ],
 )
 def test_a_line_that_cannot_be_read_is_listed_and_takes_no_other_with_it(
@@ -299,7 +302,28 @@ def test_a_line_that_cannot_be_read_is_listed_and_takes_no_other_with_it(
         file.write(json.dumps({"seq": 2, "by": "ann", "at": "now", **fields}) + "\n")
     other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
     entries, misfits = replay_review(run.path, other, by="ann")
-    assert ([entry.action.kind for entry in entries], [misfit.seq for misfit in misfits]) == (["flag"], [2])
+    told = [(misfit.seq, misfit.reason) for misfit in misfits]
+    assert ([entry.action.kind for entry in entries], told) == (["flag"], [(2, UNREADABLE)])
+
+
+def test_a_start_that_cannot_be_read_is_an_error_with_its_file(run: Run, tmp_path: Path) -> None:
+    verbs.decide(Review(run), "flag", None, ["03.png"], by="ann")
+    log = run.path / "review.jsonl"
+    log.write_text(log.read_text().replace('"exemplars":["00.png"', '"exemplars":[["00.png"]', 1))
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3))
+    with pytest.raises(DataError, match=r"review\.jsonl, line 1: categories: a field is missing"):
+        replay_review(run.path, other, by="ann")
+
+
+def test_categories_are_followed_through_merges_one_after_the_other(run: Run, tmp_path: Path) -> None:
+    """novel-002 is within novel-001 in the other answer; that goes into heron, and heron into gull."""
+    review = Review(run)
+    verbs.merge(review, ["novel-001", "heron"], into="heron", by="ann")
+    verbs.merge(review, ["heron", "gull"], into="gull", by="ann")
+    verbs.merge(review, ["novel-002", "gull"], into="gull", by="ann")
+    one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2), names=NAMES[:3])
+    _, misfits = replay_review(run.path, one, by="ann")
+    assert (misfits, names(Review(one))) == ([], {"gull": list(range(12))})
 
 
 def test_categories_that_are_not_the_same_are_still_not(run: Run, tmp_path: Path) -> None:
@@ -321,7 +345,7 @@ def test_a_name_that_the_answer_has_made_up_is_not_that_of_a_category_of_a_perso
     review = Review(run)
     verbs.move(review, ["00.png"], "novel-003", by="ann")
     verbs.split(review, "heron", {"novel-004": ["04.png"]}, by="ann")
-    verbs.decide(review, "confirm", "novel-003", None, by="ann")
+    verbs.decide(review, "confirm", None, ["00.png"], by="ann")
     ids = (0, 0, 0, 1, 1, 1, 2, 2, 3, 4, 4, 5)
     other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003", "novel-004"))
     _, misfits = replay_review(run.path, other, by="ann")

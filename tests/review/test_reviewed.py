@@ -110,7 +110,7 @@ def test_a_label_that_a_person_overruled_is_not_kept(run: Run, tmp_path: Path) -
     review = Review(run)
     verbs.move(review, ["00.png"], "heron")  # it came as a gull
     verbs.move(review, ["03.png"], "gull")
-    review.undo()
+    review.again("undo")
     found = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "csv")
     assert found.n_disagreeing == 0
     assert read_rows(Assignment, tmp_path / "csv" / "assignments.csv")[0].category == "heron"

@@ -32,8 +32,9 @@ def decided(kind: str, category: int, *rows: int) -> Action:
 
 def test_confirm_takes_what_nobody_has_decided(review: Review) -> None:
     verbs.decide(review, "flag", None, ["04.png"])
+    verbs.move(review, ["06.png"], "heron")
     verbs.decide(review, "confirm", "heron", None)
-    assert look(review.state)["status"][3:6] == ["confirmed", "flagged", "confirmed"]
+    assert look(review.state)["status"][3:7] == ["confirmed", "flagged", "confirmed", "moved"]
     with pytest.raises(UsageError, match="no image left to confirm"):
         verbs.decide(review, "confirm", "heron", None)
 
@@ -98,40 +99,40 @@ def test_split_parts_a_category_where_the_tree_does(review: Review) -> None:
 def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> None:
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="bob")
-    review.undo(by="ann")
+    review.again("undo", by="ann")
     assert [r.name for r in review.state.categories.values()] == ["gull", "heron", "novel-001", "skua"]
     with pytest.raises(UsageError, match="ann has nothing to undo"):
-        review.undo(by="ann")
+        review.again("undo", by="ann")
     with pytest.raises(UsageError, match="bob has nothing to redo"):
-        review.redo(by="bob")
-    review.redo(by="ann")
+        review.again("redo", by="bob")
+    review.again("redo", by="ann")
     assert review.state.categories[2].name == "tern"
     verbs.decide(review, "confirm", "gull", None, by="ann")
-    review.undo(by="ann")
-    review.undo(by="ann")
+    review.again("undo", by="ann")
+    review.again("undo", by="ann")
     verbs.decide(review, "confirm", "heron", None, by="ann")
     with pytest.raises(UsageError, match="nothing to redo"):
-        review.redo(by="ann")
+        review.again("redo", by="ann")
 
 
 def test_what_somebody_else_has_built_on_is_not_undone(review: Review) -> None:
     verbs.move(review, ["06.png"], "tern", by="ann")
     verbs.move(review, ["09.png"], "tern", by="bob")
     with pytest.raises(Conflict, match=r"undo of create by ann \(action 1\): assign by bob \(action 2\) rests on it"):
-        review.undo(by="ann")
-    review.undo(by="bob")
-    review.undo(by="ann")
+        review.again("undo", by="ann")
+    review.again("undo", by="bob")
+    review.again("undo", by="ann")
     assert review.state.find("tern") is None
     verbs.move(review, ["06.png"], "gull", by="bob")
     with pytest.raises(Conflict, match="redo of create by ann"):
-        review.redo(by="ann")
+        review.again("redo", by="ann")
 
 
 def test_undoing_a_merge_refuses_a_name_that_was_given_again(review: Review) -> None:
     verbs.merge(review, ["heron", "novel-001"], by="ann")
     verbs.rename(review, "novel-002", "novel-001", by="bob")
     with pytest.raises(UsageError, match="novel-001: another category has this name"):
-        review.undo(by="ann")
+        review.again("undo", by="ann")
 
 
 def test_an_action_chosen_on_an_old_view_is_refused_where_it_matters_and_only_there(review: Review) -> None:
@@ -177,7 +178,7 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
         elif kind == "distinct":
             review.act(lambda _: Action(kind=kind, categories=(a, b)), by=by)
         else:
-            getattr(review, kind)(by=by)
+            review.again(kind, by=by)
     except UsageError:
         pass
 
@@ -199,11 +200,11 @@ def test_whatever_was_done_is_replayed_and_undone(tmp_path_factory: pytest.TempP
         stuck = True
         for by in ("ann", "bob"):
             try:
-                review.undo(by=by)
+                review.again("undo", by=by)
                 stuck = False
             except UsageError:
                 pass
-    left = [seq for by in ("ann", "bob") if (seq := review.state.history.last_done(by))]
+    left = [seq for by in ("ann", "bob") if (seq := next(review.state.history.done_by(by), 0))]
     if not left:
         assert look(review.state) == first
 

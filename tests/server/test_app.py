@@ -47,7 +47,7 @@ def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) 
     status, answer = server.act("confirm", rows=[0, 1, 6])
     assert status == 200
     assert (answer["seq"], answer["rows"], answer["status"]) == (1, [0, 1, 6], [1, 1, 1])
-    assert answer["undo"] == "confirm 3 images"
+    assert answer["undo"] == "confirm 3 images of gull, novel-001"
     server.kill()
     state = Review(run).state
     assert state.images.status.tolist() == [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0]

@@ -1,6 +1,7 @@
 """A finished run in Python: its tables, what people decide about it, its report, score and exports, new images."""
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
@@ -121,12 +122,16 @@ class DiscoveredRun(Reviewed):
         verbs.split(self.review, category, parts)
 
     def undo(self) -> None:
-        """Undo the last thing done to the run by this account."""
-        self.review.undo()
+        """Undo the last thing done to the run by this account; what others built on is skipped, with a warning."""
+        self._again("undo")
 
     def redo(self) -> None:
-        """Do again what was undone last."""
-        self.review.redo()
+        """Do again what was undone last; what others have changed since is skipped, with a warning."""
+        self._again("redo")
+
+    def _again(self, kind: str) -> None:
+        for reason in self.review.again(kind)[1]:
+            warnings.warn(f"skipped: {reason}", stacklevel=3)
 
     def to_pandas(self, what: Literal["assignments", "categories"] = "assignments") -> Any:
         """The table of images, or of categories, as a pandas data frame."""

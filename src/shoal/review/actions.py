@@ -38,6 +38,9 @@ NO_CATEGORY = -1
 MAX_NAME = 200
 """Characters of a name."""
 
+UNREADABLE = "a field is missing or of another kind"
+"""What is said of a line whose fields are not those of its action."""
+
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
 

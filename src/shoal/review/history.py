@@ -4,6 +4,7 @@ A person may have several pages of the review open. What is undone in one of the
 was opened: never what the same person did in another one meanwhile.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shoal.errors import UsageError
@@ -62,18 +63,16 @@ class History:
         self._done.setdefault(self.entry(of).by, []).append(of)
         return of
 
-    def last_done(self, by: str, window: Window | None = None) -> int | None:
-        """The last action of a person that counts, in a window or wherever it was done."""
-        found = reversed(self._done.get(by, ()))
-        return next((seq for seq in found if window is None or window.has(self.entry(seq))), None)
+    def done_by(self, by: str, window: Window | None = None) -> Iterator[int]:
+        """The actions of a person that count, in a window or wherever they were done, the last one first."""
+        return (seq for seq in reversed(self._done.get(by, ())) if window is None or window.has(self.entry(seq)))
 
-    def last_undone(self, by: str, window: Window | None = None) -> int | None:
-        """The last action that a person has undone, unless they have done something else there since."""
+    def undone_by(self, by: str, window: Window | None = None) -> Iterator[int]:
+        """The actions that a person has undone, the last one first, where they have done nothing else since."""
         acted = self._acted.get(by, {})
         for undoing in reversed(self._undoings.get(by, ())):
             if window is not None and not window.has(undoing):
                 continue
             where = acted if window is None else (undoing.window, window.name)
             if undoing.seq > max((acted.get(name, 0) for name in where), default=0):
-                return undoing.action.of
-        return None
+                yield undoing.action.of

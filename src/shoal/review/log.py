@@ -23,6 +23,9 @@ FILE = "review.jsonl"
 WAIT_S = 10.0
 """Seconds to wait for another process that adds a line."""
 
+PAUSE_S = 0.01
+"""Seconds between two tries."""
+
 END_BYTES = 512
 """Bytes compared before anything is added: they hold what was done last, or the end of its list of images."""
 
@@ -119,6 +122,7 @@ class Log:
             except UsageError:
                 if time.monotonic() > until or not os.access(self.file.parent, os.W_OK):
                     raise
+                time.sleep(PAUSE_S)  # it is refused at once where a thread has it, or the file system has no locks
         try:
             yield
         finally:

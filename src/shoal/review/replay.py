@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from shoal.arrays import Ints
-from shoal.errors import UsageError
-from shoal.review.actions import NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
+from shoal.errors import DataError, UsageError
+from shoal.review.actions import NO_CATEGORY, PREDICTED, UNREADABLE, Action, Entry, Group, checked_name
 from shoal.review.answer import Answer
 from shoal.review.log import FILE, Log
 from shoal.review.replay_categories import Replay, find_categories, free_name
@@ -71,12 +71,15 @@ def replayed(file: Path, answer: Answer, ids: Mapping[int, int] | None = None) -
     lines, replay = list(_lines(file)), Replay(State(answer))
     if ids is not None:
         replay.ids, replay.kept = dict(ids), frozenset(ids)
-    counting, misfits = _counting(lines[1:]), []
-    find_categories(replay, lines[0].get("categories") or [] if lines else [], counting)
+    counting, misfits = _counting(lines[1:])
+    try:
+        find_categories(replay, lines[0].get("categories") or [] if lines else [], counting)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DataError(f"{file}, line 1: categories: {UNREADABLE}; put back a copy of the file") from error
     for line in counting:
         if reasons := [reason for part in _independent(line) for reason in _done_again(replay, part)]:
             misfits.append(Misfit(line["seq"], line["action"], line["by"], "; ".join(reasons)))
-    return replay.state.entries, misfits
+    return replay.state.entries, sorted(misfits, key=lambda misfit: misfit.seq)
 
 
 def _independent(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -93,8 +96,10 @@ def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
             change = replay.state.prepare(action)
             entry = Entry(seq=replay.state.seq + 1, by=line["by"], at=line["at"], action=action)
             replay.state.commit(entry, change)
-    except (UsageError, KeyError, TypeError) as error:
+    except UsageError as error:
         reasons.append(str(error))
+    except (AttributeError, LookupError, TypeError):
+        return [UNREADABLE]
     reasons += replay.renamed
     if replay.n_missing:
         reasons.append(f"{replay.n_missing:,} of its images {plural(replay.n_missing, 'is')} not in this run")
@@ -214,15 +219,20 @@ def _found_again(replay: Replay, rows: Ints, source: int) -> int | None:
     return best if 2 * n_votes > max(len(rows), len(state.members(best))) else None
 
 
-def _counting(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The lines that were not undone."""
+def _counting(lines: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[Misfit]]:
+    """The lines that were not undone, and those that undo or redo nothing."""
     undone: set[int] = set()
+    counting, misfits = [], []
     for line in lines:
-        if line["action"] == "undo":
+        if line["action"] not in ("undo", "redo"):
+            counting.append(line)
+        elif not isinstance(line.get("of"), int):
+            misfits.append(Misfit(line["seq"], line["action"], line["by"], UNREADABLE))
+        elif line["action"] == "undo":
             undone.add(line["of"])
-        elif line["action"] == "redo":
+        else:
             undone.discard(line["of"])
-    return [line for line in lines if line["action"] not in ("undo", "redo") and line["seq"] not in undone]
+    return [line for line in counting if line["seq"] not in undone], misfits
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:

@@ -49,17 +49,13 @@ class Replay:
     def category(self, old: int) -> int:
         """The category that an old one is now."""
         if old in self.ids:
-            return self._today(self.ids[old])
+            return self.state.today(self.ids[old])
         where = f"; its images are in {self.state.records[self.place(old)].name} here" if old in self.within else ""
         raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
 
     def place(self, old: int) -> int:
         """The category in which the images of an old one are now."""
-        return self._today(self.within[old]) if old in self.within else self.category(old)
-
-    def _today(self, found: int) -> int:
-        into = self.state.records[found].merged_into
-        return found if into is None else into
+        return self.state.today(self.within[old]) if old in self.within else self.category(old)
 
     def called(self, name: str) -> int | None:
         """The category of this name, from labels or people; that the run has made up the same name means nothing."""

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import Action, Entry, action_of, fields_of
+from shoal.review.actions import UNREADABLE, Action, Entry, action_of, fields_of
 from shoal.review.answer import Answer
-from shoal.review.history import History, Window
+from shoal.review.history import Window
 from shoal.review.log import FILE, Log
-from shoal.review.state import State
+from shoal.review.state import Blocked, State
 from shoal.runs import RunView, reading
 from shoal.text import shown
 
@@ -83,30 +83,29 @@ class Review:
             self.state.commit(entry, change)
             return entry
 
-    def undo(self, *, by: str | None = None, base: int | None = None, window: Window | None = None) -> Entry:
-        """Undo the last action of a person, in a window if one is given."""
-        return self._again("undo", History.last_done, by, base, window)
-
-    def redo(self, *, by: str | None = None, base: int | None = None, window: Window | None = None) -> Entry:
-        """Redo what a person has undone last, in a window if one is given."""
-        return self._again("redo", History.last_undone, by, base, window)
-
-    def _again(
+    def again(
         self,
         kind: str,
-        last: Callable[[History, str, Window | None], int | None],
-        by: str | None,
-        base: int | None,
-        window: Window | None,
-    ) -> Entry:
+        *,
+        by: str | None = None,
+        base: int | None = None,
+        window: Window | None = None,
+    ) -> tuple[Entry, list[Blocked]]:
+        """Undo or redo the latest action of a person, in a window if one is given, that nobody has built on.
+
+        Returns what was done, and why later actions of that person were skipped.
+        """
+        skipped: list[Blocked] = []
+
         def make(state: State) -> Action:
-            of = last(state.history, checked_who(by), window)
+            of, found = state.again(kind, checked_who(by), window, base)
             if of is None:
                 where = " in this window" if window else ""
-                raise UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
+                raise found[0] if found else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
+            skipped.extend(found)
             return Action(kind=kind, of=of)
 
-        return self.act(make, by=by, base=base, window=window.name if window else "")
+        return self.act(make, by=by, base=base, window=window.name if window else ""), skipped
 
     def _add(self, line: Mapping[str, Any], by: str, *, is_new: bool) -> None:
         """Write a line; the first one with the start of the log, so that what is refused leaves no log behind."""
@@ -139,8 +138,10 @@ class Review:
         try:
             action = action_of(line["action"], line, self.answer.rows)
             change = self.state.prepare(action)
-        except (KeyError, TypeError, ValueError) as error:
+        except UsageError as error:
             raise self.log.damage(f"does not fit what comes before it ({error})") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self.log.damage(UNREADABLE) from error
         who = {"by": line["by"], "at": line["at"], "window": str(line.get("window", ""))}
         self.state.commit(Entry(seq=self.state.seq + 1, action=action, **who), change)
 

@@ -129,10 +129,4 @@ def _confidence(state: State) -> Floats:
 
 def names_today(state: State) -> dict[str, str]:
     """What the categories of the run are called today, by their first name."""
-    found = {}
-    for category in state.answer.categories:
-        number = category.category_id
-        while (into := state.records[number].merged_into) is not None:
-            number = into
-        found[category.category] = state.records[number].name
-    return found
+    return {c.category: state.records[state.today(c.category_id)].name for c in state.answer.categories}

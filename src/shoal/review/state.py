@@ -5,6 +5,8 @@ action is refused when it was chosen on a view (`base`, the seq that its author 
 one of its images or categories, and undone only while nothing that counts has been built on it.
 """
 
+import itertools
+
 import numpy as np
 
 from shoal.arrays import Ints
@@ -13,7 +15,7 @@ from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action, Entry
 from shoal.review.answer import Answer
 from shoal.review.changes import Change, Images, Record, Rejections, Values
-from shoal.review.history import History
+from shoal.review.history import History, Window
 
 NO_ROWS: Ints = np.zeros(0, np.int64)
 FEW = 1_000
@@ -22,6 +24,14 @@ FEW = 1_000
 
 class Conflict(UsageError):
     """An action that does not fit what somebody else has done meanwhile."""
+
+
+class Blocked(Conflict):
+    """Something that cannot be undone or redone because of what was done later, at `seq` at the latest."""
+
+    def __init__(self, reason: str, seq: int) -> None:
+        super().__init__(reason)
+        self.seq = seq
 
 
 class State:
@@ -36,6 +46,8 @@ class State:
         self.rejected = Rejections()
         self.distinct: frozenset[tuple[int, int]] = frozenset()
         """Pairs of categories, the lower id first, that people said are not the same."""
+        self.distinct_versions: dict[tuple[int, int], int] = {}
+        """The last action that changed whether that is said of a pair."""
         self.history = History()
         self._before: dict[int, Change] = {}
         """By action, the values that undoing it puts back."""
@@ -66,6 +78,12 @@ class State:
         found = np.bincount(self.images.category + 1, minlength=self.next_id + 1)
         return {category: int(found[category + 1]) for category in (NO_CATEGORY, *self.categories)}
 
+    def today(self, category: int) -> int:
+        """The category in which one goes on that may have been merged, more than once perhaps."""
+        while (into := self.records[category].merged_into) is not None:
+            category = into
+        return category
+
     def find(self, name: str) -> int | None:
         """The id of the category with this name."""
         return next((category for category, record in self.categories.items() if record.name == name), None)
@@ -84,10 +102,31 @@ class State:
         else:
             change = _PREPARE[action.kind](self, action, seq)
         if change.records:
-            self._check_names(change)
+            self._check_names(change, action)
         if base is not None:
             self._check_base(change, action, base)
         return change
+
+    def again(
+        self, kind: str, by: str, window: Window | None = None, base: int | None = None
+    ) -> tuple[int | None, list[Blocked]]:
+        """The latest action that a person can undo or redo, and why later ones of theirs cannot be.
+
+        What was in nobody's way at `base` is not skipped: that person wants to undo or redo just this.
+        """
+        skipped: list[Blocked] = []
+        for of in (self.history.done_by if kind == "undo" else self.history.undone_by)(by, window):
+            if of == (self.entries[-1].action.of or self.seq):  # the last thing done: nothing can rest on it
+                return of, skipped
+            try:
+                self.prepare(Action(kind=kind, of=of))
+            except Blocked as error:
+                if base is not None and error.seq > base:
+                    raise
+                skipped.append(error)
+            else:
+                return of, skipped
+        return None, skipped
 
     def commit(self, entry: Entry, change: Change) -> None:
         """Let an entry count, with the change that `prepare` gave."""
@@ -109,6 +148,7 @@ class State:
         self.images.put(change.rows, change.values, seq)
         self.rejected.put(change)
         self.distinct = self.distinct - change.alike | change.distinct
+        self.distinct_versions |= dict.fromkeys(change.alike | change.distinct, seq)
         for category, record in change.records.items():
             self.versions[category] = seq
             if record is None:
@@ -204,14 +244,14 @@ class State:
             )
         change = self._before[of]
         owners = np.append(self.images.owner[change.rows], [self.records[c].owner for c in change.records])
-        later = owners[owners != of]
-        for category in () if len(later) else change.vanishing:
-            is_guest = self.images.category == category
+        later, since = owners[owners != of], self._last_change(change, entry.action)
+        if not len(later) and change.vanishing:
+            is_guest = np.isin(self.images.category, change.vanishing)
             is_guest[change.rows] = False
-            later = self.images.owner[is_guest]
+            later, since = self.images.owner[is_guest], int(self.images.version[is_guest].max(initial=0))
         if len(later):
             last = self.in_words(int(later.max()))
-            raise Conflict(f"undo of {self.in_words(of)}: {last} rests on it; undo that first")
+            raise Blocked(f"undo of {self.in_words(of)}: {last} rests on it; undo that first", since)
         return change
 
     def _redo(self, of: int) -> Change:
@@ -222,9 +262,13 @@ class State:
         owners = {c: record.owner for c, record in before.records.items() if record is not None}
         now = {c: self.records[c].owner for c in owners if c in self.records}
         is_same = np.array_equal(self.images.owner[before.rows], before.values.owner) and owners == now
+        last = self._last_change(before, entry.action)
         if not is_same:
-            raise Conflict(f"redo of {self.in_words(of)}: its images or categories have changed since")
-        return _PREPARE[entry.action.kind](self, entry.action, of)
+            raise Blocked(f"redo of {self.in_words(of)}: its images or categories have changed since", last)
+        try:
+            return _PREPARE[entry.action.kind](self, entry.action, of)
+        except UsageError as error:  # such as a category that has ended
+            raise Blocked(f"redo of {self.in_words(of)}: {error}", last) from error
 
     # What they are made of.
 
@@ -261,25 +305,37 @@ class State:
             return Values(category=category, status=kept.status, decided=kept.decided, owner=owner)
         return Values(category=category, status=np.full(len(rows), status), decided=owner, owner=owner)
 
-    def _check_names(self, change: Change) -> None:
+    def _check_names(self, change: Change, action: Action) -> None:
         """Refuse a change after which two categories have one name."""
         names = {record.name: c for c, record in self.categories.items() if c not in change.records}
         there = {c: record for c, record in change.records.items() if record and record.merged_into is None}
         for category, record in there.items():
-            if names.setdefault(record.name, category) != category:
-                raise UsageError(f"{record.name}: another category has this name; merge them, or choose another")
+            if (other := names.setdefault(record.name, category)) != category:
+                reason = f"{record.name}: another category has this name; merge them, or choose another"
+                raise Blocked(reason, self.versions.get(other, 0)) if action.of else UsageError(reason)
 
     def _check_base(self, change: Change, action: Action, base: int) -> None:
         """Refuse what was chosen before somebody else changed it, or on a view that this review never had."""
         if base > self.seq:
             raise Conflict(f"{action.kind}: chosen after action {base}, but the last one is {self.seq}; look again")
-        versions = self.images.version[change.rows]
-        later = [int(versions.max())] if len(versions) else []
-        touched = {*change.records, *(group.category for group in action.groups), action.category, *action.categories}
-        later += [self.versions[category] for category in touched if category in self.versions]
-        if later and max(later) > base:
-            what = self.in_words(max(later))
+        done = self.entry(action.of).action if action.of else action
+        last = self._last_change(change, action)
+        if done.kind == "merge" and action.kind != "undo":
+            last = max(last, self._last_parted(done))
+        if last > base:
+            what = self.in_words(last)
             raise Conflict(f"{action.kind}: {what} has changed this meanwhile; look at it and try again")
+
+    def _last_change(self, change: Change, action: Action) -> int:
+        """The last action that has changed one of the images or categories that another is about."""
+        touched = {*change.records, *(group.category for group in action.groups), action.category, *action.categories}
+        versions = (self.versions[category] for category in touched if category in self.versions)
+        return max(int(self.images.version[change.rows].max(initial=0)), *versions, 0)
+
+    def _last_parted(self, merge: Action) -> int:
+        """The last action by which two categories of a merge were said not to be the same."""
+        pairs = itertools.combinations(sorted({merge.category, *merge.categories}), 2)
+        return max((self.distinct_versions[pair] for pair in pairs if pair in self.distinct), default=0)
 
     def in_words(self, seq: int) -> str:
         """An action and who did it."""

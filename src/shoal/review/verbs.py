@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
-from shoal.review.actions import CONFIRMED, FLAGGED, NO_CATEGORY, Action, Entry, Group, checked_name
+from shoal.review.actions import NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
 from shoal.review.parts import parts_of
 from shoal.review.review import Review
 from shoal.review.state import State
@@ -40,8 +40,7 @@ def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
 
 def undecided(state: State, category: int) -> Ints:
     """The images of a category that nobody has decided about or flagged."""
-    is_open = ~np.isin(state.images.status, (CONFIRMED, FLAGGED))
-    return np.flatnonzero(is_open & (state.images.category == category))
+    return np.flatnonzero((state.images.status == PREDICTED) & (state.images.category == category))
 
 
 def decide(

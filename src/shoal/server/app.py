@@ -125,6 +125,7 @@ class PageHandlers:
                 "seq": self.review.state.seq,
                 "undo": changed["undo"],
                 "redo": changed["redo"],
+                "distinct": columns.distinct_pairs(self.review.state),
                 "entries": [columns.entry_words(self.review.state, entry) for entry in entries],
             }
 
@@ -244,7 +245,7 @@ class PageHandlers:
 
     def _do(self, asked: dict[str, Any], by: str, base: int, window: Window | None) -> None:
         if asked.get("action") in ("undo", "redo") and "of" not in asked:
-            (self.review.undo if asked["action"] == "undo" else self.review.redo)(by=by, base=base, window=window)
+            self.review.again(asked["action"], by=by, base=base, window=window)
         else:
             name = window.name if window else ""
             self.review.act(lambda state: action_of(state, asked), by=by, base=base, window=name)

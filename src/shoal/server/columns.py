@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.review.actions import NO_CATEGORY, STATUSES, Entry
+from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
 from shoal.review.changes import Record
 from shoal.review.history import Window
 from shoal.review.review import Review
@@ -18,7 +18,7 @@ from shoal.review.reviewed import names_today
 from shoal.review.state import State
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
-from shoal.words import count
+from shoal.words import count, first_few
 
 MAX_ENTRIES = 200
 """Actions of the past that the page lists."""
@@ -28,6 +28,9 @@ FIELDS = (("order", "<u4"), ("category", "<i4"), ("given", "<i4"), ("status", "u
 
 KEEPING = ("confirm", "flag", "rename", "distinct")
 """Actions that leave images in their categories."""
+
+MAX_REASON = 300
+"""Characters of why something cannot be undone."""
 
 SURE = 250
 """Confidence 1 as the page gets it."""
@@ -89,9 +92,24 @@ def changes(review: Review, since: int, by: str, window: Window | None = None) -
             "categories": [category(state, n, state.records[n]) for n in touched if n in state.records],
             "gone": [number for number in touched if number not in state.records],
             "entries": [entry_words(state, entry) for entry in state.entries[since:][-MAX_ENTRIES:]],
-            "undo": _what(state, state.history.last_done(by, window)),
-            "redo": _what(state, state.history.last_undone(by, window)),
+            "undo": _again(state, "undo", by, window),
+            "redo": _again(state, "redo", by, window),
+            "distinct": distinct_pairs(state, since),
         }
+
+
+def distinct_pairs(state: State, since: int = -1) -> list[tuple[int, int]] | None:
+    """The pairs of categories that people said are not the same; None where that was changed for none since then."""
+    is_changed = since < 0 or any(version > since for version in state.distinct_versions.values())
+    return sorted(state.distinct) if is_changed else None
+
+
+def _again(state: State, kind: str, by: str, window: Window | None) -> str:
+    """What a person can undo or redo, and which later actions are skipped because somebody has built on them."""
+    of, skipped = state.again(kind, by, window)
+    if of is None or not skipped:
+        return _what(state, of)
+    return f"{_what(state, of)} (skipped {count(len(skipped), 'later action')}: {shown(str(skipped[0]), MAX_REASON)})"
 
 
 def _leaves_categories(state: State, since: int) -> bool:
@@ -110,7 +128,7 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
     images = count(len(action.rows), "image")
     name = _name(state, action.category)
     words = {
-        **dict.fromkeys(("confirm", "reject", "flag"), f"{action.kind} {images}"),
+        **dict.fromkeys(("confirm", "reject", "flag"), f"{action.kind} {images} {_where(state, action)}"),
         "assign": f"move {images} to {name}",
         "create": f"new category {shown(action.name)} with {images}",
         "rename": f"rename to {shown(action.name)}",
@@ -121,6 +139,12 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
     }[action.kind]
     who = {"by": entry.by, "at": entry.at, "window": entry.window}
     return {"seq": entry.seq, **who, "action": action.kind, "words": words}
+
+
+def _where(state: State, action: Action) -> str:
+    """In which categories the images of a decision were, by the names of today."""
+    names = [_name(state, group.category) for group in action.groups if group.category != NO_CATEGORY]
+    return f"of {first_few(names, 3)}" if names else "without category"
 
 
 def _name(state: State, number: int) -> str:

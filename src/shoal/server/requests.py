@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import KINDS, NO_CATEGORY, Action, Group, checked_name
+from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name
 from shoal.review.history import Window
 from shoal.review.state import State
 from shoal.review.verbs import grouped
@@ -54,7 +54,7 @@ def action_of(state: State, asked: Mapping[str, Any]) -> Action:
     try:
         return _action(state, kind, asked)
     except (KeyError, TypeError, IndexError) as error:
-        raise UsageError(f"{kind}: a field is missing or of another kind ({error})") from error
+        raise UsageError(f"{kind}: {UNREADABLE} ({error})") from error
 
 
 def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:

@@ -13,7 +13,7 @@ from shoal.arrays import Floats, Ints
 from shoal.errors import DataError, UsageError
 from shoal.report.snapshot import Snapshot, stratified
 from shoal.report.suggestions import close_pairs
-from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, PREDICTED, REJECTED
+from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
 from shoal.review.parts import cut, linkage_of
 from shoal.review.review import Review
 from shoal.runs import Run, read_vectors
@@ -67,9 +67,7 @@ class Search:
         """The images most like one, itself first."""
         found = self.likeness(np.asarray(self.vectors[row], np.float64))
         found[row] = np.inf
-        rows = _highest(found, np.arange(len(found)), MAX_FOUND)
-        found[row] = 1.0
-        return {"rows": rows.tolist(), "likeness": np.round(found[rows], 3).tolist()}
+        return {"rows": _highest(found, np.arange(len(found)), MAX_FOUND).tolist()}
 
     def candidates(self, category: int) -> dict[str, Any]:
         """Images that nobody has decided on, of other categories or none, the most like this category first."""
@@ -89,7 +87,7 @@ class Search:
         open_rows = np.flatnonzero(is_open)
         open_rows = open_rows[[not given[row] for row in open_rows]] if len(open_rows) else open_rows
         rows = _highest(found, open_rows, MAX_CANDIDATES)
-        return {"rows": rows.tolist(), "likeness": np.round(found[rows], 3).tolist(), "n_own": len(own)}
+        return {"rows": rows.tolist(), "likeness": np.round(found[rows], 3).tolist()}
 
     def _mean(self, rows: Ints) -> Floats:
         some = rows if len(rows) <= ROWS_AT_ONCE else rows[:: len(rows) // ROWS_AT_ONCE + 1]
@@ -98,10 +96,14 @@ class Search:
         return mean
 
     def merges(self) -> list[dict[str, Any]]:
-        """Pairs of categories that look like one, with the evidence: separation, and each other's second choice."""
+        """Pairs of categories that look like one, with the evidence: separation, and each other's second choice.
+
+        `second` is None where people made both: the run cannot have chosen either.
+        """
         with self.review.lock:
             state = self.review.state
             records, ids, distinct = state.categories, state.images.category.copy(), state.distinct
+            today = {c.category_id: state.today(c.category_id) for c in self.review.answer.categories}
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])
         ends = np.searchsorted(ids[order], [*records], side="right")
@@ -110,18 +112,24 @@ class Search:
             for number, start, end in zip(records, starts.tolist(), ends.tolist(), strict=True)
         }
         novel = {number for number, record in records.items() if record.is_novel}
-        second = self.review.answer.columns["second_category"]
         found = []
         for a, b, gap in close_pairs(self.vectors, members, novel)[:MAX_MERGES]:
-            names = {number: self._first_name(number) for number in (a, b)}
-            hits = [second[row] == names[y] for x, y in ((a, b), (b, a)) for row in members[x].tolist()]
-            evidence = {"separation": round(gap, 2), "second": round(float(np.mean(hits)), 3)}
+            chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
+            hits = [self._next_choice(row, x, today) == y for x, y in chosen for row in members[x].tolist()]
+            evidence = {"separation": round(gap, 2), "second": round(float(np.mean(hits)), 3) if hits else None}
             found.append({"a": a, "b": b, **evidence, "distinct": (min(a, b), max(a, b)) in distinct})
         return found
 
-    def _first_name(self, number: int) -> str:
-        """What the run called a category."""
-        return next((c.category for c in self.review.answer.categories if c.category_id == number), "")
+    def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
+        """Where the run puts an image that people put elsewhere, or else its second choice; categories of today."""
+        first = today.get(int(self.review.answer.category_ids[row]), now)
+        second = self._ids.get(self.review.answer.columns["second_category"][row], NO_CATEGORY)
+        return first if first != now else today.get(second)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        """The categories of the run by the names that it gave."""
+        return {c.category: c.category_id for c in self.review.answer.categories}
 
     def parts(self, category: int, n_parts: int) -> dict[str, Any]:
         """The images of a category as the tree parts them, each part with the most typical first."""
@@ -133,7 +141,7 @@ class Search:
             raise UsageError(f"A category of {len(rows):,} images can be split into 2 to {most} parts.")
         parts = cut(self._linkage(category, seq, rows), rows, n_parts)
         position = self._position
-        return {"parts": [part[np.argsort(position[part])].tolist() for part in parts], "most": most}
+        return {"parts": [part[np.argsort(position[part])].tolist() for part in parts]}
 
     def _linkage(self, category: int, seq: int, rows: Ints) -> Any:
         key = (category, seq)

@@ -1,0 +1,60 @@
+"""What the page is told of a review, without a server: words, evidence, what can be undone, who is put apart."""
+
+from pathlib import Path
+
+from shoal.review import verbs
+from shoal.review.actions import Action
+from shoal.review.review import Review
+from shoal.server import columns
+from shoal.server.search import Search
+from small_runs import NAMES, write_small
+
+
+def words(review: Review) -> list[str]:
+    return [columns.entry_words(review.state, entry)["words"] for entry in review.state.entries]
+
+
+def test_an_action_in_words_names_its_categories(review: Review) -> None:
+    verbs.decide(review, "confirm", "heron", None)
+    verbs.decide(review, "reject", None, ["06.png", "00.png"])
+    verbs.decide(review, "flag", None, ["06.png"])
+    verbs.decide(review, "flag", None, ["01.png", "03.png", "07.png", "09.png"])
+    verbs.rename(review, "heron", "egret")
+    assert words(review)[:4] == [
+        "confirm 3 images of egret",
+        "reject 2 images of gull, novel-001",
+        "flag 1 image without category",
+        "flag 4 images of gull, egret, novel-001, …",
+    ]
+
+
+def test_the_page_is_told_what_undo_will_undo_and_what_it_skips(review: Review) -> None:
+    verbs.decide(review, "flag", None, ["00.png"], by="bob")
+    verbs.move(review, ["01.png"], "heron", by="bob")
+    assert columns.changes(review, 0, "bob")["undo"] == "move 1 image to heron"
+    verbs.decide(review, "confirm", None, ["01.png"], by="ann")
+    assert columns.changes(review, 0, "bob")["undo"] == (
+        "flag 1 image of gull (skipped 1 later action: undo of assign by bob (action 2): "
+        "confirm by ann (action 3) rests on it; undo that first)"
+    )
+
+
+def test_the_page_is_told_which_categories_are_put_apart_when_that_changes(review: Review) -> None:
+    assert columns.distinct_pairs(review.state) == []
+    review.act(lambda _: Action(kind="distinct", categories=(3, 2)), by="ann")
+    assert columns.changes(review, 0, "bob")["distinct"] == [(2, 3)]
+    verbs.rename(review, "gull", "tern", by="ann")
+    assert columns.changes(review, 1, "bob")["distinct"] is None
+    review.again("undo", by="ann")
+    review.again("undo", by="ann")
+    assert columns.changes(review, 2, "bob")["distinct"] == []
+
+
+def test_categories_that_people_made_have_evidence_of_their_own(tmp_path: Path) -> None:
+    review = Review(write_small(tmp_path / "run", ids=(0, 0, 0, 1, 1, 1, *[2] * 90), names=NAMES[:3]))
+    paths = review.answer.paths
+    verbs.split(review, "novel-001", {"tern": paths[6::3], "skua": paths[7::3]})
+    verbs.rename(review, "novel-001", "auk")
+    found = {(pair["a"], pair["b"]): pair["second"] for pair in Search(review).merges()}
+    named = {tuple(review.state.records[number].name for number in pair): share for pair, share in found.items()}
+    assert named == {("auk", "tern"): 1.0, ("auk", "skua"): 1.0, ("tern", "skua"): None}
