@@ -93,21 +93,23 @@ def test_a_merge_of_what_was_put_apart_meanwhile_is_refused(review: Review) -> N
 
 def test_undo_skips_what_somebody_else_has_built_on_and_says_so(review: Review) -> None:
     verbs.decide(review, "flag", None, ["00.png"], by="bob")
+    verbs.decide(review, "flag", None, ["02.png"], by="bob")
     verbs.move(review, ["01.png"], "heron", by="bob")
     verbs.decide(review, "confirm", None, ["01.png"], by="ann")
-    with pytest.raises(Conflict, match=r"confirm by ann \(action 3\) rests on it"):
-        review.again("undo", by="bob", base=2)  # who has not seen it, and means the move
-    entry, skipped = review.again("undo", by="bob", base=3)
-    assert entry.action.of == 1
+    with pytest.raises(Conflict, match=r"confirm by ann \(action 4\) rests on it"):
+        review.again("undo", by="bob", base=3)  # who has not seen it, and means the move
+    entry, skipped = review.again("undo", by="bob", base=4)
+    assert entry.action.of == 2
     assert [str(reason) for reason in skipped] == [
-        "undo of assign by bob (action 2): confirm by ann (action 3) rests on it; undo that first"
+        "undo of assign by bob (action 3): confirm by ann (action 4) rests on it; undo that first"
     ]
-    with pytest.raises(Conflict, match=r"undo of assign by bob \(action 2\)"):
-        review.again("undo", by="bob")  # nothing else is left
     review.again("undo", by="ann")
     review.again("redo", by="ann")
     with pytest.raises(Conflict, match="rests on it"):
-        review.again("undo", by="bob", base=5)  # who has seen that the move could be undone
+        review.again("undo", by="bob", base=6)  # who has seen that the move could be undone
+    assert review.again("undo", by="bob", base=7)[0].action.of == 1
+    with pytest.raises(Conflict, match=r"undo of assign by bob \(action 3\)"):
+        review.again("undo", by="bob")  # nothing else is left
 
 
 def test_redo_skips_what_somebody_else_has_changed_or_ended(review: Review) -> None:

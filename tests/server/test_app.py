@@ -60,7 +60,7 @@ def test_many_images_are_told_and_asked_for_as_bits(tmp_path: Path) -> None:
     rows = np.setdiff1d(np.arange(1100), [7])
     with served(many.path) as server:
         status, answer = server.act("confirm", rows=pack_rows(rows, 1100))
-        assert (status, answer["undo"]) == (200, "confirm 1,099 images")
+        assert (status, answer["undo"]) == (200, "confirm 1,099 images of gull, heron, novel-001, …")
         assert np.array_equal(unpack_rows(answer["rows"], 1100), rows)
         assert (answer["status"], answer["category"]) == (1, None)  # of all of them; where they were
         for wrong in ("AAAA", base64.b64encode(bytes(138)).decode()):  # of other images, and of none

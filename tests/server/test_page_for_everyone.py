@@ -40,7 +40,7 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
         bob.call("Page.bringToFront")
         wait_for(bob, 1)
         assert rows(bob)[0] == shown[1]
-        assert text(bob, "#said") == "ann: reject 1 image"
+        assert text(bob, "#said").startswith("ann: reject 1 image of ")
         bob.run(f"shoal.grid.select([{shown[1]}]), true")
         # As if the news had not come yet, however fast it comes.
         old = "{ ...how, body: JSON.stringify({ ...JSON.parse(how.body), base: 1 }) }"
