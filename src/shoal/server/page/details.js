@@ -1,7 +1,7 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson } from "/static/api.js";
-import { $, ask, bdi, button, digits, make, thumb } from "/static/dom.js";
-import { inOrder, makeScreen } from "/static/presses.js";
+import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
+import { makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { showThumbnail } from "/static/thumbs.js";
 
@@ -76,7 +76,11 @@ function compare(image) {
 // Whether a press was made when the details of an image were there, with its second choice.
 const screen = makeScreen();
 let detailed = "";
-export const wasDetailed = (event, row) => screen.wasSeen(detailed.startsWith(`${row} `) ? event : { timeStamp: -1 });
+export function wasDetailed(event, row) {
+  if ($("details").checkVisibility()) return screen.wasSeen(detailed.startsWith(`${row} `) ? event : { timeStamp: -1 });
+  say("The second choice is not shown here: enlarge the image (Enter), and press it there.", true);
+  return false;
+}
 
 export async function drawDetails(row, verbs, press) {
   const place = $("details");
@@ -87,7 +91,7 @@ export async function drawDetails(row, verbs, press) {
   }
   const [image] = await describe([row]);
   if (!image || place.dataset.wanted !== String(row)) return;
-  const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", (event) => press(event, () => verbs.open(row), { asks: true })));
+  const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", (event) => press(event, () => verbs.open(row), { waits: true })));
   if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", (event) => press(event, () => verbs.similar(row))));
   if (image.second && data.named(image.second) && !data.store.run.read_only) {
     const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
@@ -107,7 +111,7 @@ const NAMING = ["m", "n"], AHEAD = ["u", "U"];
 // Images large, one after the other. Keys decide on the one that is shown, and go on to the next. One that asks for a name
 // is given back with its image: the question takes the place of the view.
 export async function enlarge(row, { step, next, keys }) {
-  const [image] = await describe([row]), later = inOrder(), screen = makeScreen();
+  const [image] = await describe([row]), pressed = makePresses(), screen = makeScreen();
   if (!image) return null;
   const asked = await ask(image.name, (form, done) => {
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });
@@ -125,14 +129,13 @@ export async function enlarge(row, { step, next, keys }) {
       [shown = shown] = await describe([row]);
       if (form.isConnected) draw();
     };
-    const turn = (by) => later(() => show(step(by, shown.row)));
-    const press = (event, key) => later(async () => {
-      if (!$("dialog").open || !(AHEAD.includes(key) || screen.wasSeen(event))) return;
+    const turn = (event, by) => pressed(event, () => show(step(by, shown.row)));
+    const press = (event, key) => pressed(event, async () => {
       if (NAMING.includes(key)) return done({ key, row: shown.row });
       await keys[key](shown.row);
       await show(step(0, shown.row));
-    });
-    refresh = () => later(async () => {
+    }, { wasSeen: () => $("dialog").open && (AHEAD.includes(key) || screen.wasSeen(event)) });
+    refresh = () => pressed.later(async () => {
       const before = words.textContent;
       [shown = shown] = await describe([shown.row]);
       drawWords();
@@ -144,19 +147,19 @@ export async function enlarge(row, { step, next, keys }) {
       const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? "U" : "u", Z: "U", y: "U" }[key] : key;
       if (event.altKey || (!by && !Object.hasOwn(keys, command) && !NAMING.includes(command))) return;
       event.preventDefault();
-      if (by) turn(by);
+      if (by) turn(event, by);
       else if (!event.repeat) press(event, command);
     };
     draw();
   }, { large: true });
   refresh = null;
-  await later(() => {}); // what was decided here is answered before another key counts
+  await pressed.later(() => {}); // what was decided here is answered before another key counts
   return asked;
 }
 
 function viewerTools(turn, press, done) {
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
-  const steps = [button("Previous ", "←", () => turn(-1)), button("Next ", "→", () => turn(1)), button("Close ", "Esc", () => done(null))];
+  const steps = [button("Previous ", "←", (event) => turn(event, -1)), button("Next ", "→", (event) => turn(event, 1)), button("Close ", "Esc", () => done(null))];
   steps[1].setAttribute("autofocus", "");
   const found = make("div", { className: "stack" });
   if (!data.store.run.read_only) {

@@ -8,8 +8,8 @@ export function fillNames() {
 }
 
 // A name of a category, with completion; `hint` says what comes of it.
-export function askName(title, { value = "", verb, hint, quick = () => [] }) {
-  return ask(title, (form, done) => {
+export function askName(title, { value = "", verb, hint, quick = () => [], turn = null }) {
+  return ask(title(), (form, done) => {
     const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", autofocus: true, required: true });
     input.setAttribute("list", "names");
     input.setAttribute("autofocus", "");
@@ -22,18 +22,19 @@ export function askName(title, { value = "", verb, hint, quick = () => [] }) {
     const chips = make("div", { className: "tools" });
     const offer = async () => chips.replaceChildren(...(await quick()).map((name) => button(name, "", () => done(name), { className: "chip" })));
     const draw = () => {
+      $("dialog-title").textContent = title();
       fillNames();
       tell();
       offer().catch(() => {});
     };
     form.append(label, told, tools, chips);
     draw();
-    setTimeout(() => input.select());
+    input.select();
     return draw;
-  });
+  }, { turn });
 }
 
-export function askMerge(id, otherId = null) {
+export function askMerge(id, otherId = null, turn = null) {
   return ask("Merge two categories", (form, done) => {
     const input = make("input", { type: "text", autocomplete: "off", value: otherId === null ? "" : data.nameOf(otherId), required: true });
     input.setAttribute("list", "names");
@@ -67,7 +68,7 @@ export function askMerge(id, otherId = null) {
     fillNames();
     draw();
     return changed;
-  }, { wide: true });
+  }, { wide: true, turn });
 }
 
 export function sideOf(id) {

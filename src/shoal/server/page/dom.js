@@ -42,18 +42,29 @@ export function raise() {
   $("said").showPopover?.();
 }
 
+// Since when the last error is on the screen.
+let since = -Infinity;
+export const errorSince = () => since;
+
+// Say something. What `follows` from an error is added to it, once; other people's news do not take its place.
 let quiet = 0;
-export function say(words, isError = false) {
+export function say(words, isError = false, { follows = "", isNews = false } = {}) {
   const place = $("said");
-  place.textContent = words;
+  if (isNews && place.className === "shown error") return;
+  if (isError && !follows) {
+    since = Infinity;
+    requestAnimationFrame(() => (since = performance.now()));
+  }
+  if (!follows) place.textContent = words;
+  else if (!place.textContent.endsWith(follows)) place.textContent += ` ${follows}`;
   place.className = isError ? "shown error" : "shown";
   clearTimeout(quiet);
   quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
 }
 
 // A dialog with a form; resolves when it is closed, to what `done` was given, or null. What `build` gives back is called
-// whenever somebody else has changed something, until then.
-export function ask(title, build, { wide = false, large = false } = {}) {
+// whenever somebody else has changed something, until then, and when the press that asked has its `turn`.
+export function ask(title, build, { wide = false, large = false, turn = null } = {}) {
   return new Promise((resolve) => {
     const dialog = $("dialog"), before = dialog.open ? dialog.onclose : null;
     if (before) {
@@ -82,6 +93,7 @@ export function ask(title, build, { wide = false, large = false } = {}) {
     };
     changed = build(form, done) ?? null;
     if (changed) onChange(changed);
+    turn?.then((counts) => form.isConnected && (counts ? changed?.() : done(null)));
     dialog.showModal();
     raise();
     (form.querySelector("[autofocus]") ?? form.querySelector("input, button"))?.focus();

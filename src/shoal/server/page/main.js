@@ -18,14 +18,14 @@ const PANELS = ["merges", "map"];
 const MOST_FOUND = 20000; // images that the server finds by their path
 
 const press = makePresses(), screen = makeScreen();
-const SEEN = { wasSeen: screen.wasSeen }, ASKS = { ...SEEN, asks: true };
+const SEEN = { wasSeen: screen.wasSeen };
 
 const grid = new Grid($("grid"), $("space"), $("box"), {
   focus: (row) => focusOn(row),
   select: (n) => drawSelected(n),
   click: (event, does) => press(event, does),
   box: () => screen.changed(), // it selects at once: a key that waits its turn was not about that
-  open: (event, row) => press(event, () => verbs.open(row), ASKS),
+  open: (event, row) => press(event, () => verbs.open(row), { ...SEEN, waits: true }),
   status: (row) => ({ word: store.run.statuses[store.status[row]], mark: MARKS[store.status[row]], isOff: data.isSuspected(row) }),
   rest: async (rows, tell) => {
     for (const image of await describe(rows).catch(() => [])) tell(image.row, inWords(image));
@@ -67,29 +67,33 @@ function fromAddress() {
 }
 
 // Show something else. Until all of it is there, rows that were asked for too, the view is what it was.
-let turn = 0, coming = {};
+let turn = 0;
 async function go(change, isFromAddress = false) {
   const mine = ++turn, path = change.path ?? view.path;
-  coming = change;
   const asked = path ? getJson("/api/paths", { text: path }).catch(() => []) : null;
   const [found, rows = null] = await Promise.all([asked, change.rows]);
   if (mine !== turn) return;
-  coming = {};
   Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows });
   screen.changed();
   if (!isFromAddress || location.hash !== address()) history[isFromAddress ? "replaceState" : "pushState"](null, "", address());
-  closeMenu();
+  showMenu(false);
   if (markCurrent(view) || !document.body.dataset.ready) sideSoon();
-  else drawSide(view, go);
+  else drawSide(view, visit);
   draw();
 }
 
-// The same, but for something: of what is shown, or will be.
-const refine = (change) => go({ ...view, ...coming, ...change });
+// The same, but for something.
+const refine = (change) => go({ ...view, ...change });
 
-function closeMenu() {
-  document.body.classList.remove("menu");
-  $("menu").setAttribute("aria-expanded", "false");
+// A click that shows something else comes after the presses before it; keys go to the images then.
+const visit = (event, change) => press(event, async () => {
+  await go(change);
+  if (event.detail) $("grid").focus({ preventScroll: true });
+});
+
+function showMenu(isShown) {
+  document.body.classList.toggle("menu", isShown);
+  $("menu").setAttribute("aria-expanded", isShown);
 }
 
 function draw({ isSame = false } = {}) {
@@ -100,7 +104,7 @@ function draw({ isSame = false } = {}) {
   if (isPanel) {
     grid.show(new Uint32Array(0));
     if (view.kind === "merges") drawMerges((event, action, base) => press(event, () => does(action, "", base)));
-    else drawMap(store.categories.has(view.focus) ? view.focus : null, (lasso, rows) => go({ kind: "lasso", lasso, rows }));
+    else drawMap(store.categories.has(view.focus) ? view.focus : null, (lasso, rows) => visit({ timeStamp: performance.now(), detail: 1 }, { kind: "lasso", lasso, rows }));
     return;
   }
   const isAll = view.kind === "all" && view.status === "" && !view.found; // no action adds to it or takes from it
@@ -162,16 +166,16 @@ function drawHead() {
   drawVerbs(category);
 }
 
-const verb = (words, key, does, settings) => button(words, key, (event) => press(event, () => does(), ASKING.includes(key) ? ASKS : SEEN), settings);
+const verb = (words, key, does, settings) => button(words, key, (event) => press(event, does, { ...SEEN, ...needs(key) }), settings);
 
 function drawVerbs(category) {
   const list = [];
   if (!store.run.read_only && !PANELS.includes(view.kind)) list.push(verb(category ? "Confirm all " : "Confirm ", "c", verbs.confirm, { className: "main" }));
   if (!store.run.read_only && category) {
-    list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", () => verbs.merge()), verb("Split ", "s", verbs.split));
+    list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge), verb("Split ", "s", verbs.split));
     if (store.run.has.embeddings) list.push(verb("Grow ", "g", verbs.grow));
   }
-  if (category && store.run.has.embeddings) list.push(button("On the map", "", () => go({ kind: "map", focus: category.id })));
+  if (category && store.run.has.embeddings) list.push(button("On the map", "", (event) => visit(event, { kind: "map", focus: category.id })));
   $("verbs").replaceChildren(...list);
 }
 
@@ -209,16 +213,24 @@ function focusOn(row) {
 const { does, verbs } = makeVerbs({ grid, view, go, refine });
 
 const KEYS = {
-  c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: () => verbs.move(), n: () => verbs.create(), r: verbs.rename, s: verbs.split,
-  j: () => verbs.merge(), g: verbs.grow, l: () => verbs.similar(), 2: () => verbs.second(), b: () => verbs.either(), u: verbs.undo, U: verbs.redo,
-  a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1), "?": showKeys,
-  "/": () => $("find").focus(),
+  c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
+  j: verbs.merge, g: verbs.grow, l: () => verbs.similar(), 2: () => verbs.second(), b: () => verbs.either(), u: verbs.undo, U: verbs.redo,
+  a: verbs.all, o: verbs.order, "]": () => verbs.step(1), "[": () => verbs.step(-1),
   Escape() {
-    closeMenu();
+    showMenu(false);
     verbs.none();
   },
   " ": () => grid.focused >= 0 && grid.toggle(grid.focused),
   Enter: () => grid.focused >= 0 && verbs.open(grid.focused),
+};
+// What needs neither the server nor its turn.
+const AT_ONCE = {
+  "?": showKeys,
+  "/"() {
+    showMenu(true);
+    $("find").focus();
+    $("find").select();
+  },
 };
 const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
@@ -227,6 +239,7 @@ function pressKey(event) {
   if (event.repeat && event.key === "Enter") event.preventDefault(); // it would press a button again and again
   if ($("dialog").open || event.altKey) return;
   if (target.matches("input, select, textarea")) {
+    if (event.key === "Escape") showMenu(false);
     if (event.key === "Escape") $("grid").focus();
     return;
   }
@@ -239,48 +252,51 @@ function pressKey(event) {
   }
   if (isOnControl && ["Enter", " ", ...MOVES].includes(event.key)) return;
   const { key, shiftKey } = event;
-  const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : Object.hasOwn(KEYS, key) ? KEYS[key] : null;
+  const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : Object.hasOwn(KEYS, key) ? KEYS[key] : Object.hasOwn(AT_ONCE, key) ? AT_ONCE[key] : null;
   if (!does) return;
   event.preventDefault();
   if (event.repeat && !REPEATED.includes(key)) return;
-  press(event, does, { asks: ASKING.includes(key), wasSeen: (event) => AHEAD.includes(key) || (screen.wasSeen(event) && (!SECOND.includes(key) || wasDetailed(event, grid.focused))) });
+  if (Object.hasOwn(AT_ONCE, key)) return does();
+  press(event, does, { ...needs(key), wasSeen: (event) => AHEAD.includes(key) || (screen.wasSeen(event) && (!SECOND.includes(key) || wasDetailed(event, grid.focused))) });
 }
 
 // What a key that is held down does again and again. A decision needs a press of its own.
 const REPEATED = [...MOVES, "[", "]"];
 
 // Keys that decide on nothing that would have to be seen first.
-const AHEAD = [...REPEATED, "u", "U", "o", "?", "/", "Escape"];
+const AHEAD = [...REPEATED, "u", "U", "o", "Escape"];
 
 // Keys that decide on the second choice, which is shown beside the image in focus.
 const SECOND = ["2", "b"];
 
-// Keys that open a question.
-const ASKING = ["m", "n", "r", "j", "s", "g", "Enter", "?"];
+// Keys that ask for a name, and those that show what the server has to be asked for.
+const ASKING = ["m", "n", "r", "j"], WAITING = ["s", "g", "Enter"];
+const needs = (key) => ({ asks: ASKING.includes(key), waits: WAITING.includes(key) });
 
 function wire() {
   raise();
   document.addEventListener("keydown", pressKey);
-  window.addEventListener("popstate", () => fromAddress().catch((error) => say(error.message, true)));
+  window.addEventListener("popstate", (event) => press(event, () => fromAddress()));
   $("undo").onclick = (event) => press(event, verbs.undo);
   $("redo").onclick = (event) => press(event, verbs.redo);
   $("help").onclick = showKeys;
   $("history").onclick = showHistory;
-  $("order").onclick = verbs.order;
-  $("menu").onclick = () => $("menu").setAttribute("aria-expanded", document.body.classList.toggle("menu"));
-  $("main").addEventListener("pointerdown", closeMenu);
-  $("find").oninput = () => drawCategories(view, go);
-  $("sort").onchange = () => drawCategories(view, go);
+  $("order").onclick = (event) => press(event, verbs.order);
+  $("menu").onclick = () => showMenu(!document.body.classList.contains("menu"));
+  $("main").addEventListener("pointerdown", () => showMenu(false));
+  $("find").oninput = () => drawCategories(view, visit);
+  $("sort").onchange = () => drawCategories(view, visit);
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
-  $("status").onchange = () => refine({ status: $("status").value === "" ? "" : Number($("status").value) });
-  for (const name of ["low", "high"]) $(name).onchange = () => refine({ [name]: Math.min(1, Math.max(0, Number($(name).value) || 0)) });
-  $("path").onchange = () => refine({ path: $("path").value.trim() });
+  const filter = (event, change) => press(event, () => refine(change));
+  $("status").onchange = (event) => filter(event, { status: $("status").value === "" ? "" : Number($("status").value) });
+  for (const name of ["low", "high"]) $(name).onchange = (event) => filter(event, { [name]: Math.min(1, Math.max(0, Number($(name).value) || 0)) });
+  $("path").onchange = (event) => filter(event, { path: $("path").value.trim() });
   $("size").oninput = () => resized(Number($("size").value));
   const size = Number(localStorage.getItem("shoal-size")) || Math.round(Math.min(176, Math.max(96, innerWidth / 12)) / 4) * 4;
   $("size").value = size;
   resized(size);
   $("who").onclick = async () => {
-    const name = await askName("Who is reviewing?", { value: me(), verb: "That is me", hint: () => "Written beside everything you do." });
+    const name = await askName(() => "Who is reviewing?", { value: me(), verb: "That is me", hint: () => "Written beside everything you do." });
     if (!name) return;
     localStorage.setItem("shoal-who", name.slice(0, 80));
     introduce({ by: name.slice(0, 80) });
@@ -306,7 +322,7 @@ const isEqual = (some, others) => some.length === others.length && some.every((r
 let sideTimer = 0;
 function sideSoon() {
   clearTimeout(sideTimer);
-  sideTimer = setTimeout(() => (data.isActing() ? sideSoon() : drawSide(view, go)), 250);
+  sideTimer = setTimeout(() => (data.isActing() ? sideSoon() : drawSide(view, visit)), 250);
 }
 
 function resized(size) {
@@ -329,13 +345,13 @@ async function start() {
     drawTop();
     sideSoon();
     const last = others.at(-1);
-    if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`);
+    if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`, false, { isNews: true });
   });
   await fromAddress();
   $("grid").focus({ preventScroll: true });
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
   clearTimeout(sideTimer);
-  drawSide(view, go);
+  drawSide(view, visit);
   sideSoon();
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
   tellMisfits();

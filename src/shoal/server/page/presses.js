@@ -1,5 +1,6 @@
 // Keys and clicks: one after the other, each deciding only on what was on the screen when it was pressed.
-import { say } from "/static/dom.js";
+import { errorSince, say } from "/static/dom.js";
+import { onChange, store } from "/static/store.js";
 
 // Since when something is on the screen. A press has the time it was made at, however late the page hears of it.
 export function makeScreen() {
@@ -17,26 +18,63 @@ export function makeScreen() {
   };
 }
 
-// Things to do come one after the other, each on what the one before has left, however fast they are asked for.
-export function inOrder() {
-  let turn = Promise.resolve();
-  return (does) => (turn = turn.then(() => does()).catch((error) => say(error.message, true)));
+// Which states of the review were on the screen, and since when.
+const KEPT = 100;
+const drawn = [];
+onChange(({ before }) => {
+  if (!drawn.length) drawn.push({ since: -Infinity, seq: before });
+  const { seq } = store;
+  requestAnimationFrame(() => drawn.push({ since: performance.now(), seq }) > KEPT && drawn.shift());
+});
+
+const seqAt = (time) => (drawn.length ? (drawn.findLast(({ since }) => since <= time) ?? drawn[0]).seq : store.seq);
+
+// The state that a decision was made on: that of the press whose turn it is, so that the server refuses what others have
+// changed since then. What the presses before it did is no change by others.
+let turn = null;
+export const base = () => (turn && store.theirs > turn.seq ? turn.seq : store.seq);
+
+// The person has looked again, at a question that followed from the first.
+export const looked = () => turn && (turn.seq = store.seq);
+
+// A press that was made before an error was on the screen was made on the belief that all went well.
+function isAfterErrors(event) {
+  if (event.timeStamp >= errorSince()) return true;
+  say("", true, { follows: "What was pressed before this was shown was not done either." });
+  return false;
 }
 
-// Presses in their order. From one that `asks` until its question is answered no other counts: what is typed before the
-// question is there must not be taken for commands.
+// Things to do come one after the other, each on what the one before has left, however fast they are asked for.
+export function inOrder() {
+  let last = Promise.resolve();
+  return (does) => (last = last.then(() => does()).catch((error) => say(error.message, true)));
+}
+
+// Presses in their order.
+// `waits`: it shows something that the server has to be asked for; until that is answered no other press counts.
+// `asks`: its question is opened at once, so that what is typed goes there; `does` is given a promise of its turn, which
+// is false when the press came to nothing.
 export function makePresses() {
   const later = inOrder();
-  let isAsking = false;
-  return (event, does, { wasSeen = () => true, asks = false } = {}) => {
-    if (isAsking) return null;
-    isAsking = asks;
+  let isWaiting = false;
+  const press = (event, does, { wasSeen = () => true, asks = false, waits = false } = {}) => {
+    if (isWaiting) return null;
+    isWaiting = waits;
+    const own = { seq: seqAt(event.timeStamp) };
+    let come = null;
+    const ended = asks ? does(new Promise((done) => (come = done))) : null;
     return later(async () => {
+      const before = turn;
+      turn = own;
       try {
-        if (wasSeen(event)) await does();
+        const counts = isAfterErrors(event) && wasSeen(event);
+        come?.(counts);
+        if (counts) await (asks ? ended : does());
       } finally {
-        if (asks) isAsking = false;
+        turn = before;
+        if (waits) isWaiting = false;
       }
     });
   };
+  return Object.assign(press, { later });
 }

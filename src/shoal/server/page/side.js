@@ -37,7 +37,7 @@ export function sorted() {
 
 export function drawSide(view, go) {
   $("views").replaceChildren(...viewsOf().map(([kind, words, n]) => {
-    const found = make("button", { type: "button", className: "view", data: { view: kind }, on: { click: () => go({ kind }) } }, words);
+    const found = make("button", { type: "button", className: "view", data: { view: kind }, on: { click: (event) => go(event, { kind }) } }, words);
     if (n !== null) found.append(make("span", { className: "n", textContent: number(n) }));
     if (view.kind === kind) found.setAttribute("aria-current", "true");
     return make("li", {}, found);
@@ -113,7 +113,7 @@ function makeItem(category, rows, go) {
   const line = make("span", { className: "line" }, make("span", { className: `dot ${kindOf(category)}`, title: kindOf(category) }), bdi(category.name));
   const words = make("span", { className: "line muted" }, `${number(size)} · ${data.sureOf(category.id).toFixed(2)}`, bar, open ? `${number(open)} left` : size ? "done" : "empty");
   const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
-  const found = make("button", { type: "button", className: "category", data: { id: category.id }, on: { click: () => go({ kind: "category", id: category.id }) } }, line, strip, words);
+  const found = make("button", { type: "button", className: "category", data: { id: category.id }, on: { click: (event) => go(event, { kind: "category", id: category.id }) } }, line, strip, words);
   found.setAttribute("aria-label", `${category.name}, ${kindOf(category)}, ${size} images, ${open} undecided`);
   return make("li", {}, found);
 }

@@ -7,6 +7,7 @@ export const NONE = -1;
 
 export const store = {
   run: null, seq: 0, n: 0,
+  theirs: 0, // the last action that was not done here
   order: null, category: null, given: null, status: null, confidence: null,
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
   changed: [], // images that the last answer told of
@@ -127,7 +128,7 @@ export function rowsOf(view) {
 
 function take(changes) {
   if (!changes || changes.seq === undefined || changes.seq < store.seq) return;
-  const isNews = changes.seq > store.seq;
+  const isNews = changes.seq > store.seq, before = store.seq;
   const rows = unpackRows(changes.rows);
   const status = unpackNumbers(changes.status, rows.length);
   for (let at = 0; at < rows.length; at++) store.status[rows[at]] = status[at];
@@ -137,12 +138,12 @@ function take(changes) {
     store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
   }
   for (const id of changes.gone) store.categories.delete(id);
-  const entries = changes.entries.filter((entry) => entry.seq > store.seq);
+  const entries = changes.entries.filter((entry) => entry.seq > store.seq), others = entries.filter((entry) => !isHere(entry));
   store.entries = [...store.entries, ...entries].slice(-200);
-  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows });
+  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows, theirs: others.at(-1)?.seq ?? store.theirs });
   if (!isNews) return;
   count();
-  tell({ entries, others: entries.filter((entry) => !isHere(entry)) });
+  tell({ before, others });
 }
 
 // Images as the server reads them, however many.
@@ -152,15 +153,14 @@ function packed(action) {
 }
 
 // Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in.
-// `base` is the state that the person was asked about, where that
-// was before now: what others have changed since then is refused.
+// `base` is the state that it was decided on: what others have changed since then is refused.
 let acting = 0;
 export const isActing = () => acting > 0;
-export function act(action, base = null) {
+export function act(action, base) {
   acting++;
   return inTurn(async () => {
     try {
-      const changes = await post(packed(action), base ?? store.seq);
+      const changes = await post(packed(action), base);
       take(changes);
       waiting?.abort(); // it would tell the same once more
       return true;

@@ -4,11 +4,13 @@ import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
 import { $, images, say } from "/static/dom.js";
 import { remaining } from "/static/grid.js";
+import { base, looked } from "/static/presses.js";
 import { neighbor, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
+const NOW = Promise.resolve(true); // the turn of what follows from a press that has its own
 const OR = " or "; // between the names of a coarser category
 const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
 
@@ -16,11 +18,11 @@ export function makeVerbs({ grid, view, go, refine }) {
   let recent = [];
 
   // Do something and say what came of it.
-  async function does(action, words, base = null) {
+  async function does(action, words, seen = base()) {
     if (store.run.read_only) return say("This review is open for reading only.", true);
     const began = performance.now(), taken = grid.unselect(action.rows ?? []); // what is selected from now on stays so
     try {
-      await data.act(action, base);
+      await data.act(action, seen);
       document.body.dataset.took = (performance.now() - began).toFixed(1);
       if (words) say(words);
       return true;
@@ -33,7 +35,7 @@ export function makeVerbs({ grid, view, go, refine }) {
 
   // Undo or redo; an image that is decided about anew is then in focus.
   async function again(action, words) {
-    const isDone = await does({ action }, words);
+    const isDone = await does({ action }, words, store.seq);
     const place = isDone && store.changed.length === 1 ? grid.rows.indexOf(store.changed[0]) : -1;
     if (place >= 0) grid.go(place);
   }
@@ -66,7 +68,8 @@ export function makeVerbs({ grid, view, go, refine }) {
       while (row >= 0) {
         const asked = await enlarge(row, viewing);
         if (!asked) return;
-        const isDone = await (asked.key === "m" ? verbs.move([asked.row]) : verbs.create([asked.row]));
+        looked();
+        const isDone = await (asked.key === "m" ? verbs.move : verbs.create)(NOW, [asked.row]);
         goOn(isDone, asked.row);
         row = isDone ? grid.focused : asked.row;
       }
@@ -97,72 +100,73 @@ export function makeVerbs({ grid, view, go, refine }) {
       const isDone = await does({ action: "flag", rows }, withWords("flagged", rows));
       if (isOne && view.kind === "category") goOn(isDone, rows[0]);
     },
-    async move(rows = chosen()) {
-      const base = store.seq;
-      if (!rows.length) return;
+    async move(turn = NOW, some = null) {
+      if (!(some ?? chosen()).length) return;
       const quick = async () => {
-        const found = await describe(rows.slice(0, 200));
+        const found = await describe((some ?? chosen()).slice(0, 200));
         const names = new Set([...found.map((image) => image.given), ...found.map((image) => image.second), ...recent]);
         return [...names].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
       };
       const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
-      const name = await askName(`Move ${images(rows.length)}`, { verb: "Move", hint, quick });
-      return name && verbs.put(rows, name, base);
+      const asked = askName(() => `Move ${images((some ?? chosen()).length)}`, { verb: "Move", hint, quick, turn });
+      if (await turn) return verbs.put((some ??= chosen()), await asked);
     },
-    async create(rows = chosen()) {
-      const base = store.seq;
+    async create(turn = NOW, some = null) {
+      if (!(some ?? chosen()).length) return;
       const hint = (name) => (data.named(name) ? `${name} is there already: they will be moved there.` : "");
-      const name = await askName(`New category of ${images(rows.length)}`, { verb: "Create", hint });
-      return name && verbs.put(rows, name, base);
+      const asked = askName(() => `New category of ${images((some ?? chosen()).length)}`, { verb: "Create", hint, turn });
+      if (await turn) return verbs.put((some ??= chosen()), await asked);
     },
-    async put(rows, name, base = null) {
+    async put(rows, name) {
+      if (!name || !rows.length) return false;
       const there = data.named(name);
       const action = there ? { action: "assign", rows, category: there.id } : { action: "create", rows, name };
-      const isDone = await does(action, `${images(rows.length)} moved to ${name}`, base);
+      const isDone = await does(action, `${images(rows.length)} moved to ${name}`);
       if (isDone) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
       return isDone;
     },
     async second(row = grid.focused) {
       if (row < 0) return;
-      const base = store.seq, [image] = await describe([row]);
+      const [image] = await describe([row]);
       const there = image && data.named(image.second);
       if (!there || there.id === store.category[row]) return say("There is no second choice.", true);
-      return verbs.put([row], image.second, base);
+      return verbs.put([row], image.second);
     },
     // Between two: a coarser answer than either.
     async either(row = grid.focused) {
       if (row < 0) return;
-      const base = store.seq, [image] = await describe([row]);
+      const [image] = await describe([row]);
       const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
       if (!image || !data.named(image.second) || image.second === own) return say("There is no second choice to be unsure between.", true);
       const either = [...new Set([own, image.second].flatMap((name) => name.split(OR)))].sort().join(OR);
       if (data.named(either)?.id === store.category[row]) return say("It is between both already.", true);
-      return verbs.put([row], either, base);
+      return verbs.put([row], either);
     },
-    async rename() {
+    async rename(turn = NOW) {
       if (view.kind !== "category") return;
-      const id = view.id, own = data.nameOf(id), base = store.seq;
+      const id = view.id, own = data.nameOf(id);
       const hint = (name) => (name !== own && data.named(name) ? `${name} is there already: the two would be merged.` : "");
-      const name = await askName(`Rename ${own}`, { value: own, verb: "Rename", hint });
+      const asked = askName(() => `Rename ${own}`, { value: own, verb: "Rename", hint, turn });
+      const name = (await turn) && (await asked);
       if (!name || name === own) return;
-      if (data.named(name)) return verbs.merge(data.named(name).id);
-      await does({ action: "rename", category: id, name }, `${own} is now ${name}`, base);
+      if (data.named(name)) return looked(), verbs.merge(NOW, data.named(name).id);
+      await does({ action: "rename", category: id, name }, `${own} is now ${name}`);
     },
-    async merge(other = null) {
+    async merge(turn = NOW, other = null) {
       if (view.kind !== "category") return;
-      const base = store.seq, merge = await askMerge(view.id, other);
-      if (merge && (await does({ action: "merge", ...merge }, `merged into ${data.nameOf(merge.into)}`, base))) go({ kind: "category", id: merge.into });
+      const asked = askMerge(view.id, other, turn), merge = (await turn) && (await asked);
+      if (merge && (await does({ action: "merge", ...merge }, `merged into ${data.nameOf(merge.into)}`))) await go({ kind: "category", id: merge.into });
     },
     async split() {
       if (view.kind !== "category") return;
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
-      const id = view.id, base = store.seq, { askSplit } = await import("/static/split.js"), parts = await askSplit(id);
-      if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`, base);
+      const id = view.id, { askSplit } = await import("/static/split.js"), parts = await askSplit(id);
+      if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`);
     },
     async grow() {
       if (view.kind !== "category") return;
-      const id = view.id, base = store.seq, { askGrow } = await import("/static/grow.js"), rows = await askGrow(id);
-      if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`, base);
+      const id = view.id, { askGrow } = await import("/static/grow.js"), rows = await askGrow(id);
+      if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`);
     },
     async similar(row = grid.focused, show = go) {
       if (row < 0 || !store.run.has.embeddings) return;

@@ -1,0 +1,224 @@
+"""Presses behind one that is refused, fails or waits, in Chromium: none decides on what its person did not mean."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import Page
+from review_page import ask, go_to, hold_back, let_through, rows, state, text, wait_for
+from served import Served, served
+from shoal.review import verbs
+from shoal.review.actions import STATUSES
+from shoal.review.review import Review
+from shoal.runs import RunView
+
+pytestmark = pytest.mark.browser
+
+DROPPED = "document.getElementById('said').textContent.includes('was not done either')"
+
+
+@pytest.fixture(scope="module")
+def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(digits, tmp_path_factory.mktemp("failing") / "run"))
+
+
+@pytest.fixture(scope="module")
+def server(run: Path) -> Iterator[Served]:
+    with served(run) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
+    """One page for all of these tests: each looks at what there is."""
+    with opened(server) as found:
+        yield found
+
+
+@pytest.fixture
+def page(shared: Page) -> Iterator[Page]:
+    shared.run("document.getElementById('said').textContent = document.getElementById('said').className = ''")
+    shared.settle()
+    yield shared
+    assert [line for line in shared.complaints() if "409 (Conflict)" not in line] == []
+
+
+def last(run: Path, before: int) -> list[tuple[str, str, int]]:
+    """What was done since: by whom, what, to how many images."""
+    entries = state(run).state.entries[before:]
+    return [(entry.by, entry.action.kind, len(entry.action.rows)) for entry in entries]
+
+
+def statuses(run: Path, some: list[int]) -> list[str]:
+    return [STATUSES[state(run).state.images.status[row]] for row in some]
+
+
+def at_start(page: Page, name: str) -> tuple[int, list[int]]:
+    """Look at a category, its first image in focus; returns how much was done before, and its images."""
+    go_to(page, name)
+    page.key("Escape")
+    page.key("Home")
+    return int(page.run("document.body.dataset.seq")), rows(page)
+
+
+def no_answer(page: Page) -> None:
+    """Let the next action fail once it is let through, as when the line is cut."""
+    page.run("window.asked ??= fetch, window.held = new Promise((done) => { window.through = done }), true")
+    cut = "held.then(() => { window.fetch = asked; throw new TypeError('cut') })"
+    page.run(f"window.fetch = (...of) => String(of[0]).startsWith('/api/act') ? {cut} : asked(...of), true")
+
+
+def ann(run: Path, kind: str, row: int) -> None:
+    review = Review(RunView(run))
+    verbs.decide(review, kind, None, [review.answer.paths[row]], by="ann")
+
+
+def test_what_is_pressed_behind_an_action_that_fails_is_dropped_and_said_once(page: Page, run: Path) -> None:
+    before, shown = at_start(page, "one")
+    no_answer(page)
+    page.key("x")
+    page.key("c")  # of what is left, as its person believes
+    page.key("u")
+    page.run("through(), true")
+    page.wait(DROPPED)
+    page.settle()
+    assert text(page, "#said").count("not done either") == 1
+    assert last(run, before) == []
+    page.key("x")  # after the error was shown
+    wait_for(page, before + 1)
+    assert statuses(run, shown[:2]) == ["rejected", "predicted"]
+
+
+def test_what_is_pressed_behind_a_refused_action_is_dropped(page: Page, run: Path) -> None:
+    before, (first, second, *_) = at_start(page, "two")
+    hold_back(page, "/api/")
+    page.key("x")
+    page.key("x")  # meant for the second
+    ann(run, "confirm", first)
+    let_through(page)
+    page.wait(DROPPED)
+    page.settle()
+    assert "confirm by ann" in text(page, "#said")
+    assert last(run, before) == [("ann", "confirm", 1)]
+    assert statuses(run, [first, second]) == ["confirmed", "predicted"]
+
+
+def test_what_somebody_changed_after_the_press_is_refused_though_the_page_has_heard_of_it(
+    page: Page, run: Path
+) -> None:
+    before, (first, second, *_) = at_start(page, "three")
+    hold_back(page, "/api/act")
+    page.key("f")
+    page.key("x")
+    ann(run, "confirm", second)
+    wait_for(page, before + 1)  # the page shows it, after the presses
+    let_through(page)
+    page.wait("document.getElementById('said').textContent.includes('confirm by ann')")
+    wait_for(page, before + 2)
+    assert statuses(run, [first, second]) == ["flagged", "confirmed"]
+    assert len(last(run, before)) == 2
+
+
+def test_a_category_that_somebody_renamed_after_the_press_is_not_confirmed(page: Page, run: Path) -> None:
+    before, shown = at_start(page, "four")
+    hold_back(page, "/api/act")
+    page.key("f")
+    page.key("c")
+    verbs.rename(Review(RunView(run)), page.run("shoal.view.id"), "four by ann", by="ann")
+    wait_for(page, before + 1)
+    let_through(page)
+    page.wait("document.getElementById('said').textContent.includes('rename by ann')")
+    page.settle()
+    assert "confirmed" not in statuses(run, shown)
+    verbs.rename(Review(RunView(run)), page.run("shoal.view.id"), "four", by="ann")
+    wait_for(page, before + 2)
+
+
+def test_fast_work_beside_that_of_others_is_all_done(page: Page, run: Path) -> None:
+    before, shown = at_start(page, "five")
+    hold_back(page, "/api/act")
+    for key in ("f", "x", "f"):
+        page.key(key)
+    ann(run, "flag", shown[-1])
+    wait_for(page, before + 1)
+    let_through(page)
+    wait_for(page, before + 4)
+    assert statuses(run, [*shown[:3], shown[-1]]) == ["flagged", "rejected", "flagged", "flagged"]
+
+
+def test_what_is_typed_behind_a_slash_is_no_command(page: Page, run: Path) -> None:
+    before, _ = at_start(page, "one")
+    hold_back(page, "/api/act")
+    page.key("x")
+    page.key("/")
+    for key in "cam":
+        page.key(key)
+    assert page.run("document.getElementById('find').value") == "cam"
+    let_through(page)
+    wait_for(page, before + 1)
+    page.settle()
+    assert [kind for _, kind, _ in last(run, before)] == ["reject"]
+    clear_find(page)
+
+
+def clear_find(page: Page) -> None:
+    page.run("(() => { const find = document.getElementById('find'); find.value = ''; find.oninput() })()")
+    page.key("Escape")
+
+
+def test_a_slash_opens_the_list_that_a_narrow_page_hides(page: Page, run: Path) -> None:
+    before, _ = at_start(page, "one")
+    page.resize(400, 800)
+    page.settle()
+    for key in "/ca":
+        page.key(key)
+    assert page.run("document.getElementById('find').value") == "ca"
+    clear_find(page)
+    assert page.run("document.activeElement.id + document.body.className") == "grid"
+    page.resize(1280, 900)
+    page.settle()
+    assert last(run, before) == []
+
+
+def test_a_question_is_open_at_once_and_takes_what_is_typed(page: Page, run: Path) -> None:
+    before, (_, second, *_) = at_start(page, "three")
+    hold_back(page, "/api/act")
+    page.key("x")
+    page.key("m")
+    for key in "fire lily":
+        page.key(key)
+    page.key("Enter")
+    let_through(page)
+    wait_for(page, before + 2)
+    moved = state(run).state.entries[-1].action
+    assert (moved.name, list(moved.rows)) == ("fire lily", [second])
+    assert [kind for _, kind, _ in last(run, before)] == ["reject", "create"]
+
+
+def test_a_question_whose_press_is_dropped_is_closed(page: Page, run: Path) -> None:
+    before, _ = at_start(page, "three")
+    no_answer(page)
+    page.key("x")
+    ask(page, "m")
+    page.type("fire lily")
+    page.run("through(), true")
+    page.wait(f"!document.getElementById('dialog').open && {DROPPED}")
+    assert last(run, before) == []
+
+
+def test_a_click_on_a_category_comes_after_the_keys_before_it(page: Page, run: Path) -> None:
+    before, shown = at_start(page, "five")
+    hold_back(page, "/api/act")
+    page.key("f")
+    page.key("x")
+    page.click(".category:not([aria-current])")
+    let_through(page)
+    wait_for(page, before + 2)
+    page.wait("shoal.grid.rows.length && document.activeElement.id === 'grid'")
+    assert [kind for _, kind, _ in last(run, before)] == ["flag", "reject"]
+    assert rows(page) != shown
+    page.key("ArrowRight")
+    assert page.run("shoal.grid.focus") == 1
