@@ -178,3 +178,15 @@ def test_python_verbs_write_the_same_log(run: Run) -> None:
     lines = (run.path / "review.jsonl").read_text().splitlines()
     assert [json.loads(line)["action"] for line in lines] == [
         "start", "rename", "merge", "split", "confirm", "reject", "flag", "create", "undo", "undo", "redo"]  # fmt: skip
+
+
+def test_python_warns_of_what_undo_and_redo_skip(run: Run) -> None:
+    found = load(run.path)
+    found.flag(["00.png"])
+    found.move(["01.png"], "heron")
+    verbs.decide(found.review, "confirm", None, ["01.png"], by="somebody else")
+    with pytest.warns(
+        UserWarning, match=r"skipped: undo of assign .*: confirm by somebody else \(action 3\) rests on it"
+    ):
+        found.undo()
+    assert [row.status for row in found.assignments][:2] == ["predicted", "confirmed"]

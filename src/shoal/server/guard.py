@@ -22,6 +22,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 MAX_BODY = 16 << 20
 """Bytes of a request: about two million rows."""
 
+OPEN_AGAIN = (
+    "Open the address that `shoal review` printed when it was started: it has the token. "
+    "A page that was open before shows the same again once it is loaded anew."
+)
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -38,7 +43,11 @@ HEADERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a browser must show to be let in."""
+    """What a browser must show to be let in.
+
+    Every server has a token of its own. Were it kept for the next one, whoever took the port in between would be sent
+    it by every page that is still open.
+    """
 
     host: str
     """The address that is listened on."""
@@ -114,7 +123,7 @@ class Guard:
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
             return 403, "Another site has no business here."
         if not self._brings_token(scope) and not secrets.compare_digest(_cookie(headers, self.access), self._secret):
-            return 403, "Open the address that `shoal review` printed when it was started: it has the token."
+            return 403, OPEN_AGAIN
         if scope["method"] in ("GET", "HEAD"):
             return 0, ""
         if headers.get("origin") != f"http://{headers['host']}":
