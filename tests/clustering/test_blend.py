@@ -86,6 +86,13 @@ def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:
     assert choose_weight([trial(0.0, same), trial(1.0, same)]).weight == 1.0
 
 
+def test_no_weight_is_taken_that_is_worse_than_the_first_embedding_alone() -> None:
+    """One image of one that differs is within the error, but it would be a training for fewer images right."""
+    first, blended = trial(1.0, [1] * 9 + [0]), trial(0.65, [1] * 8 + [0] * 2)
+    assert choose_weight([trial(0.0, [1] * 5 + [0] * 5), blended, first]).weight == 1.0
+    assert choose_weight([trial(0.8, [1] * 10), blended, first]).weight == 0.8
+
+
 def test_a_clearly_better_weight_wins_over_the_usual_one() -> None:
     """Nine images more of nine that differ: three standard errors."""
     assert choose_weight([trial(0.0, [1] * 10), trial(0.65, [1] + [0] * 9)]).weight == 0.0

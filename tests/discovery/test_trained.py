@@ -11,6 +11,7 @@ import torch
 
 from patched_method import with_represent
 from photo_runs import run_on
+from shoal.clustering.blend import USUAL_WEIGHT
 from shoal.data.readers import read_collection
 from shoal.discovery import broadcast, training
 from shoal.discovery.choice import Choice
@@ -61,6 +62,15 @@ def test_a_training_that_collapses_says_so_once_and_what_to_try(photos, settings
     (said,) = notes(photos, tmp_path / "run", with_training(settings, epochs=3))
     assert said.startswith("note: training seems to have collapsed: all embeddings point nearly the same way")
     assert said in (tmp_path / "run" / "train.log").read_text(encoding="utf-8")
+
+
+def test_where_no_label_can_judge_the_frozen_encoder_counts_beside_the_trained_one(photos, settings, tmp_path) -> None:
+    """As much as it usually should; alone where the trained answer is asked for, and all where training collapses."""
+    weights = {}
+    for name, hidden_share in (("usual", settings.hidden_share), ("trained", 0.0)):
+        wanted = replace(with_training(settings, epochs=1), n_clusters=5, hidden_share=hidden_share)
+        weights[name] = run_on(photos, tmp_path / name, wanted).json("model").get("frozen_weight")
+    assert weights == {"usual": USUAL_WEIGHT, "trained": 0.0}
 
 
 def test_the_last_epoch_is_looked_at_too(photos, settings, tmp_path: Path, monkeypatch) -> None:

@@ -82,12 +82,15 @@ def try_weights(
 def choose_weight(trials: Sequence[Trial]) -> Trial:
     """The weight nearest to the usual one among those that the judging images cannot tell from the best.
 
+    None that puts fewer of them right than the first embedding alone does: what costs a training must not be worse.
+
     Images that two weights both put right, or both wrong, say nothing about which is better. If neither is, each of the
     others is as a toss of a coin, and the difference has a standard error of √(their number) images. A weight that is
     worse than the best by no more than that is as good.
     """
     best = max(trials, key=lambda trial: int(trial.right.sum()))
-    good = [trial for trial in trials if not is_worse(trial.right, best.right)]
+    alone = max((int(trial.right.sum()) for trial in trials if trial.weight == 1), default=0)
+    good = [trial for trial in trials if not is_worse(trial.right, best.right) and trial.right.sum() >= alone]
     return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
 
 

@@ -2,7 +2,7 @@
 
 Whether training helps is found out by a trial: a training from which some labels are kept, which then judge. What they
 choose is done again with all labels, on the trunk's tokens that are there already. Where no category can be hidden
-there is no trial: the encoder is trained once, and its answer stands.
+there is no trial: the encoder is trained once, and the frozen one counts beside it as much as it usually should.
 """
 
 from dataclasses import replace
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import Trial, blend
-from shoal.clustering.iterates import unit_tree
+from shoal.clustering.blend import USUAL_WEIGHT, Trial, blend
+from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
@@ -26,6 +26,7 @@ from shoal.discovery.validation import Withheld, free_trunk, set_aside, training
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
+from shoal.training.bank import collapse_statistics, describe_collapse
 
 
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
@@ -62,7 +63,7 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
 
 
 def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
-    """Train once, without the labels of validation images, which choose the snapshot; the trained answer stands."""
+    """Train once, without the labels of validation images, which choose the snapshot."""
     task = training_task(job.images, withheld, known_number(job))
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
@@ -70,8 +71,10 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
-    with job.reporter.progress(CLUSTERING):
-        return _answer(job, learned, withheld), job.first
+    if job.settings.hidden_share > 0 and describe_collapse(collapse_statistics(learned.embeddings)) is not None:
+        job.reporter.say(f"{NOTE}nothing is taken of that training: the first answer stands")
+        return job.first, None
+    return _answer(job, learned, withheld), job.first
 
 
 def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
@@ -97,7 +100,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     chosen = choice.with_training
     if chosen.weight == 1:
         return job.first, None
-    tried = _cluster_blend(job, best.learned, chosen)
+    tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)
     if learned is not None and learned.is_done:
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
     # Training did not help, or was stopped: a trial that is done is better than a training that is not.
@@ -109,7 +112,9 @@ def _blended(
     job: TrainingJob, learned: Representation, chosen: Trial, trained_in: Path, withheld: Withheld, tried: Discovery
 ) -> Answer:
     """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
-    found = tried if trained_in != job.run.path else _cluster_blend(job, learned, chosen)
+    found = tried
+    if trained_in == job.run.path:
+        found = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
     collection = job.images.collection
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
     answer = make_answer(TRAINED, found, collection, job.settings, calibrated_on=tried, **judged)
@@ -118,14 +123,17 @@ def _blended(
     return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
 
 
-def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> Discovery:
-    """Cluster by the frozen and the trained embeddings at once; K is that of the first answer, estimated on all."""
-    frozen, weight, first = job.frozen, chosen.weight, job.first.discovery
+def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None) -> Discovery:
+    """Cluster by the frozen and the trained embeddings at once; K is that of the first answer, estimated on all.
+
+    Where the number of shifts is not chosen, given labels choose it.
+    """
+    frozen, first = job.frozen, job.first.discovery
     both = replace(
         learned,
         embeddings=blend(frozen.embeddings, learned.embeddings, weight),
         embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
-        n_shifts=chosen.n_shifts,
+        n_shifts=n_shifts,
     )
     with job.reporter.progress(CLUSTERING):
         found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
@@ -133,19 +141,35 @@ def _cluster_blend(job: TrainingJob, learned: Representation, chosen: Trial) -> 
 
 
 def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> Answer:
-    """The trained answer, with K of the first one unless that is given or the paper's rule estimates it."""
-    collection, settings, first = job.images.collection, job.settings, job.first.discovery
+    """The answer after a training that nothing has judged, with as much of the frozen encoder as is usually best.
+
+    Of the trained one alone where that was asked for, or where a classifier or learned attention knows one embedding.
+    """
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
+    collection, first, about = job.images.collection, job.first.discovery, networks_of(job, learned, job.run.path)
+    if job.settings.hidden_share == 0 or learned.predicted is not None or learned.attention is not None:
+        with job.reporter.progress(CLUSTERING):
+            found = _cluster_alone(job, learned, withheld)
+        answer = make_answer(TRAINED, found, collection, job.settings, **judged)
+        return replace(answer, counted_on=first.embeddings if takes_first_number(job.settings) else None, **about)
+    check_distinct(unit_tree(learned.embeddings), first.n_clusters)  # else the frozen encoder would hide it
+    share = f"the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one"
+    job.reporter.say(f"{NOTE}{share}, as is usually best, because no label can judge training here")
+    found = _cluster_blend(job, learned, USUAL_WEIGHT, None)
+    answer = make_answer(TRAINED, found, collection, job.settings, **judged)
+    return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)
+
+
+def _cluster_alone(job: TrainingJob, learned: Representation, withheld: Withheld) -> Discovery:
+    """Cluster by what was trained, with K of the first answer unless that is given or the paper's rule estimates it."""
+    labels, settings, first = job.images.collection.labels, job.settings, job.first.discovery
     if takes_first_number(settings):
-        found = cluster(learned, collection.labels, settings, first.n_clusters)
-        found = replace(found, estimate=first.estimate, counted_by=first.counted_by)
-        answer = make_answer(TRAINED, found, collection, settings, **judged)
-        return replace(answer, counted_on=first.embeddings, **networks_of(job, learned, job.run.path))
-    found = cluster(learned, collection.labels, settings)
+        found = cluster(learned, labels, settings, first.n_clusters)
+        return replace(found, estimate=first.estimate, counted_by=first.counted_by)
+    found = cluster(learned, labels, settings)
     if found.estimate is None and settings.n_clusters is None:
-        found = _say_number(found, collection.labels, withheld, settings)
-    answer = make_answer(TRAINED, found, collection, settings, **judged)
-    return replace(answer, **networks_of(job, learned, job.run.path))
+        found = _say_number(found, labels, withheld, settings)
+    return found
 
 
 def takes_first_number(settings: DiscoverySettings) -> bool:

@@ -176,8 +176,8 @@ def measure(job: TrainingJob, task: Task, done: Run) -> Cost:
     return measure_cost(data, model.to(job.device), chosen.training, n_done=n_done)
 
 
-MEASURED_GAIN = "with the default method, 2 to 16 % more of the images of four collections were right"
-"""What docs/results.md has of it: the default answer beside that of the frozen encoder, K given."""
+MEASURED_GAIN = "with the default method, 0 to 15 more of 100 images were right on four collections"
+"""By benchmarks/results/2026-11-16_h200_answers.md: the default answer beside the first one, K given."""
 
 
 def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
