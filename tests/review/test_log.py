@@ -228,7 +228,7 @@ def test_who_waits_for_a_log_that_a_thread_holds_sleeps_between_tries(
             is_held.set()
             is_over.wait()
 
-    holder, pauses = threading.Thread(target=hold), []
+    holder, pauses = threading.Thread(target=hold, daemon=True), []
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
