@@ -143,11 +143,14 @@ def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_s
 def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> Answer:
     """The answer after a training that nothing has judged, with as much of the frozen encoder as is usually best.
 
-    Of the trained one alone where that was asked for, or where a classifier or learned attention knows one embedding.
+    Of the trained one alone where that was asked for, where a classifier or learned attention knows one embedding, or
+    where K is the paper's, counted after training.
     """
+    counts_again = job.settings.n_clusters is None and not takes_first_number(job.settings)
+    knows_one = learned.predicted is not None or learned.attention is not None
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
     collection, first, about = job.images.collection, job.first.discovery, networks_of(job, learned, job.run.path)
-    if job.settings.hidden_share == 0 or learned.predicted is not None or learned.attention is not None:
+    if job.settings.hidden_share == 0 or knows_one or counts_again:
         with job.reporter.progress(CLUSTERING):
             found = _cluster_alone(job, learned, withheld)
         answer = make_answer(TRAINED, found, collection, job.settings, **judged)
