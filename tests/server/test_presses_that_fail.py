@@ -57,11 +57,12 @@ def statuses(run: Path, some: list[int]) -> list[str]:
 
 
 def at_start(page: Page, name: str) -> tuple[int, list[int]]:
-    """Look at a category, its first image in focus; returns how much was done before, and its images."""
+    """Look at a category, its first undecided image in focus; how much was done before, and its images from there."""
     go_to(page, name)
     page.key("Escape")
-    page.key("Home")
-    return int(page.run("document.body.dataset.seq")), rows(page)
+    place = page.run("shoal.grid.rows.findIndex((row) => shoal.store.status[row] === 0)")
+    page.run(f"shoal.grid.go({place}), true")
+    return int(page.run("document.body.dataset.seq")), rows(page)[place:]
 
 
 def no_answer(page: Page) -> None:
@@ -219,6 +220,95 @@ def test_a_click_on_a_category_comes_after_the_keys_before_it(page: Page, run: P
     wait_for(page, before + 2)
     page.wait("shoal.grid.rows.length && document.activeElement.id === 'grid'")
     assert [kind for _, kind, _ in last(run, before)] == ["flag", "reject"]
-    assert rows(page) != shown
+    assert not {*rows(page)} & {*shown}
     page.key("ArrowRight")
     assert page.run("shoal.grid.focus") == 1
+
+
+def said(page: Page, words: str) -> None:
+    page.wait(f"document.getElementById('said').textContent.includes({words!r})")
+
+
+def test_a_server_that_does_not_answer_is_said_and_an_error_is_not_hidden_by_news(page: Page, run: Path) -> None:
+    before, shown = at_start(page, "five")
+    hold_back(page, "/api/act")
+    page.key("f")
+    said(page, "Waiting for the server")
+    let_through(page)
+    wait_for(page, before + 1)
+    said(page, "flagged")
+    no_answer(page)
+    page.key("f")
+    page.run("through(), true")
+    said(page, "No answer")
+    ann(run, "flag", shown[-2])
+    wait_for(page, before + 2)
+    assert "No answer" in text(page, "#said")
+
+
+def test_the_second_choice_is_no_key_where_it_is_not_shown(page: Page, run: Path) -> None:
+    before, _ = at_start(page, "five")
+    page.resize(1100, 900)
+    page.wait("document.querySelector('#details h2')")
+    page.settle()
+    page.key("2")
+    said(page, "The second choice is not shown here")
+    page.resize(1280, 900)
+    page.settle()
+    assert last(run, before) == []
+
+
+def test_the_bar_of_what_is_selected_does_not_cover_the_image_in_focus(page: Page) -> None:
+    page.click('[data-view="all"]')
+    page.key("End")
+    page.key(" ")
+    tile, bar = (
+        page.run(f"(({{ top, bottom }}) => [top, bottom])(document.querySelector('{one}').getBoundingClientRect())")
+        for one in (".tile.focus", "#selected")
+    )
+    assert tile[1] <= bar[0]
+    page.key("Escape")
+
+
+def test_what_is_said_is_heard_in_the_enlarged_view(page: Page, run: Path) -> None:
+    before, (first, *_) = at_start(page, "five")
+    ask(page, "Enter")
+    page.wait("document.querySelector('#dialog .viewer')")
+    page.settle()
+    ann(run, "confirm", first)
+    said(page, "ann: confirm")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    assert [node["ignored"] for node in nodes if node.get("role", {}).get("value") == "status"] == [False]
+    assert any(not node["ignored"] and "ann: confirm" in str(node.get("name", {}).get("value")) for node in nodes)
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    assert page.run("document.getElementById('said').parentElement === document.body")
+    wait_for(page, before + 1)
+
+
+def test_one_image_after_the_other_goes_on_in_a_list_across_categories(page: Page, run: Path) -> None:
+    page.click('[data-view="all"]')
+    page.key("Home")
+    before, shown = int(page.run("document.body.dataset.seq")), rows(page)
+    some = [row for row, word in zip(shown, statuses(run, shown), strict=True) if word == "predicted"][:3]
+    for at, (row, key) in enumerate(zip(some, "xfc", strict=True)):
+        page.run(f"shoal.grid.go({shown.index(row)}), true")
+        page.key(key)
+        wait_for(page, before + at + 1)
+        assert page.run("shoal.grid.focus") == shown.index(row) + 1
+    page.key("End")
+    page.key("f")
+    page.wait(f"shoal.store.status[{shown[-1]}] === 4")
+    page.settle()
+    page.key("f")
+    said(page, "It is flagged already. It is the last image.")
+    assert [kind for _, kind, _ in last(run, before)][:3] == ["reject", "flag", "confirm"]
+    assert len(last(run, before)) <= 4
+
+
+def test_it_is_not_said_that_all_is_decided_where_only_what_was_looked_for_is(page: Page, run: Path) -> None:
+    at_start(page, "five")
+    page.run("(() => { const find = document.getElementById('find'); find.value = 'five'; find.oninput() })()")
+    page.key("c")
+    said(page, "others are not")
+    clear_find(page)

@@ -1,7 +1,7 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson } from "/static/api.js";
 import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
-import { makePresses, makeScreen } from "/static/presses.js";
+import { awaited, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { showThumbnail } from "/static/thumbs.js";
 
@@ -111,7 +111,7 @@ const NAMING = ["m", "n"], AHEAD = ["u", "U"];
 // Images large, one after the other. Keys decide on the one that is shown, and go on to the next. One that asks for a name
 // is given back with its image: the question takes the place of the view.
 export async function enlarge(row, { step, next, keys }) {
-  const [image] = await describe([row]), pressed = makePresses(), screen = makeScreen();
+  const [image] = await awaited(describe([row])), pressed = makePresses(), screen = makeScreen();
   if (!image) return null;
   const asked = await ask(image.name, (form, done) => {
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });

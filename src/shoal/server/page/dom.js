@@ -1,6 +1,6 @@
 // Elements. Text goes in as text, never as markup.
 import { showThumbnail } from "/static/thumbs.js";
-import { nameOf, noMore, onChange } from "/static/store.js";
+import { noMore, onChange } from "/static/store.js";
 
 export const $ = (id) => document.getElementById(id);
 
@@ -17,7 +17,6 @@ export function make(tag, settings = {}, ...children) {
 export const bdi = (text) => make("bdi", { textContent: text });
 const format = new Intl.NumberFormat("en");
 export const number = (n) => format.format(n);
-export const count = (n, noun) => `${number(n)} ${noun}${n === 1 ? "" : noun.endsWith("y") ? "" : "s"}`;
 export const images = (n) => `${number(n)} image${n === 1 ? "" : "s"}`;
 export const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 
@@ -34,7 +33,6 @@ export function thumb(row, settings = {}) {
 export const strip = (rows) => make("div", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
 
 export const kindOf = (category) => (category.novel ? "novel" : "known");
-export const named = (id) => bdi(nameOf(id));
 
 // What is said lies above everything, a dialog too.
 export function raise() {
@@ -48,7 +46,7 @@ export const errorSince = () => since;
 
 // Say something. What `follows` from an error is added to it, once; other people's news do not take its place.
 let quiet = 0;
-export function say(words, isError = false, { follows = "", isNews = false } = {}) {
+export function say(words, isError = false, { follows = "", isNews = false, stays = false } = {}) {
   const place = $("said");
   if (isNews && place.className === "shown error") return;
   if (isError && !follows) {
@@ -59,7 +57,12 @@ export function say(words, isError = false, { follows = "", isNews = false } = {
   else if (!place.textContent.endsWith(follows)) place.textContent += ` ${follows}`;
   place.className = isError ? "shown error" : "shown";
   clearTimeout(quiet);
-  quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
+  if (!stays) quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
+}
+
+// What was said until something happens is no more so.
+export function unsay(words) {
+  if ($("said").textContent === words) $("said").textContent = $("said").className = "";
 }
 
 // A dialog with a form; resolves when it is closed, to what `done` was given, or null. What `build` gives back is called
@@ -79,7 +82,7 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
     const heading = make("h2", { id: "dialog-title", textContent: title });
     const close = make("button", { type: "button", className: "quiet", textContent: "Close", on: { click: () => done(null) } });
     const form = make("form", { method: "dialog", on: { submit: (event) => event.preventDefault() } });
-    dialog.replaceChildren(make("div", { className: "dialog-top" }, heading, close), form);
+    dialog.replaceChildren(make("div", { className: "dialog-top" }, heading, close), form, $("said")); // the rest is not read out
     dialog.className = large ? "large" : wide ? "wide" : "";
     dialog.setAttribute("aria-labelledby", "dialog-title");
     dialog.onkeydown = null;
@@ -87,6 +90,8 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
     dialog.onclose = () => {
       if (dialog.open) return; // told of the one before
       noMore(changed);
+      document.body.append($("said"));
+      raise();
       dialog.replaceChildren();
       resolve(answer);
       $("grid").focus({ preventScroll: true });

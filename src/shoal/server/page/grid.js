@@ -15,7 +15,7 @@ export function remaining(some, rows) {
 export class Grid {
   constructor(element, space, box, hooks) {
     Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0, size: 112, side: 112 });
-    Object.assign(this, { selected: new Set(), tiles: new Map(), pool: [], columns: 1, canBeSharp: false, drawn: 0, spare: new Map() });
+    Object.assign(this, { selected: new Set(), tiles: new Map(), pool: [], columns: 1, canBeSharp: false, drawn: 0, covered: 0, spare: new Map() });
     element.addEventListener("scroll", () => this.plan(), { passive: true });
     new ResizeObserver(() => this.layout()).observe(element);
     element.addEventListener("pointerdown", (event) => this.press(event));
@@ -70,8 +70,14 @@ export class Grid {
     Object.assign(this, { columns, side });
     const lines = Math.ceil(this.rows.length / columns);
     this.reachable = Math.floor(MAX_HEIGHT / this.step) * columns; // a browser scrolls no further
-    this.space.style.height = `${Math.min(MAX_HEIGHT, lines * this.step + GAP)}px`;
+    this.space.style.height = `${Math.min(MAX_HEIGHT, lines * this.step + GAP + this.covered)}px`;
     this.draw();
+  }
+
+  // So many pixels at the bottom lie behind something: lines can be scrolled out from there.
+  cover(height) {
+    this.covered = height;
+    this.layout();
   }
 
   plan() {
@@ -201,9 +207,9 @@ export class Grid {
 
   reveal(place) {
     const top = Math.floor(place / this.columns) * this.step;
-    const { scrollTop, clientHeight } = this.element;
+    const { scrollTop } = this.element, height = this.element.clientHeight - this.covered;
     if (top < scrollTop) this.element.scrollTop = top;
-    else if (top + this.step + GAP > scrollTop + clientHeight) this.element.scrollTop = top + this.step + GAP - clientHeight;
+    else if (top + this.step + GAP > scrollTop + height) this.element.scrollTop = top + this.step + GAP - height;
     this.draw();
   }
 

@@ -6,7 +6,7 @@ import { $, button, images, kindOf, make, number, raise, say, strip } from "/sta
 import { Grid } from "/static/grid.js";
 import { drawMap, rowsInside } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
-import { makePresses, makeScreen } from "/static/presses.js";
+import { awaited, makePresses, makeScreen } from "/static/presses.js";
 import { drawCategories, drawSide, markCurrent, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 import { makeVerbs } from "/static/verbs.js";
@@ -71,7 +71,7 @@ let turn = 0;
 async function go(change, isFromAddress = false) {
   const mine = ++turn, path = change.path ?? view.path;
   const asked = path ? getJson("/api/paths", { text: path }).catch(() => []) : null;
-  const [found, rows = null] = await Promise.all([asked, change.rows]);
+  const [found, rows = null] = await awaited(Promise.all([asked, change.rows]));
   if (mine !== turn) return;
   Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows });
   screen.changed();
@@ -181,14 +181,16 @@ function drawVerbs(category) {
 
 function drawSelected(n) {
   const bar = $("selected");
+  const isOther = bar.hidden === Boolean(n);
   bar.hidden = !n;
-  if (!n) return;
+  if (!n) return isOther && grid.cover(0);
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {
     list.push(verb("Confirm ", "c", verbs.confirm), verb("Reject ", "x", verbs.reject), verb("Flag ", "f", verbs.flag), verb("Move ", "m", verbs.move), verb("New ", "n", verbs.create, { title: "A new category of them" }));
   }
   list.push(verb("None ", "Esc", verbs.none, { title: "Select none" }));
   bar.replaceChildren(...list);
+  if (isOther) grid.cover($("grid").getBoundingClientRect().bottom - bar.getBoundingClientRect().top);
 }
 
 function drawTop() {
@@ -220,7 +222,11 @@ const KEYS = {
     showMenu(false);
     verbs.none();
   },
-  " ": () => grid.focused >= 0 && grid.toggle(grid.focused),
+  " "() {
+    if (grid.focused < 0) return;
+    grid.toggle(grid.focused);
+    grid.reveal(grid.focus);
+  },
   Enter: () => grid.focused >= 0 && verbs.open(grid.focused),
 };
 // What needs neither the server nor its turn.

@@ -103,7 +103,7 @@ function draw(canvas, chosen, lasso = []) {
   const ratio = devicePixelRatio;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
-  const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const pen = canvas.getContext("2d");
   const probe = make("span");
   document.body.append(probe);
   const color = (name) => {
@@ -137,7 +137,6 @@ function draw(canvas, chosen, lasso = []) {
     pen.closePath();
     pen.stroke();
   }
-  return style;
 }
 
 function isInside([x, y], lasso) {

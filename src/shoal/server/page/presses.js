@@ -1,5 +1,5 @@
 // Keys and clicks: one after the other, each deciding only on what was on the screen when it was pressed.
-import { errorSince, say } from "/static/dom.js";
+import { errorSince, say, unsay } from "/static/dom.js";
 import { onChange, store } from "/static/store.js";
 
 // Since when something is on the screen. A press has the time it was made at, however late the page hears of it.
@@ -42,6 +42,18 @@ function isAfterErrors(event) {
   if (event.timeStamp >= errorSince()) return true;
   say("", true, { follows: "What was pressed before this was shown was not done either." });
   return false;
+}
+
+// Wait for the server; when that takes long, say so.
+const PATIENCE = 500, WAITING = "Waiting for the server …";
+export async function awaited(answer) {
+  const timer = setTimeout(() => say(WAITING, false, { stays: true }), PATIENCE);
+  try {
+    return await answer;
+  } finally {
+    clearTimeout(timer);
+    unsay(WAITING);
+  }
 }
 
 // Things to do come one after the other, each on what the one before has left, however fast they are asked for.

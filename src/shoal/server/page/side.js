@@ -119,11 +119,11 @@ function makeItem(category, rows, go) {
 }
 
 // The category to look at after this one: the next with something undecided, in the order of the list.
-export function nextOpen(id, step = 1) {
+export function nextOpen(id) {
   const found = sorted();
   const at = found.findIndex((category) => category.id === id);
   for (let i = 1; i <= found.length; i++) {
-    const candidate = found[(at + step * i + 2 * found.length) % found.length];
+    const candidate = found[(at + i + found.length) % found.length];
     if (candidate && candidate.id !== id && data.openOf(candidate.id)) return candidate.id;
   }
   return null;

@@ -4,12 +4,13 @@ import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
 import { $, images, say } from "/static/dom.js";
 import { remaining } from "/static/grid.js";
-import { base, looked } from "/static/presses.js";
+import { awaited, base, looked } from "/static/presses.js";
 import { neighbor, nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
+const STATUS = { confirm: data.CONFIRMED, flag: data.FLAGGED };
 const NOW = Promise.resolve(true); // the turn of what follows from a press that has its own
 const OR = " or "; // between the names of a coarser category
 const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
@@ -22,7 +23,7 @@ export function makeVerbs({ grid, view, go, refine }) {
     if (store.run.read_only) return say("This review is open for reading only.", true);
     const began = performance.now(), taken = grid.unselect(action.rows ?? []); // what is selected from now on stays so
     try {
-      await data.act(action, seen);
+      await awaited(data.act(action, seen));
       document.body.dataset.took = (performance.now() - began).toFixed(1);
       if (words) say(words);
       return true;
@@ -41,7 +42,11 @@ export function makeVerbs({ grid, view, go, refine }) {
   }
 
   // On to the next image, where one that is decided has stayed in the list.
-  const goOn = (isDone, row) => isDone && grid.focused === row && grid.go(grid.focus + 1);
+  function goOn(isDone, row) {
+    if (!isDone || grid.focused !== row) return;
+    if (grid.focus + 1 < grid.rows.length) grid.go(grid.focus + 1);
+    else say("", false, { follows: "It is the last image." });
+  }
 
   const chosen = () => (grid.selected.size ? grid.chosen : grid.focused >= 0 ? [grid.focused] : []);
 
@@ -77,28 +82,29 @@ export function makeVerbs({ grid, view, go, refine }) {
     // One image alone, whatever is selected; then the next one.
     async decide(kind, row) {
       if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
+      if (store.status[row] === STATUS[kind]) return say(`It is ${DONE[kind]} already.`), goOn(true, row);
       const isDone = await does({ action: kind, rows: [row] }, `1 image ${DONE[kind]}`);
       goOn(isDone, row);
     },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
       const some = grid.chosen, isCategory = view.kind === "category", id = view.id;
-      const shown = isCategory ? [...grid.rows].filter((row) => store.status[row] === data.PREDICTED) : grid.focused >= 0 && store.status[grid.focused] !== data.CONFIRMED ? [grid.focused] : [];
-      const rows = inCategory(some.length ? some : shown);
-      if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : isCategory ? verbs.next() : grid.go(grid.focus + 1);
+      if (!some.length && !isCategory) return grid.focused >= 0 && verbs.decide("confirm", grid.focused);
+      const shown = () => [...grid.rows].filter((row) => store.status[row] === data.PREDICTED);
+      const rows = inCategory(some.length ? some : shown());
+      if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : verbs.next();
       const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
       if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
-      if (isDone && !some.length && grid.focused === rows[0]) grid.go(grid.focus + 1); // it has stayed in the list
     },
     async reject() {
-      const rows = inCategory(chosen());
-      if (rows.length) await does({ action: "reject", rows }, withWords("rejected", rows));
+      if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("reject", grid.focused);
+      const rows = inCategory(grid.chosen);
+      if (!rows.length) return say("They have no category to be rejected from.", true);
+      await does({ action: "reject", rows }, withWords("rejected", rows));
     },
     async flag() {
-      const rows = chosen(), isOne = !grid.selected.size;
-      if (!rows.length) return;
-      const isDone = await does({ action: "flag", rows }, withWords("flagged", rows));
-      if (isOne && view.kind === "category") goOn(isDone, rows[0]);
+      if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("flag", grid.focused);
+      await does({ action: "flag", rows: grid.chosen }, withWords("flagged", grid.chosen));
     },
     async move(turn = NOW, some = null) {
       if (!(some ?? chosen()).length) return;
@@ -180,7 +186,9 @@ export function makeVerbs({ grid, view, go, refine }) {
     redo: () => again("redo", `redone: ${store.redo}`),
     next() {
       const id = nextOpen(view.id);
-      return id === null ? say("Every category is decided.") : go({ kind: "category", id });
+      if (id !== null) return go({ kind: "category", id });
+      const isAll = data.living().every((category) => !data.openOf(category.id));
+      return say(isAll ? "Every category is decided." : "Every category with this name is decided, others are not: see “Find a category”.");
     },
     step(by) {
       const id = neighbor(view.id, by);
