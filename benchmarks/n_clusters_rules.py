@@ -16,7 +16,7 @@ validation set would. `--vary` draws between half and all of the classes and at 
 on the other. `--shifts t` estimates on the tree after t mean-shift steps. The row "default" is what
 `estimate_n_clusters` answers; the others are the rules as they are, whether labels suffice for them or not. ± behind an
 error is its standard error over the seeds; the last tables hold means over the numbers of known classes, and over all
-data, and in how many draws the 80 % interval holds the truth.
+data, and in how many draws the 80 % interval holds the truth; with `--known-share` both also for each share.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def compare(
             trees[key] = grow(rows[kept], n_shifts)
         tree, truth = trees[key], y[kept]
         classes = np.unique(truth)
-        n_drawn = int(n_known * len(classes)) if n_known < 1 else int(n_known)
+        n_drawn = max(round(n_known * len(classes)), 2) if n_known < 1 else int(n_known)
         known = np.array(args.known) if args.known else rng.permutation(classes)[:n_drawn]
         if n_labels == 0:
             labels = draw_labels(truth, known, args.labeled, rng)
@@ -187,6 +187,21 @@ def summarize(errors: list[tuple[str, int, dict[str, np.ndarray]]]) -> list[str]
     return lines
 
 
+def by_share(errors: list[tuple[str, float, int, dict[str, np.ndarray]]]) -> list[str]:
+    """The default's mean error and in how many draws its interval holds the truth: a row per share known and data."""
+    counts, cases = sorted({n for _, _, n, _ in errors}), sorted({(share, name) for name, share, _, _ in errors})
+    columns = " | ".join(f"{n} per class" if n else "a share" for n in counts)
+    lines = ["", f"| known, error and coverage with labels | {columns} |", f"|---{'|---' * len(counts)}|"]
+    for share, name in [*cases, *((share, "all data") for share in sorted({share for share, _ in cases}))]:
+        cells = []
+        for n in counts:
+            found = [e for of, s, m, e in errors if (s, m) == (share, n) and name in (of, "all data")]
+            error, held = (np.mean([e[what].mean() for e in found]) for what in ("default", HELD))
+            cells.append(f"{error:.0%}, {held:.0%}")
+        lines.append(f"| {share:g}, {name} | {' | '.join(cells)} |")
+    return lines
+
+
 def every_other(rows: np.ndarray, groups: np.ndarray, y: np.ndarray, half: str | None) -> tuple[np.ndarray, np.ndarray]:
     """The rows of the even or odd groups, and their classes numbered anew."""
     kept = np.ones(len(y), dtype=bool) if half is None else groups % 2 == (half == "odd")
@@ -248,8 +263,10 @@ def main() -> None:
         for case in product(n_known, args.shifts, args.per_class):
             (title, *table), found = compare(data, *case, trees, args)
             lines += [title, "\n".join(table)]
-            errors.append((data[0], case[2], found))
-    lines.append("\n".join(summarize(errors)))
+            errors.append((data[0], case[0], case[2], found))
+    lines.append("\n".join(summarize([(name, n, found) for name, _, n, found in errors])))
+    if args.known_share:
+        lines.append("\n".join(by_share(errors)))
     write(lines, args.record)
 
 

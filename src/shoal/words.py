@@ -6,6 +6,9 @@ from typing import Any
 
 PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were", "has": "have", "fits": "fit"}
 
+FEW_LABELS, FEW_KNOWN = 5, 8
+"""Labeled images per known category, and known categories, below which an estimate of K is said to rest on few."""
+
 
 def count(n: int, noun: str) -> str:
     """A number with its noun: '1 image', '1,234 images'."""
@@ -73,3 +76,14 @@ def likely(n_clusters: int, interval: Sequence[int], asked: Sequence[int] | None
 def is_wide(interval: Sequence[int]) -> bool:
     """Whether a range says little: its upper end is more than twice the lower one."""
     return max(interval) > 2 * min(interval)
+
+
+def doubt_labels(n_labeled: int, n_known: int) -> str | None:
+    """Say that an estimate of K rests on few labels, or on few known categories, where it does."""
+    known, remedy = count(n_known, "known category"), "give --n-clusters or label"
+    if n_labeled < FEW_LABELS * n_known:
+        few = f"{count(n_labeled, 'labeled image')} for {known}"
+        return f"the number of categories rests on few labels, {few}; {remedy} more"
+    if 0 < n_known < FEW_KNOWN:
+        return f"the number of categories rests on {known}; {remedy} images of others"
+    return None

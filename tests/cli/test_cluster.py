@@ -39,6 +39,7 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     run = cluster(file, "--out", tmp_path / "run")
     assert run.exit_code == 0, run.stderr
     assert run.stderr.splitlines()[0] == "60 embeddings of 5 numbers, 18 labeled in 3 categories, 42 unlabeled"
+    assert "note: the number of categories rests on 3 known categories; give --n-clusters or label" in run.stderr
     answer, path = run.stdout.splitlines()
     assert answer == (
         "3 known categories found, 2 likely new, 0 images unsure; about 5 categories, 5 to 6 likely; "
@@ -294,6 +295,7 @@ def test_a_range_is_kept_to_and_said(file: Path, tmp_path: Path) -> None:
     found, estimate = json.loads(run.stdout), Run.open(tmp_path / "run").json("estimate")
     assert 7 <= found["interval"][0] <= found["n_clusters"] <= found["interval"][1] <= 9
     assert found["range"] == estimate["range"] == [7, 9]
+    assert found["doubt"].startswith("the number of categories rests on 3 known categories")
     assert "likely within the 7 to 9 that were given; labels cannot" in found["answer"]
     assert not estimate["is_given"]
     inference = Run.open(tmp_path / "run").config["inference"]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
 
+from shoal.clustering import n_clusters
 from shoal.clustering.class_pairs import _chances, _Cut, _terms, pair_terms
 from shoal.clustering.curve import accuracy_curve
 from shoal.clustering.n_clusters import choose, estimate_n_clusters
@@ -118,6 +119,25 @@ def test_the_fewer_labels_the_wider_the_interval() -> None:
         widths.append(np.mean(of_seed))
     assert widths == sorted(widths)
     assert widths[-1] > 2 * widths[0]
+
+
+@pytest.mark.parametrize("n_each", [None, 5], ids=["half", "five each"])
+def test_the_interval_reaches_the_truth_where_few_classes_are_known(n_each: int | None) -> None:
+    """Four of 32 known: without the end by pairs alone 11 and 10 of 20 intervals held it, the others lay below."""
+    held = 0
+    for seed in range(20):
+        tree, y, rng = clouds(seed, n_classes=32, noise=1.1)
+        low, high = estimate_n_clusters(tree, label(y, rng, 4, n_each)).interval
+        held += low <= 32 <= high
+    assert 15 <= held <= 18
+
+
+def test_the_upper_end_does_not_move_where_half_of_the_classes_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree, y, rng = clouds(0)
+    found = estimate_n_clusters(tree, label(y, rng, 14))
+    assert found.n_clusters <= 2 * 14
+    monkeypatch.setattr(n_clusters, "FEW_KNOWN", (1e3, 2e3))
+    assert n_clusters.interval(found.curve) == found.interval
 
 
 def test_the_order_of_rows_and_the_names_of_classes_change_nothing() -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from shoal.data.collection import Collection
-from shoal.discovery.answer_words import doubt_labels
 from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained import takes_first_number
 from shoal.discovery.validation import describe_withheld, withhold
 from shoal.errors import DataError, UsageError
+from shoal.words import doubt_labels
 
 
 def collection_of(labels: list[int]) -> Collection:
@@ -89,8 +89,11 @@ def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_
     assert not any(takes_first_number(other) for other in others)
 
 
-def test_five_labels_per_known_category_are_not_few() -> None:
-    assert [doubt_labels(*counts) for counts in ((15, 3), (0, 0))] == [None, None]
+def test_five_labels_of_each_of_eight_known_categories_are_not_few() -> None:
+    assert [doubt_labels(*counts) for counts in ((40, 8), (0, 0))] == [None, None]
+    assert doubt_labels(35, 7) == (
+        "the number of categories rests on 7 known categories; give --n-clusters or label images of others"
+    )
     assert doubt_labels(14, 3) == (
         "the number of categories rests on few labels, 14 labeled images for 3 known categories; "
         "give --n-clusters or label more"

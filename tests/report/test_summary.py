@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 from shoal.report.snapshot import Snapshot
 from shoal.report.summary import confidence_words, how_sure, summarize
@@ -66,6 +67,15 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
         )
     run.write_json("estimate", {"n_clusters": 4, "is_given": True})
     assert how_sure(Snapshot(run)) == "The number of categories, 4, was given."
+
+
+def test_that_k_rests_on_few_known_categories_is_said(plain_run: Callable[..., Run]) -> None:
+    rows = [replace(row, label_given="a") for row in images(*"aaaaa")]
+    run = plain_run(rows)
+    run.write_json("estimate", {"n_clusters": 4, "is_given": False, "interval": [3, 6]})
+    assert how_sure(Snapshot(run)).endswith(
+        "The number of categories rests on 1 known category; give --n-clusters or label images of others."
+    )
 
 
 def test_small_numbers_read_well(plain_run: Callable[..., Run]) -> None:

@@ -40,6 +40,14 @@ FREEDOM = 2
 """Degrees of freedom of that: few, for now and then a rule is far off."""
 
 
+FEW_KNOWN = 2.0, 2.5
+"""K in multiples of the known classes: from the first on the upper end of the interval moves to that by pairs alone,
+from the second on it is that."""
+
+MOST_PER_KNOWN = 20
+"""K in multiples of the known classes that may lie in the interval by pairs alone."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class NClustersEstimate:
     """A number of clusters, the interval it likely lies in, and the curve both were read from."""
@@ -136,13 +144,35 @@ def _decides(curve: Curve, rule: str) -> str:
 
 def interval(curve: Curve, level: float = LEVEL) -> tuple[int, int]:
     """The ends of the interval in which the number of classes lies with that chance."""
-    low, high = (_quantile(curve, share) for share in ((1 - level) / 2, (1 + level) / 2))
-    return low, high
+    weights, share = _weights(curve), (1 + level) / 2
+    low, k, high = (_quantile(curve, weights, at) for at in (1 - share, 0.5, share))
+    first, last = np.log(FEW_KNOWN)
+    part = float(np.clip((np.log(k / curve.n_classes) - first) / (last - first), 0, 1))
+    by_pairs = max(high, _quantile(curve, _weights_by_pairs(curve), share))
+    return low, round(high ** (1 - part) * by_pairs**part)
 
 
-def _quantile(curve: Curve, share: float) -> int:
-    below = np.cumsum(_weights(curve))
+def _quantile(curve: Curve, weights: Floats, share: float) -> int:
+    below = np.cumsum(weights)
     return int(curve.n_clusters[min(int(np.searchsorted(below, share)), len(below) - 1)])
+
+
+def _weights_by_pairs(curve: Curve) -> Floats:
+    """(M,) how likely each K is by pairs alone, log K being uniform before; for the upper end where few are known.
+
+    With few known classes the other rules err low, by up to two thirds: novel classes that are joined cost them
+    nothing. The likelihood of pairs falls as 1 / K by itself where they say nothing, which is uniform in log K.
+    """
+    k = curve.n_clusters
+    likely = -np.log(k) if curve.pairs is None else curve.pairs.log_likelihood(k)
+    tried = k <= max(MOST_PER_KNOWN * curve.n_classes, int(k[0]))
+    return _in_sum_one(np.where(tried, likely, -np.inf))
+
+
+def _in_sum_one(logs: Floats) -> Floats:
+    weights = np.exp(logs - logs.max())
+    found: Floats = weights / weights.sum()
+    return found
 
 
 def _weights(curve: Curve) -> Floats:
@@ -153,9 +183,7 @@ def _weights(curve: Curve) -> Floats:
     weights = -log_k - (FREEDOM + 1) / 2 * np.log1p(off**2 / FREEDOM)
     if curve.pairs is not None:
         weights += curve.pairs.log_likelihood(curve.n_clusters)
-    weights = np.exp(weights - weights.max())
-    found: Floats = weights / weights.sum()
-    return found
+    return _in_sum_one(weights)
 
 
 def _scale(curve: Curve, rule: str) -> float:
@@ -168,7 +196,7 @@ def _scale(curve: Curve, rule: str) -> float:
 
 def _pairs(curve: Curve) -> float:
     """The median of K by pairs of labeled images, weighed with what "balance" finds."""
-    return _quantile(curve, 0.5)
+    return _quantile(curve, _weights(curve), 0.5)
 
 
 def _best_accuracy(curve: Curve) -> float:

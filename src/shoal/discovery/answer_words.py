@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from shoal.runs import UNSURE_BELOW, RunView
 from shoal.words import count, likely, plural, span
 
-FEW_LABELS = 5
-"""Labeled images per known category below which an estimate of K is said to rest on few labels."""
-
 UNCHECKED = "labels cannot check how far confidence can be trusted"
 
 
@@ -51,11 +48,3 @@ def doubt_range(n_clusters: int, repeats: Sequence[int]) -> str | None:
         return None
     side = "fewer" if n_clusters > max(repeats) else "more"
     return f"{side} than the {n_clusters:,} on all of them, so that number is unsteady"
-
-
-def doubt_labels(n_labeled: int, n_known: int) -> str | None:
-    """Say that an estimate of K rests on few labels, where it does."""
-    if n_labeled >= FEW_LABELS * n_known:
-        return None
-    few = f"{count(n_labeled, 'labeled image')} for {count(n_known, 'known category')}"
-    return f"the number of categories rests on few labels, {few}; give --n-clusters or label more"

@@ -17,7 +17,7 @@ import numpy as np
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.calibration import Calibration
 from shoal.data.collection import Collection
-from shoal.discovery.answer_words import answer_in_words, doubt_labels
+from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
@@ -29,6 +29,7 @@ from shoal.methods.clusters import Discovery, Representation, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.runs import ANSWERS, UNSURE_BELOW, Run, locked
 from shoal.training.model import TaskShape
+from shoal.words import doubt_labels
 
 FROZEN, TRAINED = ANSWERS
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
@@ -12,9 +13,10 @@ from shoal.clustering.inference import InferenceSettings, check_task, infer_unit
 from shoal.clustering.iterates import unit_points
 from shoal.device import choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
-from shoal.discovery.reporter import CLUSTERING, Reporter
+from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
 from shoal.methods.clusters import as_discovery
 from shoal.runs import Run, check_not_held, locked
+from shoal.words import doubt_labels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +80,15 @@ def _cluster(
             "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "
             "one; give --n-clusters if you know it, or label more"
         )
+    elif found.estimate is not None and (doubt := doubt_labels(*_counted(labels))):
+        reporter.say(f"{NOTE}{doubt}")
     discovery, shift = as_discovery(found, points), settings.inference.shift
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
     write_categories(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()
+
+
+def _counted(labels: Ints) -> tuple[int, int]:
+    """Labeled images and known categories."""
+    given = labels[labels >= 0]
+    return len(given), len(np.unique(given))

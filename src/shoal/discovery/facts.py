@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from shoal.discovery.answer_words import answer_in_words, doubt_labels, doubt_range
+from shoal.discovery.answer_words import answer_in_words, doubt_range
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
-from shoal.words import is_wide, span
+from shoal.words import doubt_labels, is_wide, span
 
 FILES = ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
 """The files that are named, where a run has them."""
@@ -59,14 +59,14 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
     """How K came about, whether on few labels, and the numbers that fit them nearly as well; the file has the curve."""
     if not run.has("estimate.json"):
         return None
-    found, labels = run.json("estimate"), [row.label_given for row in run.assignments if row.label_given]
+    found = run.json("estimate")
     near, repeats = numbers_near_best(found), (found.get("stability") or {}).get("n_clusters")
     return {
         "is_given": found["is_given"],
         "rule": found["rule"],
         "interval": found.get("interval"),
         "range": found.get("range"),
-        "doubt": None if found["is_given"] or found["rule"] == COUNTED_BY else _doubt(found, labels, repeats),
+        "doubt": doubt_estimate(run),
         "near_best": [min(near), max(near)] if near else None,
         "stability": repeats,
         "file": str(run.path / "estimate.json"),
@@ -111,9 +111,13 @@ def _splits(run: RunView) -> list[dict[str, Any]] | None:
     ]
 
 
-def _doubt(estimate: dict[str, Any], labels: list[str], repeats: list[int] | None) -> str | None:
+def doubt_estimate(run: RunView) -> str | None:
     """Why not to trust an estimate: few labels, a wide interval, or repetitions that gave other numbers."""
-    outside = doubt_range(estimate["n_clusters"], repeats or ())
+    estimate = run.json("estimate")
+    if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
+        return None
+    labels = [row.label_given for row in run.assignments if row.label_given]
+    outside = doubt_range(estimate["n_clusters"], (estimate.get("stability") or {}).get("n_clusters") or ())
     found = outside and f"random parts of the images gave {outside}"
     interval = estimate.get("interval")
     wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None

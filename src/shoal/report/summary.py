@@ -9,7 +9,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
-from shoal.words import count, duration, first_few, is_wide, part_of, percent, plural, span
+from shoal.words import count, doubt_labels, duration, first_few, is_wide, part_of, percent, plural, span
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
@@ -91,7 +91,10 @@ def how_sure(run: Snapshot) -> str:
     said = (
         f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."
     )
-    return " ".join(filter(None, (said, _likely(estimate), _spread(estimate))))
+    labels = [row.label_given for row in run.assignments if row.label_given]
+    doubt = doubt_labels(len(labels), len(set(labels)))
+    few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
+    return " ".join(filter(None, (said, _likely(estimate), few, _spread(estimate))))
 
 
 def _likely(estimate: dict[str, Any]) -> str:

@@ -15,7 +15,6 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answer_words import doubt_labels
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
@@ -38,6 +37,7 @@ from shoal.encoders.vision import Encoder
 from shoal.files import write_text
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, check_not_held
+from shoal.words import doubt_labels
 
 Command = Callable[[str], str]
 """From the name of a row to the command that runs it on everything."""
