@@ -312,3 +312,27 @@ def test_it_is_not_said_that_all_is_decided_where_only_what_was_looked_for_is(pa
     page.key("c")
     said(page, "others are not")
     clear_find(page)
+
+
+def test_undo_shows_the_category_whose_images_are_undecided_again(page: Page, run: Path) -> None:
+    before, shown = at_start(page, "zero")
+    here = page.run("shoal.view.id")
+    page.key("c")
+    page.wait(f"shoal.view.id !== {here}")
+    page.settle()
+    page.key("u")
+    wait_for(page, before + 2)
+    page.wait(f"shoal.view.id === {here}")
+    assert {*statuses(run, shown)} == {"predicted"}
+
+
+def test_the_enlarged_view_has_a_button_for_the_second_choice(page: Page, run: Path) -> None:
+    before, (first, *_) = at_start(page, "zero")
+    ask(page, "Enter")
+    page.settle()
+    buttons = "[...document.querySelectorAll('#dialog .viewer button')]"
+    page.run(f"{buttons}.find((one) => one.textContent.startsWith('To second')).click(), true")
+    wait_for(page, before + 1)
+    assert statuses(run, [first]) == ["moved"]
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")

@@ -163,7 +163,7 @@ function viewerTools(turn, press, done) {
   steps[1].setAttribute("autofocus", "");
   const found = make("div", { className: "stack" });
   if (!data.store.run.read_only) {
-    found.append(make("div", { className: "tools" }, verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"), verb("New ", "n", { title: "A new category of it" }), verb("Undo ", "u")));
+    found.append(make("div", { className: "tools" }, verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"), verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2"), verb("Between both ", "b"), verb("Undo ", "u")));
   }
   found.append(make("div", { className: "tools" }, ...steps));
   return found;

@@ -34,10 +34,14 @@ export function makeVerbs({ grid, view, go, refine }) {
     }
   }
 
-  // Undo or redo; an image that is decided about anew is then in focus.
+  // Undo or redo; what is decided about anew is then shown, a single image in focus.
   async function again(action, words) {
-    const isDone = await does({ action }, words, store.seq);
-    const place = isDone && store.changed.length === 1 ? grid.rows.indexOf(store.changed[0]) : -1;
+    const before = grid.rows, isDone = await does({ action }, words, store.seq);
+    if (!isDone) return;
+    const homes = new Set(Array.from(store.changed, (row) => store.category[row])), [home] = homes;
+    const isElsewhere = view.kind === "category" && homes.size === 1 && home >= 0 && home !== view.id && !remaining(store.changed, before).size;
+    if (isElsewhere && !$("dialog").open) await go({ kind: "category", id: home });
+    const place = store.changed.length === 1 ? grid.rows.indexOf(store.changed[0]) : -1;
     if (place >= 0) grid.go(place);
   }
 
