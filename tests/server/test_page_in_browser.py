@@ -333,3 +333,8 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
         page.click("#panel > button")
         page.wait("document.querySelectorAll('#panel .merge').length === 1")
         assert "not the same" in text(page, "#panel .merge .tools")
+        page.run("location.hash = 'view=category&id=2', true")
+        page.wait("shoal.view.id === 2")
+        ask(page, "j")
+        page.type(page.run("shoal.store.categories.get(3).name"))
+        page.wait("document.querySelector('#dialog')?.textContent.includes('not the same')")

@@ -49,7 +49,8 @@ export function askMerge(id, otherId = null, turn = null) {
       last = other?.id;
       pair.replaceChildren(sideOf(id), ...(isFit ? [sideOf(other.id)] : []));
       stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => make("option", { value: String(own), textContent: data.nameOf(own), selected: String(own) === chosen })));
-      told.textContent = isFit ? `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.` : "Choose the other category by its name.";
+      const apart = isFit && data.areApart(id, other.id) ? " Somebody said that they are not the same." : "";
+      told.textContent = isFit ? `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.${apart}` : "Choose the other category by its name.";
     };
     input.addEventListener("input", draw);
     form.addEventListener("submit", () => {

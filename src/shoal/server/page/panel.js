@@ -34,8 +34,8 @@ export async function drawMerges(decides) {
 }
 
 function card(pair, decides) {
-  const share = `${number(Math.round(100 * pair.second))} %`;
-  const evidence = `Separation ${pair.separation.toFixed(1)}; for ${share} of their images the other one is the second choice.`;
+  const share = pair.second === null ? "" : `; for ${number(Math.round(100 * pair.second))} % of their images the other one is the second choice`;
+  const evidence = `Separation ${pair.separation.toFixed(1)}${share}.`;
   const verb = (words, action) => button(words, "", (event) => decides(event, action), { disabled: data.store.run.read_only });
   const into = (id, other) => verb(`Merge into ${data.nameOf(id)}`, { action: "merge", into: id, categories: [other] });
   const apart = pair.distinct ? bdi("Somebody said that they are not the same.") : verb("Not the same", { action: "distinct", categories: [pair.a, pair.b] });

@@ -12,6 +12,7 @@ export const store = {
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
   changed: [], // images that the last answer told of
   counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
+  distinct: [], // pairs of categories of which somebody said that they are not the same
 };
 
 const listeners = [];
@@ -27,7 +28,7 @@ export async function load(by) {
   const seq = Math.min(run.seq, new DataView(bytes).getUint32(0, true)); // what came between the two is told again
   const at = (column) => 4 + 4 * n * column;
   Object.assign(store, {
-    run, n, seq, undo: run.undo, redo: run.redo, entries: run.entries,
+    run, n, seq, undo: run.undo, redo: run.redo, entries: run.entries, distinct: run.distinct,
     order: new Uint32Array(bytes, at(0), n),
     category: new Int32Array(bytes, at(1), n),
     given: new Int32Array(bytes, at(2), n),
@@ -53,6 +54,7 @@ function count() {
   Object.assign(store, { sizes, open, sure, counts, typical: new Map() });
 }
 
+export const areApart = (a, b) => store.distinct.some((pair) => pair.includes(a) && pair.includes(b));
 export const sizeOf = (id) => store.sizes[id + 1] ?? 0;
 export const openOf = (id) => store.open[id + 1] ?? 0;
 export const sureOf = (id) => (sizeOf(id) ? store.sure[id + 1] / sizeOf(id) / store.run.sure : 0);
@@ -140,7 +142,7 @@ function take(changes) {
   for (const id of changes.gone) store.categories.delete(id);
   const entries = changes.entries.filter((entry) => entry.seq > store.seq), others = entries.filter((entry) => !isHere(entry));
   store.entries = [...store.entries, ...entries].slice(-200);
-  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows, theirs: others.at(-1)?.seq ?? store.theirs });
+  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows, theirs: others.at(-1)?.seq ?? store.theirs, distinct: changes.distinct ?? store.distinct });
   if (!isNews) return;
   count();
   tell({ before, others });
