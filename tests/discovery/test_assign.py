@@ -39,17 +39,18 @@ BOTTLENECK = HeadSettings(kind="bottleneck", width=24, dim=12, bottleneck=8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["trained", "bottleneck", "frozen"])
+@pytest.mark.parametrize("kind", ["both", "trained", "bottleneck", "frozen"])
 def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, kind: str) -> None:
     cms = choose_settings(config=photos.config).method_settings
     changes = {
-        "trained": {},
-        "bottleneck": {"method_settings": replace(cms, head=BOTTLENECK)},
+        "both": {},  # no label can judge, so the frozen encoder counts beside the trained one
+        "trained": {"hidden_share": 0.0},
+        "bottleneck": {"hidden_share": 0.0, "method_settings": replace(cms, head=BOTTLENECK)},
         "frozen": {"train": False},
     }
     run = discovered(photos, tmp_path / "run", **changes[kind])
     again = Assigner(run, device="cpu").networks.embed(load_pixels(read_collection(photos.folder, False), 16))
-    assert again.shape[1] == {"trained": 12, "bottleneck": 8, "frozen": 16}[kind]
+    assert again.shape[1] == {"both": 16 + 12, "trained": 12, "bottleneck": 8, "frozen": 16}[kind]
     assert np.allclose(again.numpy(), run.array("embeddings"), atol=1e-6)
 
 
