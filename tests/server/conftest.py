@@ -54,3 +54,22 @@ def same_page(browser: Browser, digits: Path, tmp_path_factory: pytest.TempPathF
         yield found
         assert found.complaints() == []
         assert not (run / "review.jsonl").exists()
+
+
+@pytest.fixture(scope="module")
+def shared_run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that all tests of a file review, one after the other."""
+    return Path(shutil.copytree(digits, tmp_path_factory.mktemp("shared") / "run"))
+
+
+@pytest.fixture(scope="module")
+def shared_server(shared_run: Path) -> Iterator[Served]:
+    with served(shared_run) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Browser, shared_server: Served) -> Iterator[Page]:
+    """One page on it: each test looks at what there is."""
+    with page_of(browser, shared_server) as found:
+        yield found

@@ -1,6 +1,5 @@
 """Keys and clicks on a slow server, in Chromium: each decides once, on what was on the screen when it was pressed."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from chromium import CTRL, Page
 from review_page import ask, go_to, hold_back, hold_down, let_through, rows, state, text, wait_for
-from served import Served, served
+from served import Served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review
@@ -20,29 +19,16 @@ pytestmark = pytest.mark.browser
 TOO_EARLY = "document.getElementById('said').textContent.includes('pressed before this was shown')"
 
 
-@pytest.fixture(scope="module")
-def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(shutil.copytree(digits, tmp_path_factory.mktemp("presses") / "run"))
-
-
-@pytest.fixture(scope="module")
-def server(run: Path) -> Iterator[Served]:
-    with served(run) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def shared(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
-    """One page for all of these tests: each looks at what there is."""
-    with opened(server) as found:
-        yield found
+@pytest.fixture
+def run(shared_run: Path) -> Path:
+    return shared_run
 
 
 @pytest.fixture
-def page(shared: Page) -> Iterator[Page]:
-    shared.run("document.getElementById('said').textContent = ''")
-    yield shared
-    assert shared.complaints() == []
+def page(shared_page: Page) -> Iterator[Page]:
+    shared_page.run("document.getElementById('said').textContent = ''")
+    yield shared_page
+    assert shared_page.complaints() == []
 
 
 def done(page: Page) -> int:
@@ -271,11 +257,11 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
 
 
 def test_each_window_of_a_person_undoes_its_own_actions(
-    page: Page, opened: Callable[..., AbstractContextManager[Page]], server: Served, run: Path
+    page: Page, opened: Callable[..., AbstractContextManager[Page]], shared_server: Served, run: Path
 ) -> None:
     go_to(page, "three")
     before, here = done(page), rows(page)
-    with opened(server) as other:
+    with opened(shared_server) as other:
         go_to(in_front(other), "four")
         there = rows(other)
         mine, others = statuses(run, [here[0], there[0]])

@@ -1,15 +1,12 @@
 """Presses behind one that is refused, fails or waits, in Chromium: none decides on what its person did not mean."""
 
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chromium import Page
 from review_page import ask, go_to, hold_back, let_through, rows, state, text, wait_for
-from served import Served, served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
 from shoal.review.review import Review
@@ -20,30 +17,17 @@ pytestmark = pytest.mark.browser
 DROPPED = "document.getElementById('said').textContent.includes('was not done either')"
 
 
-@pytest.fixture(scope="module")
-def run(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return Path(shutil.copytree(digits, tmp_path_factory.mktemp("failing") / "run"))
-
-
-@pytest.fixture(scope="module")
-def server(run: Path) -> Iterator[Served]:
-    with served(run) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def shared(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
-    """One page for all of these tests: each looks at what there is."""
-    with opened(server) as found:
-        yield found
+@pytest.fixture
+def run(shared_run: Path) -> Path:
+    return shared_run
 
 
 @pytest.fixture
-def page(shared: Page) -> Iterator[Page]:
-    shared.run("document.getElementById('said').textContent = document.getElementById('said').className = ''")
-    shared.settle()
-    yield shared
-    assert [line for line in shared.complaints() if "409 (Conflict)" not in line] == []
+def page(shared_page: Page) -> Iterator[Page]:
+    shared_page.run("document.getElementById('said').textContent = document.getElementById('said').className = ''")
+    shared_page.settle()
+    yield shared_page
+    assert [line for line in shared_page.complaints() if "409 (Conflict)" not in line] == []
 
 
 def last(run: Path, before: int) -> list[tuple[str, str, int]]:
