@@ -148,12 +148,14 @@ def test_growing_answers_once_to_a_held_key_and_hears_keys_after_a_click(page: P
 
 
 def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Page, run: Path) -> None:
-    go_to(page, "five")
-    first, second, *_ = rows(page)
+    page.click('[data-view="all"]')
+    page.wait("shoal.view.kind === 'all'")
+    page.run("document.getElementById('grid').focus(), true")
+    first, *_, second = rows(page)  # one that was never in sight, so that nothing is known of it
     before = done(page)
     detailed(page, first)
     hold_back(page, "/api/images")
-    page.key("ArrowRight")
+    page.key("End")
     page.key("2")
     page.wait(TOO_EARLY)
     tools = "[...document.querySelectorAll('#details button')]"
