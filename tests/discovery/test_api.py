@@ -63,8 +63,9 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     ]
     assert told[-1] == f"{answer_in_words(run)}; written to runs/photos"
     notes = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert len(notes) == 1
-    assert notes[0].startswith("note: 1 row(s) name images that are not there (labels.csv, line 20: gone.png")
+    assert [note[:28] for note in notes] == ["note: 1 row(s) name images t", "note: the number of categori"]
+    assert "not there (labels.csv, line 20: gone.png)" in notes[0]
+    assert "rests on 3 known categories" in notes[1]
     assert len(set(told)) == len(told)
     words = ["photos", "--labels", "labels.csv", "--config", str(photos.config), "--no-train", "--device", "cpu"]
     shell = CliRunner().invoke(app, ["discover", *words, "--out", str(run.path), "--force"])
