@@ -14,6 +14,7 @@ from several_processes import finish_processes, start_processes
 from shoal.cli.main import app
 from shoal.discovery.answer_words import answer_in_words
 from shoal.runs import Run
+from shoal.words import doubt_labels
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -75,17 +76,13 @@ def test_json_is_one_object_with_counts_doubts_choice_times_and_paths(given, pho
 @pytest.mark.parametrize("flags", [["--no-train"], []], ids=["frozen", "trained"])
 def test_a_number_of_categories_that_rests_on_few_labels_is_doubted_unless_it_is_given(photos, given, flags) -> None:
     """18 labels of 3 categories are six of each, but few categories; of 14 there are fewer than five of each."""
-    few_known = "the number of categories rests on 3 known categories; give --n-clusters or label images of others"
-    few_labels = "the number of categories rests on few labels, 14 labeled images for 3 known categories; "
-    few_labels += "give --n-clusters or label more"
-    enough = discover(*given, *flags, "--json")
+    runs = [discover(*given, *flags, "--json")]
     photos.labels.write_text("\n".join(photos.labels.read_text().splitlines()[:-4]))
-    few = discover(*given, *flags, "--force", "--json")
-    told = discover(*given, *flags, "--force", "--json", "--n-clusters", 5)
-    doubts = [few_known, few_labels, None]
-    assert [json.loads(run.stdout)["estimate"]["doubt"] for run in (enough, few, told)] == doubts
-    said = [[line for line in run.stderr.splitlines() if "rests on" in line] for run in (enough, few, told)]
-    assert said == [[f"note: {few_known}"], [f"note: {few_labels}"], []]
+    runs += [discover(*given, *flags, "--force", "--json", *more) for more in ([], ["--n-clusters", 5])]
+    doubts = [doubt_labels(18, 3), doubt_labels(14, 3), None]
+    assert [json.loads(run.stdout)["estimate"]["doubt"] for run in runs] == doubts
+    said = [[line for line in run.stderr.splitlines() if "rests on" in line] for run in runs]
+    assert said == [[f"note: {doubt}"] if doubt else [] for doubt in doubts]
 
 
 def test_a_dry_run_says_what_was_found_once_and_writes_nothing(given, tmp_path: Path) -> None:
