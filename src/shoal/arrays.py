@@ -8,7 +8,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -38,13 +38,20 @@ DAMAGED = (
 )
 """What numpy may raise over a damaged npy or npz file."""
 
+BLOCK_NUMBERS = 1 << 22
+"""Numbers of a matrix that are looked at together; it may be a file larger than the memory."""
+
 MAX_ROWS_NAMED = 5
 """How many bad rows an error message lists."""
 
 
-def archive_arrays(archive: Any) -> dict[str, NDArray[Any]]:
-    """The arrays of an open npz; a member that is none, which numpy gives back as bytes, is an error."""
-    found = {name: archive[name] for name in archive.files}
+def archive_arrays(archive: Any, mapped: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of an open npz; a member that is none, which numpy gives back as bytes, is an error.
+
+    Those that the caller has `mapped` into memory are not read.
+    """
+    ready = mapped or {}
+    found = {name: ready[name] if name in ready else archive[name] for name in archive.files}
     for name, array in found.items():
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is not an array")
@@ -56,6 +63,28 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
 
     float16 becomes float32: no arithmetic is done in half precision on the CPU.
     """
+    found = as_stored_embeddings(x, name=name, min_rows=min_rows)
+    return found.astype(np.float32) if found.dtype == np.float16 else found
+
+
+def as_stored_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
+    """The same, but float16 stays: a memory map of it is not read into memory, and who computes converts blocks."""
+    found = as_matrix(x, name=name, min_rows=min_rows)
+    bad = ~each_row(found, lambda rows: np.isfinite(rows).all(axis=1))
+    if bad.any():
+        raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")
+    return found
+
+
+def each_row(x: NDArray[Any], holds: Callable[[NDArray[Any]], Any]) -> Bools:
+    """(N,) what `holds` of each row of `x` (N, D), asked of a block of rows at a time."""
+    step = max(1, BLOCK_NUMBERS // max(1, x.shape[1]))
+    found = [np.asarray(holds(x[start : start + step])) for start in range(0, len(x), step)]
+    return np.concatenate([np.zeros(0, dtype=bool), *found])
+
+
+def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
+    """Check the shape of (N, D) numbers; floats stay as they are, the rest becomes float64. None is looked at."""
     try:
         found = np.asarray(x)
     except ValueError as error:
@@ -68,15 +97,10 @@ def as_embeddings(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats
         raise DataError(
             f"{name}: found shape {found.shape}, expected at least {min_rows} row(s) and 1 column; add embeddings"
         )
-    if found.dtype == np.float16:
-        found = found.astype(np.float32)
-    elif found.dtype not in (np.float32, np.float64):
+    if found.dtype not in (np.float16, np.float32, np.float64):
         found = found.astype(np.float64)
     if isinstance(x, np.ma.MaskedArray):
         found = np.where(np.ma.getmaskarray(x), np.nan, found)
-    bad = ~np.isfinite(found).all(axis=1)
-    if bad.any():
-        raise DataError(f"{name}: NaN or infinity in {name_rows(bad)}; remove or repair them")
     return found
 
 

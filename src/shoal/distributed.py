@@ -237,11 +237,12 @@ def barrier() -> None:
             dist.barrier()
 
 
-def shard(n_rows: int) -> slice:
-    """This process's contiguous share of `n_rows` rows; shares differ by at most one row and cover all."""
+def shard(n_rows: int, of: int | None = None) -> slice:
+    """The contiguous share of `n_rows` rows of this process, or of another; they differ by at most one row."""
     base, extra = divmod(n_rows, world_size())
-    start = rank() * base + min(rank(), extra)
-    return slice(start, start + base + (rank() < extra))
+    number = rank() if of is None else of
+    start = number * base + min(number, extra)
+    return slice(start, start + base + (number < extra))
 
 
 def gather_rows(rows: Tensor) -> Tensor:

@@ -1,14 +1,22 @@
 """Files written whole: after a crash there is the old file or the new one, never half of one; and where caches lie."""
 
 import errno
+import math
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shoal.errors import ShoalError, UsageError
+
+if TYPE_CHECKING:  # workers that decode images start without numpy
+    from numpy.typing import DTypeLike, NDArray
+
+MAX_SCRATCH_BYTES = 1 << 30
+"""Arrays that are not kept and take more than this go to a temporary file."""
 
 
 @contextmanager
@@ -81,6 +89,23 @@ def make_folder(path: Path) -> None:
             path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:
             raise UsageError(f"{path}: is a file, expected a folder; choose another place") from error
+
+
+def scratch_array(shape: tuple[int, ...], dtype: "DTypeLike", folder: Path) -> "NDArray[Any]":
+    """Room for numbers that are not kept: memory, or past a limit a mapped file without a name in `folder`.
+
+    The file is gone when nobody uses the array; the system writes to it what does not fit into memory.
+    """
+    import numpy as np
+
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes <= MAX_SCRATCH_BYTES:
+        return np.empty(shape, dtype=dtype)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):  # a mapped file that outgrows the disk later would kill the process
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+        return np.asarray(np.memmap(file, dtype=dtype, mode="w+", shape=shape))
 
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:

@@ -19,7 +19,8 @@ def test_embed_then_cluster(photos, tiny_encoder: Path, tmp_path: Path) -> None:
     out = tmp_path / "features.npz"
     run = invoke("embed", photos.folder, "--labels", photos.labels, "--encoder", tiny_encoder, "--out", out, "--json")
     assert run.exit_code == 0, run.stderr
-    assert json.loads(run.stdout) == {"out": str(out), "n_images": 60, "n_columns": 16, "n_skipped": 0}
+    told = {"out": str(out), "n_images": 60, "n_columns": 16, "dtype": "float32", "n_skipped": 0}
+    assert json.loads(run.stdout) == told
     assert run.stderr.splitlines()[-1] == f"next: shoal cluster {out}"
     clustered = invoke("cluster", out, "--n-clusters", 5, "--out", tmp_path / "run")
     assert clustered.exit_code == 0, clustered.stderr
@@ -40,5 +41,8 @@ def test_mistakes_are_one_line_and_come_before_the_work(photos, tmp_path: Path) 
         run = invoke("embed", photos.folder, "--out", tmp_path / out)
         assert (run.exit_code, run.stdout) == (2, "")
         assert word in run.stderr
+    run = invoke("embed", photos.folder, "--out", tmp_path / "x.npz", "--dtype", "int8")
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert "dtype: found 'int8', expected float32 or float16" in run.stderr
     assert invoke("embed", tmp_path / "nowhere", "--out", tmp_path / "x.npz").exit_code == 3
     assert invoke("embed", photos.folder, "--encoder", "nope", "--out", tmp_path / "x.npz").exit_code == 2

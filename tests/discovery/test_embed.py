@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 
+from shoal import files
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.discovery import embed as module
 from shoal.discovery.embed import announce_embedding, check_target, embed_collection, write_embeddings
@@ -37,6 +39,39 @@ def test_what_is_written_is_read_back_with_names_and_labels(found, photos, tmp_p
     np.testing.assert_array_equal(read.x, found.x)
     np.testing.assert_array_equal(read.labels, found.collection.labels)
     assert read.classes == ("blue", "green", "red")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_float16_is_written_and_read_as_such(photos, tiny_encoder, found, tmp_path: Path, suffix: str) -> None:
+    collection = read_collection(photos.folder, photos.labels)
+    half = embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu", dtype="float16")
+    np.testing.assert_array_equal(half.x, found.x.astype(np.float16))
+    write_embeddings(half, tmp_path / f"x{suffix}")
+    read = read_embeddings(tmp_path / f"x{suffix}").x
+    assert read.dtype == np.float16
+    np.testing.assert_array_equal(read, half.x)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".parquet"])
+def test_a_large_collection_goes_through_a_mapped_file_to_the_same_bytes(
+    photos, tiny_encoder, found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    write_embeddings(found, tmp_path / f"whole{suffix}")
+    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
+    collection = read_collection(photos.folder, photos.labels)
+    blocks = embed_collection(collection, str(tiny_encoder), pixel_size=16, device="cpu")
+    assert isinstance(blocks.x.base, np.memmap)
+    write_embeddings(blocks, tmp_path / f"blocks{suffix}")
+    assert (tmp_path / f"blocks{suffix}").read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+
+
+def test_parquet_in_blocks_is_the_table_of_one(found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_embeddings(found, tmp_path / "one.parquet")
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    write_embeddings(found, tmp_path / "blocks.parquet")
+    one, blocks = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("one", "blocks"))
+    assert blocks.equals(one)
+    assert pq.ParquetFile(tmp_path / "blocks.parquet").num_row_groups == 9
 
 
 def test_npy_holds_the_rows_alone(found, tmp_path: Path) -> None:

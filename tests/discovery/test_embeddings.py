@@ -1,19 +1,24 @@
 """Ready embeddings in, a finished run folder out."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from shoal import files
+from shoal.clustering import iterates
 from shoal.clustering.categories import other_neighbors
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import InferenceSettings, infer_unit_rows
 from shoal.clustering.iterates import unit_points
+from shoal.data.readers import read_embeddings
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError
-from shoal.methods.clusters import as_discovery
+from shoal.methods import clusters
+from shoal.methods.clusters import as_discovery, to_numpy
 from shoal.runs import Run
 
 
@@ -36,6 +41,34 @@ def test_the_run_says_what_the_estimator_says(given: LabeledEmbeddings, tmp_path
     assert [row.confidence for row in run.assignments] == pytest.approx(model.confidence_, abs=1e-6)
     assert run.json("shifts")["chosen"] == model.n_shifts_
     np.testing.assert_array_equal(run.array("tree"), model.tree_.linkage)
+
+
+def test_a_file_of_float16_gives_the_answer_of_its_values_in_memory(
+    given: LabeledEmbeddings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = np.asarray(given.x).astype(np.float16)
+    np.save(tmp_path / "x.npy", half)
+    monkeypatch.setattr(iterates, "ROWS_AT_ONCE", 7)
+    mapped = read_embeddings(tmp_path / "x.npy").x
+    assert (mapped.dtype, isinstance(mapped.base, np.memmap)) == (np.float16, True)
+    runs = {}
+    for name, x in (("mapped", mapped), ("float16", half), ("float32", half.astype(np.float32))):
+        runs[name] = cluster_embeddings(replace(given, x=x), tmp_path / name, device="cpu")
+    for part in ("assignments.csv", "categories.csv", "embeddings.npy", "shifted.npy", "tree.npy", "estimate.json"):
+        assert len({(run.path / part).read_bytes() for run in runs.values()}) == 1
+
+
+def test_copies_of_large_tensors_go_to_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 3)))
+    plain = to_numpy(rows)
+    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
+    monkeypatch.setattr(clusters, "ROWS_AT_ONCE", 7)
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path))
+    mapped = to_numpy(rows)
+    assert (plain.base is None, isinstance(mapped.base, np.memmap)) == (True, True)
+    np.testing.assert_array_equal(mapped, plain)
+    own = rows.float()
+    assert np.shares_memory(to_numpy(own), own.numpy())  # already what is asked for
 
 
 def test_neighbors_that_clustering_has_looked_up_are_those_of_the_rows_that_are_written(

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from several_processes import finish_processes, start_processes
 from shoal.encoders import embed as module
-from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, explain_out_of_memory
+from shoal.encoders.embed import center_images, check_pixels, crop_size, embed, embed_blocks, explain_out_of_memory
 from shoal.encoders.head import Head, HeadSettings
 from shoal.encoders.vision import Encoder, InputFormat, Parts
 from shoal.errors import DataError, ShoalError, UsageError
@@ -90,6 +90,14 @@ def test_progress_counts_up_to_all_images(pixels):
     seen = []
     embed(pixels, tiny_encoder(), batch_size=10, progress=lambda done, total: seen.append((done, total)))
     assert seen == [(10, 23), (20, 23), (23, 23)]
+
+
+def test_blocks_as_they_come_are_the_rows_of_the_whole(pixels, monkeypatch):
+    monkeypatch.setattr(module, "BATCHES_AT_ONCE", 2)
+    encoder = tiny_encoder()
+    found = [(rows, block.clone()) for rows, block in embed_blocks(pixels, encoder, batch_size=4)]
+    assert [(rows.start, rows.stop) for rows, _ in found] == [(0, 8), (8, 16), (16, 23)]
+    assert torch.equal(torch.cat([block for _, block in found]), embed(pixels, encoder, batch_size=4))
 
 
 def test_no_images_give_no_embeddings():
@@ -174,8 +182,10 @@ import sys, numpy as np, torch
 sys.path.insert(0, {tests!r})
 from test_embed import tiny_encoder
 from shoal.distributed import processes, is_main
+from shoal.encoders import embed as module
 from shoal.encoders.embed import embed
 torch.set_num_threads(1)
+module.BATCHES_AT_ONCE = 1  # 12 and 11 rows by 4: three rounds, the last one with rows of one process fewer
 with processes(torch.device("cpu")):
     pixels = np.random.default_rng(0).integers(0, 256, size=(23, 16, 16, 3), dtype=np.uint8)
     found = embed(pixels, tiny_encoder(), batch_size=4)

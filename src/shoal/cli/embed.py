@@ -21,6 +21,9 @@ def embed(
     allow_missing: AllowMissing = False,
     encoder: Annotated[str, typer.Option(help="See `shoal encoders list`.")] = "efficientnet-lite2",
     input_size: Annotated[int | None, typer.Option(help="Side of the images the encoder sees.")] = None,
+    dtype: Annotated[
+        str, typer.Option(help="Numbers in the file: float32, or float16 for half its size; see docs/scale.md.")
+    ] = "float32",
     device: Device = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     json: Json = False,
@@ -31,21 +34,29 @@ def embed(
     """
     from shoal.data.readers import read_collection
     from shoal.device import choose_device
-    from shoal.discovery.embed import check_target, embed_collection, write_embeddings
+    from shoal.discovery.embed import check_dtype, check_target, embed_collection, write_embeddings
     from shoal.distributed import is_main, processes
 
+    check_dtype(dtype)
     if is_main():
         check_target(out, force=force)
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
     collection = read_collection(images, labels, **columns, allow_missing=allow_missing)
     with processes(choose_device(device)):
-        found = embed_collection(collection, encoder, input_size=input_size, device=device, reporter=reporter())
+        how: dict[str, Any] = {"input_size": input_size, "dtype": dtype, "device": device}
+        found = embed_collection(collection, encoder, **how, reporter=reporter())
     if not is_main():
         return
     write_embeddings(found, out)
     for image in found.skipped:
         say(f"note: {image.name} left out, {image.reason}")
     n_images, n_columns = found.x.shape
-    answer = {"out": str(out), "n_images": n_images, "n_columns": n_columns, "n_skipped": len(found.skipped)}
+    answer = {
+        "out": str(out),
+        "n_images": n_images,
+        "n_columns": n_columns,
+        "dtype": dtype,
+        "n_skipped": len(found.skipped),
+    }
     result(str(out), answer, as_json=json)
     say(f"next: shoal cluster {shlex.quote(str(out))}")

@@ -5,13 +5,14 @@ N images, D columns, k neighbors.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from shoal.arrays import as_embeddings, name_rows
+from shoal.arrays import as_matrix, name_rows
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings, random_neighbors, shift
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import row_lengths
@@ -46,16 +47,32 @@ class Iterate:
 def unit_points(
     x: Tensor | ArrayLike, *, device: torch.device | str | None = None, name: str = "X", min_rows: int = 2
 ) -> Tensor:
-    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor."""
+    """Check embeddings and scale their rows to length 1, the same bits on every device; a new (N, D) tensor.
+
+    A memory map, float16 too, is read a block at a time, so that the tensor alone is held whole.
+    """
     if not isinstance(x, Tensor):
+        x = as_matrix(x, name=name, min_rows=min_rows)
+    if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
+        raise DataError(f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {min_rows} row(s)")
+    points = _block(x[:0], device).new_empty(tuple(x.shape))
+    is_finite, is_zero = points.new_empty((2, len(points)), dtype=torch.bool)
+    for start in range(0, len(points), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        rows = _block(x[part], device)
+        points[part], is_finite[part], is_zero[part] = _unit(rows), rows.isfinite().all(dim=1), (rows == 0).all(dim=1)
+    _refuse(~is_finite, f"{name}: NaN or infinity in", "; remove or repair them")
+    _refuse(is_zero, f"{name}: only zeros in", ", so no direction; remove them")
+    return points
+
+
+def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
+    """Some rows on a device, in float32 or float64."""
+    if not isinstance(rows, Tensor):
         # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
-        x = torch.from_numpy(np.require(as_embeddings(x, name=name, min_rows=min_rows), requirements=["C", "W"]))
-    rows = x.detach().to(device) if x.dtype in (torch.float32, torch.float64) else x.detach().to(device).float()
-    if rows.ndim != 2 or len(rows) < min_rows or rows.shape[1] < 1:
-        raise DataError(f"{name}: found shape {tuple(rows.shape)}, expected (N, D) with at least {min_rows} row(s)")
-    _refuse(~rows.isfinite().all(dim=1), f"{name}: NaN or infinity in", "; remove or repair them")
-    _refuse((rows == 0).all(dim=1), f"{name}: only zeros in", ", so no direction; remove them")
-    return torch.cat([_unit(rows[start : start + ROWS_AT_ONCE]) for start in range(0, len(rows), ROWS_AT_ONCE)])
+        rows = torch.from_numpy(np.require(rows, requirements=["C", "W"]))
+    there = rows.detach().to(device)
+    return there if there.dtype in (torch.float32, torch.float64) else there.float()
 
 
 def _unit(rows: Tensor) -> Tensor:

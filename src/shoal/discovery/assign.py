@@ -73,7 +73,8 @@ class Assigner:
         position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
         found = np.array([position_of.get(row.category_id, UNLABELED) for row in rows])  # (N,)
         is_in = found != UNLABELED  # those that were rejected vote for nothing
-        self._points = unit_points(np.array(run.embeddings())[is_in], device=self.device)  # (n, D)
+        points = unit_points(run.embeddings(), device=self.device)  # (N, D)
+        self._points = points if is_in.all() else points[torch.from_numpy(is_in).to(self.device)]  # (n, D)
         self._categories = found[is_in]  # (n,)
         self._calibration = _read_calibration(run, categories)
         scores = np.array([row.outlier_score for row in rows])  # (N,)

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from shoal.arrays import each_row
+from shoal.clustering.iterates import ROWS_AT_ONCE
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, available_cpus
 from shoal.device import computing_device
@@ -25,7 +27,7 @@ from shoal.encoders.embed import check_directions, embed
 from shoal.encoders.engines import TORCH
 from shoal.encoders.vision import Encoder, digest_weights
 from shoal.errors import ShoalError, UsageError
-from shoal.methods.clusters import Representation
+from shoal.methods.clusters import Representation, to_numpy
 from shoal.runs import Run, Skip, damaged
 
 THUMBNAIL_SIDE = 64
@@ -114,20 +116,28 @@ def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporte
     is_there = run.has("frozen.npy")
     broadcast_embedding(not is_there, computing_device(encoder.device))
     if is_there:
-        kept = np.array(run.array("frozen"))
-        is_whole = kept.ndim == 2 and len(kept) == len(images.collection) and kept.dtype == np.float32
-        if not is_whole or not np.isfinite(kept).all():
-            what = f"found {kept.dtype} of shape {kept.shape}, expected finite float32, a row per image"
-            raise damaged(run.path / "frozen.npy", what)
-        frozen = torch.from_numpy(kept).to(computing_device(encoder.device))
+        frozen = _read_frozen(run, len(images.collection), computing_device(encoder.device))
     else:
         frozen = embed_aloud(images.pixels, encoder, reporter)
-        check_directions(frozen, images.pixels.names, encoder.input_format.size)
-        run.write_array("frozen", frozen.cpu().numpy())
+        check_directions((frozen == 0).all(dim=1), images.pixels.names, encoder.input_format.size)
+        run.write_array("frozen", to_numpy(frozen))
     if not run.has("thumbnails.zip"):
         with reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(images.pixels))
     return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
+
+
+def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
+    """What an interrupted run has kept, brought to the device block by block."""
+    kept = run.array("frozen")
+    is_whole = kept.ndim == 2 and len(kept) == n_images and kept.dtype == np.float32
+    if not is_whole or not each_row(kept, lambda rows: np.isfinite(rows).all(axis=1)).all():
+        what = f"found {kept.dtype} of shape {kept.shape}, expected finite float32, a row per image"
+        raise damaged(run.path / "frozen.npy", what)
+    frozen = torch.empty(kept.shape, device=device)
+    for start in range(0, n_images, ROWS_AT_ONCE):
+        frozen[start : start + ROWS_AT_ONCE] = torch.from_numpy(np.array(kept[start : start + ROWS_AT_ONCE]))
+    return frozen
 
 
 def make_thumbnails(pixels: Pixels) -> Iterator[bytes]:

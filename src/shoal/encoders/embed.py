@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.device import autocast_dtype, computing_device
-from shoal.distributed import gather_rows, shard
+from shoal.distributed import gather_rows, rank, shard, world_size
 from shoal.encoders.openvino_trunk import probe_images
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, ShoalError, UsageError
@@ -23,6 +23,9 @@ from shoal.words import first_few
 
 CROP_RATIO = 0.875
 """The share of an image's side that is kept: 224 of 256 pixels."""
+
+BATCHES_AT_ONCE = 64
+"""Batches that a process embeds before they are handed on: so much is held where the rest goes to a file."""
 
 UNTRIED = ("mps",)
 """Kinds of devices whose features are compared with the CPU's before they are used."""
@@ -65,18 +68,43 @@ def embed(
     disk), cut to their centre and scaled. Several processes share the rows; each gets all of them. The batch size
     changes the result by rounding only.
     """
+    blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress)
+    found = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
+    for rows, block in blocks:
+        found[rows] = block
+    return found
+
+
+def embed_blocks(
+    pixels: ImageRows, encoder: Encoder, *, batch_size: int = 128, progress: Progress | None = None
+) -> Iterator[tuple[slice, Tensor]]:
+    """The same a block at a time, for who keeps them elsewhere: which rows, and their embeddings (B, D).
+
+    Every process is given every block, its own ones and those of the others in turn.
+    """
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
-    rows = shard(len(pixels))
-    parts = [torch.empty(0, encoder.feature_dim, device=computing_device(encoder.device))]
-    for start in range(rows.start, rows.stop, batch_size):
-        stop = min(start + batch_size, rows.stop)
-        with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-            parts.append(embed_batch(pixels[start:stop], encoder))
-        if progress is not None:
-            progress(stop - rows.start, rows.stop - rows.start)
-    return gather_rows(torch.cat(parts))
+    return _blocks(pixels, encoder, batch_size, progress)
+
+
+def _blocks(
+    pixels: ImageRows, encoder: Encoder, batch_size: int, progress: Progress | None
+) -> Iterator[tuple[slice, Tensor]]:
+    shares, step = [shard(len(pixels), of) for of in range(world_size())], batch_size * BATCHES_AT_ONCE
+    for done in range(0, max(share.stop - share.start for share in shares), step):
+        # (B of each process,) the rows of all processes in this round; a share may have ended
+        rounds = [slice(s.start + done, max(s.start + done, min(s.start + done + step, s.stop))) for s in shares]
+        rows, own = rounds[rank()], shares[rank()]
+        parts = [torch.empty(0, encoder.feature_dim, device=computing_device(encoder.device))]
+        for start in range(rows.start, rows.stop, batch_size):
+            stop = min(start + batch_size, rows.stop)
+            with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
+                parts.append(embed_batch(pixels[start:stop], encoder))
+            if progress is not None:
+                progress(stop - own.start, own.stop - own.start)
+        everyone = gather_rows(torch.cat(parts))
+        yield from zip(rounds, torch.split(everyone, [rows.stop - rows.start for rows in rounds]), strict=True)
 
 
 def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
@@ -97,9 +125,9 @@ def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
     return encoder.to("cpu")
 
 
-def check_directions(embeddings: Tensor, names: Sequence[str], input_size: int) -> None:
-    """Refuse embeddings that are zero, because they have no direction, by the names of their images."""
-    rows = (embeddings == 0).all(dim=1).nonzero()[:, 0].tolist()
+def check_directions(is_zero: Tensor, names: Sequence[str], input_size: int) -> None:
+    """Refuse embeddings (N,) of zeros alone, because they have no direction, by the names of their images."""
+    rows = is_zero.nonzero()[:, 0].tolist()
     if rows:
         listed = first_few([names[row] for row in rows])
         raise DataError(

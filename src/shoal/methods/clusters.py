@@ -14,11 +14,13 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.inference import Inference, InferenceSettings, infer
+from shoal.clustering.iterates import ROWS_AT_ONCE
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.encoders.embed import ImageRows
+from shoal.files import cache_folder, scratch_array, writing
 from shoal.training.model import Model
 from shoal.training.tokens import TokenCache
 from shoal.training.view_pool import ViewPool
@@ -199,6 +201,13 @@ def n_clusters_to_use(
 
 
 def to_numpy(tensor: torch.Tensor) -> Floats:
-    """A tensor as a float32 array in the host's memory."""
-    array: Floats = np.ascontiguousarray(tensor.detach().float().cpu().numpy())
-    return array
+    """A tensor (N, …) as a float32 array: its own memory where it is one, else a copy, past 1 GiB in a mapped file."""
+    rows, cache = tensor.detach(), cache_folder()
+    if rows.device.type == "cpu" and rows.dtype == torch.float32 and rows.is_contiguous():
+        return rows.numpy()
+    with writing(cache):
+        found: Floats = scratch_array(tuple(rows.shape), np.float32, cache)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        part = slice(start, start + ROWS_AT_ONCE)
+        found[part] = rows[part].float().cpu().numpy()
+    return found

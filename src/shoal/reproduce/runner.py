@@ -181,7 +181,7 @@ class Runner:
         """Refuse features that are only zeros, as images too small for an encoder have them."""
         loaded = self.dataset_of(cell)
         try:
-            check_directions(learned.embeddings, loaded.train.names, loaded.input_size)
+            check_directions((learned.embeddings == 0).all(dim=1), loaded.train.names, loaded.input_size)
         except DataError as error:
             raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
 

@@ -16,7 +16,7 @@ from typing import Any, Union, get_args, get_origin
 import numpy as np
 import yaml
 
-from shoal.arrays import DAMAGED, archive_arrays, name_rows
+from shoal.arrays import DAMAGED, archive_arrays, each_row, name_rows
 from shoal.errors import DataError, UsageError
 from shoal.settings import Settings, from_dict
 
@@ -165,7 +165,8 @@ def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not found.shape[1]:
         what = f"found {found.dtype} of shape {found.shape}, expected numbers in a row for each of {n_rows:,} images"
         raise damaged(file, f"{what} of assignments.csv")
-    is_whole, is_zero = np.asarray(np.isfinite(found).all(axis=1)), np.asarray(~found.any(axis=1))  # (N,) each
+    is_whole = each_row(found, lambda rows: np.isfinite(rows).all(axis=1))  # (N,)
+    is_zero = each_row(found, lambda rows: ~rows.any(axis=1))  # (N,)
     if not is_whole.all() or is_zero.any():
         what = "only zeros" if is_whole.all() else "NaN or infinity"
         raise damaged(file, f"found {what} in {name_rows(is_zero if is_whole.all() else ~is_whole)}")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from shoal import files
 from shoal.checksums import digest_rows
 from shoal.data.demo import digits
 from shoal.data.pixels import Skipped, load_pixels, loading
@@ -235,7 +236,7 @@ def test_digits_in_memory_are_scaled_and_nothing_is_kept(cache: Path) -> None:
 def test_large_in_memory_collections_go_to_a_file_without_a_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     collection = read_collection(np.random.default_rng(0).integers(0, 256, (7, 8, 8, 3), dtype=np.uint8))
     expected = load_pixels(collection, SIZE, cache=cache)[:]
-    monkeypatch.setattr(loading, "MAX_MEMORY_BYTES", 0)
+    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
     pixels = load_pixels(collection, SIZE, cache=cache)
     np.testing.assert_array_equal(pixels[:], expected)
     assert list(cache.iterdir()) == []

@@ -2,11 +2,14 @@
 
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from shoal import files
+from shoal.data.readers import embeddings as module
 from shoal.data.readers import read_embeddings
 from shoal.errors import DataError
 
@@ -44,6 +47,34 @@ def test_npz_with_names_and_labels_is_sorted_by_name(tmp_path: Path) -> None:
     assert read_embeddings(tmp_path / "y.npz").classes == ("3", "7")
     np.savez(tmp_path / "z.npz", X=X, y=np.array([10, 2, -1]))
     assert read_embeddings(tmp_path / "z.npz").classes == ("2", "10")  # by number, as the estimator has them
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_large_npz_is_mapped_into_memory_unless_it_is_compressed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, order: Literal["C", "F"]
+) -> None:
+    x = np.asarray(X, dtype=dtype, order=order)
+    np.savez(tmp_path / "x.npz", before=np.arange(5), X=x, paths=np.array(sorted(PATHS)))
+    np.savez_compressed(tmp_path / "small.npz", X=x, paths=np.array(sorted(PATHS)))
+    read = read_embeddings(tmp_path / "x.npz")
+    monkeypatch.setattr(module, "MAPPED_BYTES", 1)
+    mapped, small = read_embeddings(tmp_path / "x.npz"), read_embeddings(tmp_path / "small.npz")
+    assert [isinstance(found.x.base, np.memmap) for found in (read, mapped, small)] == [False, True, False]
+    for found in (read, mapped, small):
+        assert (found.x.dtype, found.names) == (dtype, ("a.png", "b.png", "c.png"))
+        np.testing.assert_array_equal(found.x, x)
+
+
+def test_rows_of_a_large_file_are_sorted_in_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez(tmp_path / "x.npz", X=X, paths=np.array(PATHS))
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(files, "MAX_SCRATCH_BYTES", 0)
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    found = read_embeddings(tmp_path / "x.npz")
+    assert isinstance(found.x.base, np.memmap)
+    np.testing.assert_array_equal(found.x, X[SORTED])
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_parquet_with_numbered_columns_is_read_as_csv_is(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ from shoal.data.pixels.store import (
     open_rows,
     read_index,
     remove_leftovers,
-    row_bytes,
     store_folder,
     tidied,
     write_index,
@@ -37,14 +35,11 @@ from shoal.data.pixels.store import (
 from shoal.data.pixels.worker_pool import CHUNK, available_cpus, decode_files
 from shoal.data.storage.retries import LOST
 from shoal.errors import DataError, ShoalError, UsageError
-from shoal.files import cache_folder
+from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress
 
 SAVE_EVERY_S = 5.0
 """Seconds of work that an interruption may cost."""
-
-MAX_MEMORY_BYTES = 1 << 30
-"""In-memory images whose pixels take more than this go to a temporary file."""
 
 REPORT_EVERY = 100
 """In-memory images between two calls of progress."""
@@ -255,7 +250,8 @@ def _pending(names: Sequence[str], marks: Sequence[str | None], index: Index) ->
 
 def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int, report: Progress) -> Pixels:
     n_images, failed = len(collection), dict[int, str]()
-    store = _scratch(n_images, size, cache)
+    with explained(cache):
+        store = scratch_array((n_images, size, size, 3), np.uint8, cache)
 
     def scale(i: int) -> None:
         try:
@@ -270,19 +266,6 @@ def _load_memory(collection: Collection, size: int, cache: Path, n_workers: int,
     report(n_images, n_images)
     readable = [i for i in range(n_images) if i not in failed]
     return _assemble(collection, store, np.array(readable, dtype=np.int64), readable, failed)
-
-
-def _scratch(n_images: int, size: int, cache: Path) -> NDArray[np.uint8]:
-    """Room for pixels that are not kept: memory, or past a limit a file without a name, gone when nobody uses it."""
-    shape, n_bytes = (n_images, size, size, 3), n_images * row_bytes(size)
-    if n_bytes <= MAX_MEMORY_BYTES:
-        return np.empty(shape, dtype=np.uint8)
-    with explained(cache):
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=cache) as file:
-            if hasattr(os, "posix_fallocate"):  # a mapped file that outgrows the disk later would kill the process
-                os.posix_fallocate(file.fileno(), 0, n_bytes)
-            return np.asarray(np.memmap(file, dtype=np.uint8, mode="w+", shape=shape))
 
 
 def _assemble(

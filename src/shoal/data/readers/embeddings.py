@@ -2,11 +2,13 @@
 
 import os
 import re
+import struct
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +19,8 @@ from shoal.arrays import (
     Floats,
     Ints,
     archive_arrays,
-    as_embeddings,
+    as_stored_embeddings,
+    each_row,
     fold_unlabeled,
     name_rows,
 )
@@ -26,6 +29,7 @@ from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.labels import class_names, encode, similar_classes
 from shoal.data.readers.tables import LABEL_COLUMNS, PATH_COLUMNS, Table, find_column, read_parquet_columns, read_table
 from shoal.errors import DataError
+from shoal.files import cache_folder, scratch_array, writing
 from shoal.text import shown
 from shoal.words import count
 
@@ -35,6 +39,10 @@ GIVEN_LABEL_COLUMNS = (*LABEL_COLUMNS, "labels")
 NUMBERED_COLUMN = re.compile(r"embedding_(\d+)")
 NUMBERED_NAME = re.compile(r"(row|image)-\d+")
 """Names of rows, or of images in memory, that came without one: sorted they stay in their order."""
+MAPPED_BYTES = 1 << 30
+"""From this size on the X of an npz that is not compressed is mapped into memory instead of read."""
+ROWS_AT_ONCE = 65_536
+"""Rows that are sorted at a time."""
 EMBEDDING_SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 
 
@@ -44,7 +52,7 @@ class Embeddings:
 
     names: tuple[str, ...]
     x: Floats
-    """(N, D) as they were stored, not scaled."""
+    """(N, D) as they were stored, not scaled; a large file is mapped into memory, not read."""
     labels: Ints
     """(N,) position in `classes`, -1 for unlabeled."""
     classes: tuple[str, ...]
@@ -85,7 +93,7 @@ def read_embeddings(
     if path.suffix.lower() not in readers:
         raise DataError(f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}")
     found = readers[path.suffix.lower()](path, path_column, label_column)
-    x = as_embeddings(found.x, name=path.name)
+    x = as_stored_embeddings(found.x, name=path.name)
     names = _as_names(found.names, len(x), f"{path}: names")
     _refuse_zeros(x, names, path)
     cells = [None] * len(x) if found.labels is None else found.labels
@@ -96,7 +104,7 @@ def read_embeddings(
     in_order = bool((order == np.arange(len(order))).all())  # then a memory-mapped matrix need not be copied
     return Embeddings(
         names=tuple(names[i] for i in order),
-        x=x if in_order else x[order],
+        x=x if in_order else _ordered(x, order),
         labels=labels,
         classes=known,
         rows=order,
@@ -104,9 +112,19 @@ def read_embeddings(
     )
 
 
+def _ordered(x: Floats, order: Ints) -> Floats:
+    """The rows in another order, past 1 GiB in a mapped file."""
+    cache = cache_folder()
+    with writing(cache):
+        found: Floats = scratch_array(x.shape, x.dtype, cache)
+    for start in range(0, len(order), ROWS_AT_ONCE):
+        found[start : start + ROWS_AT_ONCE] = x[order[start : start + ROWS_AT_ONCE]]
+    return found
+
+
 def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
     """Refuse rows of zeros here, where rows still have their place in the file."""
-    is_zero = np.asarray(~x.any(axis=1))  # (N,)
+    is_zero = each_row(x, lambda rows: ~rows.any(axis=1))  # (N,)
     if is_zero.any():
         first = names[int(is_zero.argmax())]
         raise DataError(f"{path.name}: only zeros in {name_rows(is_zero)}, the first {first!r}; remove them")
@@ -128,7 +146,8 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
     try:
         # Opened here, because numpy leaves open what it cannot read.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = archive_arrays(archive)
+            mapped = _mapped_member(path, "X")
+            arrays = archive_arrays(archive, {} if mapped is None else {"X": mapped})
     except DAMAGED as error:
         raise DataError(f"{path}: {_why_unreadable(error)}") from error
     if "X" not in arrays or arrays["X"].ndim != 2:
@@ -143,6 +162,23 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
         None if names is None else one_per_row(names, len(arrays["X"]), f"{path}: {path_column or 'paths'}"),
         None if labels is None else one_per_row(labels, len(arrays["X"]), f"{path}: {label_column or 'y'}"),
     )
+
+
+def _mapped_member(path: Path, name: str) -> Any:
+    """A large array of an npz mapped into memory; None where it is small, compressed or not there."""
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        found = next((one for one in archive.infolist() if one.filename == f"{name}.npy"), None)
+        if found is None or found.compress_type != zipfile.ZIP_STORED or found.file_size < MAPPED_BYTES:
+            return None
+        file.seek(found.header_offset + 26)  # of the 30 bytes before the name
+        file.seek(sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR)  # behind the member's name and extra field
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read(file)
+        if dtype.hasobject:
+            return None
+        order: Literal["F", "C"] = "F" if is_fortran else "C"
+        return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
 
 
 def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:

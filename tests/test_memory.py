@@ -1,0 +1,63 @@
+"""What is held whole in the host's memory: the growth of the largest resident set of a process of its own.
+
+Pages of a mapped file count while they are in memory, so a bound is the file and what may be held beside it.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="read from Linux's /proc")]
+
+MEASURED = """
+import gc, resource
+import numpy as np
+import torch
+torch.set_num_threads(1)
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+{before}
+gc.collect()
+start = resident()
+{code}
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - start)
+"""
+
+MB = 1_000_000
+FILE, IN_FLOAT32 = 205 * MB, 410 * MB
+"""Bytes of 400,000 x 256 numbers."""
+
+
+def growth(before: str, code: str) -> int:
+    """Bytes by which the resident set has grown at most while code ran, after what came before."""
+    words = [sys.executable, "-c", MEASURED.format(before=before, code=code)]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    return int(found.stdout)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 400,000 x 256 float16."""
+    file = tmp_path_factory.mktemp("large") / "x.npy"
+    x = np.lib.format.open_memmap(file, mode="w+", dtype=np.float16, shape=(400_000, 256))
+    x[:] = np.random.default_rng(0).normal(size=(1, 256)).astype(np.float16)
+    x.flush()
+    return file
+
+
+def test_a_file_is_checked_and_named_without_being_converted(large: Path) -> None:
+    """400,000 names take 50 MB; the numbers in float32 would take 410."""
+    read = "from shoal.data.readers import read_embeddings"
+    assert growth(read, f"found = read_embeddings({str(large)!r})") < FILE + 130 * MB
+
+
+def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
+    load = f"x = np.load({str(large)!r}, mmap_mode='r')"
+    before = f"from shoal.clustering.iterates import unit_points\n{load}\nunit_points(x[:10])"
+    assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 130 * MB
