@@ -59,6 +59,19 @@ def test_they_are_the_same_again_and_many_groups_need_a_high_resolution():
     assert found[0].max() + 1 < 40 < found[1].max() + 1
 
 
+def test_they_are_as_modular_as_those_of_another_search():
+    networkx = pytest.importorskip("networkx")
+    points = F.normalize(torch.randn(400, 8, generator=torch.Generator().manual_seed(3)), dim=1)
+    graph = link_neighbors(points, np.full(400, -1), n_neighbors=6, min_similarity=0.0)
+    network = networkx.Graph()
+    network.add_weighted_edges_from(zip(graph.first.tolist(), graph.second.tolist(), graph.weights, strict=True))
+    found = find_communities(graph, resolution=2.0, min_members=1, seed=0)
+    ours = [np.flatnonzero(found == each).tolist() for each in range(found.max() + 1)]
+    theirs = networkx.community.louvain_communities(network, resolution=2.0, seed=0)
+    modularity = [networkx.community.modularity(network, each, resolution=2.0) for each in (ours, theirs)]
+    assert modularity[0] >= 0.98 * modularity[1]
+
+
 def test_without_any_link_there_is_no_community():
     graph = link_neighbors(torch.eye(4), np.full(4, -1), n_neighbors=2, min_similarity=0.5)
     assert len(graph.first) == 0

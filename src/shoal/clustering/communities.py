@@ -1,7 +1,7 @@
 """Communities: groups of images that are linked more among themselves than with others, in a graph of near neighbors.
 
-Found by Louvain's search for the highest modularity, of networkx. No number of groups is given; a `resolution` above 1
-asks for more and smaller ones.
+Found by Louvain's search for the highest modularity, of scikit-network. No number of groups is given; a `resolution`
+above 1 asks for more and smaller ones.
 
 N images, E links.
 """
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.neighbors import k_nearest
+
+TOLERANCE = 1e-7
+"""The least rise of modularity for which the search goes on: at scikit-network's own 1e-3 it ends early."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -51,19 +54,26 @@ def link_neighbors(points: Tensor, labels: Ints, *, n_neighbors: int, min_simila
 def find_communities(graph: NeighborGraph, *, resolution: float, min_members: int, seed: int) -> Ints:
     """(N,) the community of each image, numbered by its first image; -1 in those with fewer than `min_members`.
 
-    The same for the same graph and seed, in every process. Cost: seconds for 100,000 links, in one thread.
+    The same for the same graph and seed, in every process. Cost: 3 s for half a million links, in one thread.
     """
-    import networkx
+    from scipy.sparse import coo_matrix
+    from sknetwork.clustering import Louvain
 
-    network = networkx.Graph()
-    network.add_nodes_from(range(graph.n_images))
-    links = zip(graph.first.tolist(), graph.second.tolist(), graph.weights.tolist(), strict=True)
-    network.add_weighted_edges_from(links)
-    found = networkx.community.louvain_communities(network, resolution=resolution, seed=seed)
-    communities = np.full(graph.n_images, UNLABELED, dtype=np.int64)
-    large = sorted(
-        (sorted(members) for members in found if len(members) >= min_members), key=lambda members: members[0]
+    if not len(graph.first):
+        return np.full(graph.n_images, UNLABELED, dtype=np.int64)
+    upper = coo_matrix((graph.weights, (graph.first, graph.second)), shape=(graph.n_images, graph.n_images)).tocsr()
+    search = Louvain(
+        resolution=resolution,
+        modularity="newman",
+        tol_optimization=TOLERANCE,
+        tol_aggregation=TOLERANCE,
+        shuffle_nodes=True,
+        random_state=seed,
     )
-    for number, members in enumerate(large):
-        communities[members] = number
-    return communities
+    _, first, at, sizes = np.unique(
+        search.fit_predict(upper + upper.T), return_index=True, return_inverse=True, return_counts=True
+    )
+    large = np.flatnonzero(sizes >= min_members)
+    numbers = np.full(len(sizes), UNLABELED, dtype=np.int64)
+    numbers[large[np.argsort(first[large])]] = np.arange(len(large))
+    return numbers[at]
