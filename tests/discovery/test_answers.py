@@ -86,7 +86,7 @@ def test_a_number_outside_of_what_its_repetitions_gave_is_doubted_in_the_same_se
 
 
 def test_every_image_has_a_row_with_its_own_label_beside_the_category(found: NamedCategories) -> None:
-    rows = assignment_rows(found)
+    rows = [*assignment_rows(found)]
     assert [row.path for row in rows] == list("abcdef")
     assert [row.label_given for row in rows] == ["cat", "", "", "", "dog", ""]
     assert [row.category for row in rows] == ["cat"] * 3 + ["novel-001"] * 2 + ["novel-002"]

@@ -28,9 +28,10 @@ def evaluate(
     from shoal.data.readers import read_names
     from shoal.discovery.scoring import score_run, score_to_dict
     from shoal.review.reviewed import ReviewedRun
+    from shoal.runs import column
 
     opened = ReviewedRun.open(run)
-    names = [row.path for row in opened.assignments]
+    names = list(column(opened.assignments, "path"))
     given = read_names(truth, names, path_column=path_column, label_column=label_column)
     score = score_run(opened, given.classes)
     for note in given.notes + score.notes:

@@ -69,8 +69,7 @@ def unit_points(
 def _block(rows: Tensor | NDArray[Any], device: torch.device | str | None) -> Tensor:
     """Some rows on a device, in float32 or float64."""
     if not isinstance(rows, Tensor):
-        # A memory map is read-only, which torch does not take: np.require copies it then, and only then.
-        rows = torch.from_numpy(np.require(rows, requirements=["C", "W"]))
+        rows = torch.from_numpy(np.array(rows))  # a copy: torch takes no read-only map, and no rows in reversed order
     there = rows.detach().to(device)
     return there if there.dtype in (torch.float32, torch.float64) else there.float()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal.runs import UNSURE_BELOW, RunView
+from shoal.runs import UNSURE_BELOW, RunView, column
 from shoal.words import count, likely, plural, span
 
 UNCHECKED = "labels cannot check how far confidence can be trusted"
@@ -14,7 +14,7 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     To know `n_unsure` already spares reading a row per image.
     """
     if n_unsure is None:
-        n_unsure = sum(row.confidence < UNSURE_BELOW for row in run.assignments)
+        n_unsure = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
     known, novel = ([row.size for row in run.categories if row.is_novel == is_novel] for is_novel in (False, True))
     words = _counts(known, novel, n_unsure)
     estimate = run.json("estimate") if run.has("estimate.json") else {}

@@ -35,7 +35,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together
 from shoal.errors import DataError, UsageError
 from shoal.progress import Outlook
-from shoal.runs import DECIMALS, Assignment, Category, RunView, damaged
+from shoal.runs import DECIMALS, Assignment, Category, RunView, column, damaged, table_files
 
 OUTLIER_SHARE = 0.01
 """Share of the run's own images that lie beyond the threshold."""
@@ -71,16 +71,16 @@ class Assigner:
         """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
         position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
-        found = np.array([position_of.get(row.category_id, UNLABELED) for row in rows])  # (N,)
+        found = np.array([position_of.get(number, UNLABELED) for number in column(rows, "category_id")])  # (N,)
         is_in = found != UNLABELED  # those that were rejected vote for nothing
         points = unit_points(run.embeddings(), device=self.device)  # (N, D)
         self._points = points if is_in.all() else points[torch.from_numpy(is_in).to(self.device)]  # (n, D)
         self._categories = found[is_in]  # (n,)
         self._calibration = _read_calibration(run, categories)
-        scores = np.array([row.outlier_score for row in rows])  # (N,)
+        scores = np.array(column(rows, "outlier_score"))  # (N,)
         if np.isnan(scores).any():
             at = f"{rows[int(np.isnan(scores).argmax())].path!r}"
-            raise damaged(run.path / "assignments.csv", f"outlier_score: found none for {at}, expected a number")
+            raise damaged(table_files(run.path)[0], f"outlier_score: found none for {at}, expected a number")
         self.threshold = float(np.quantile(scores, 1 - outlier_share))
 
     @cached_property
@@ -161,7 +161,7 @@ class Assigner:
         if self._calibration is not None:
             confidence = self._calibration.confidence(members.confidence, voted, np.zeros(len(voted), dtype=bool))
             members = replace(members, confidence=confidence)
-        # The threshold comes from assignments.csv, so it is known to the decimals that are written there.
+        # The threshold comes from the run's table, so it is known to the decimals that are written there.
         is_new = np.round(members.outlier_score, DECIMALS) > self.threshold
         found = np.where(is_new, UNLABELED, voted)
         return [self._row(name, i, int(found[i]), int(voted[i]), members) for i, name in enumerate(names)]

@@ -25,7 +25,7 @@ from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.review.reviewed import Reviewed, ReviewedRun
 from shoal.review.verbs import Which
-from shoal.runs import Assignment, Category, Run
+from shoal.runs import Assignment, Category, Run, column
 
 
 class DiscoveredRun(Reviewed):
@@ -80,7 +80,7 @@ class DiscoveredRun(Reviewed):
         if not isinstance(truth, str | os.PathLike) and not is_frame(truth):
             kind = type(truth).__name__
             raise UsageError(f"truth: found {kind}, expected a table, a data frame, an npy or a mapping of paths")
-        found = read_names(truth, [row.path for row in run.assignments])
+        found = read_names(truth, list(column(run.assignments, "path")))
         score = score_run(run, found.classes)
         return replace(score, notes=found.notes + score.notes)
 

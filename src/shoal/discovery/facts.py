@@ -8,17 +8,17 @@ from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
 from shoal.review.decisions import COUNTED_BY
-from shoal.runs import ANSWERS, UNSURE_BELOW, RunView
+from shoal.runs import ANSWERS, UNSURE_BELOW, RunView, column, table_files
 from shoal.words import doubt_labels, is_wide, span
 
-FILES = ("assignments.csv", "categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
-"""The files that are named, where a run has them."""
+FILES = ("categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
+"""The files that are named beside the table of images, where a run has them."""
 
 
 def collect_facts(run: RunView) -> dict[str, Any]:
     """The answer in words and numbers, how sure it is, how it was made, and where its files are."""
     rows, about, best = run.assignments, run.provenance, [row for row in run.metrics if row.get("is_best")]
-    n_labeled = sum(bool(row.label_given) for row in rows)
+    n_labeled = sum(map(bool, column(rows, "label_given")))
     others = [run.path / name for name in ANSWERS if RunView(run.path / name).is_finished]
     return {
         "run": str(run.path),
@@ -27,7 +27,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "n_labeled": n_labeled,
         "n_unlabeled": len(rows) - n_labeled,
         "n_unreadable": len(run.skipped),
-        "n_unsure": sum(row.confidence < UNSURE_BELOW for row in rows),
+        "n_unsure": int(sum(sure < UNSURE_BELOW for sure in column(rows, "confidence"))),
         "n_clusters": run.n_clusters,
         "n_known": run.n_known,
         "n_novel": run.n_novel,
@@ -44,8 +44,12 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "encoder_sees": about.get("encoder_sees"),
         "seconds": about.get("seconds"),
         **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
-        "files": {name: str(run.path / name) for name in FILES if run.has(name)},
+        "files": {name: str(run.path / name) for name in (*_tables(run), *FILES) if run.has(name)},
     }
+
+
+def _tables(run: RunView) -> list[str]:
+    return [file.name for file in table_files(run.path)]
 
 
 def _changes(run: RunView) -> dict[str, Any] | None:
@@ -116,7 +120,7 @@ def doubt_estimate(run: RunView) -> str | None:
     estimate = run.json("estimate")
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
         return None
-    labels = [row.label_given for row in run.assignments if row.label_given]
+    labels = [label for label in column(run.assignments, "label_given") if label]
     outside = doubt_range(estimate["n_clusters"], (estimate.get("stability") or {}).get("n_clusters") or ())
     found = outside and f"random parts of the images gave {outside}"
     interval = estimate.get("interval")

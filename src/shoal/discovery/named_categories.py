@@ -4,7 +4,7 @@ N images, D columns, K categories of which the first C are known.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -136,7 +136,7 @@ def write_categories(
     repeats: Sequence[int] = (),
 ) -> None:
     """Write tables, arrays, the estimate of K (with what its repetitions gave) and the shifts."""
-    run.write_assignments(assignment_rows(named))
+    run.write_assignments(assignment_rows(named), len(named.names))
     run.write_categories(category_rows(named))
     run.write_array("embeddings", discovery.embeddings)
     for name, array in (("shifted", discovery.shifted), ("tree", discovery.linkage)):
@@ -166,11 +166,11 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
     }
 
 
-def assignment_rows(named: NamedCategories) -> list[Assignment]:
-    """A row per image, in their order."""
+def assignment_rows(named: NamedCategories) -> Iterator[Assignment]:
+    """A row per image, in their order, each made when it is asked for."""
     members = named.members
-    return [
-        Assignment(
+    for i, name in enumerate(named.names):
+        yield Assignment(
             path=name,
             label_given=_name(named, int(named.given[i])),
             category_id=named.ids[named.categories[i]],
@@ -182,8 +182,6 @@ def assignment_rows(named: NamedCategories) -> list[Assignment]:
             nearest_known_similarity=float(members.nearest_known_similarity[i]),
             second_category=_name(named, int(members.second[i])),
         )
-        for i, name in enumerate(named.names)
-    ]
 
 
 def category_rows(named: NamedCategories) -> list[Category]:

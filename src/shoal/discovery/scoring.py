@@ -8,7 +8,7 @@ import numpy as np
 from shoal.arrays import Bools, Ints
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
-from shoal.runs import Assignment, Run, RunView, locked
+from shoal.runs import Assignment, Run, RunView, column, locked
 from shoal.words import count, first_few
 
 MAX_NAMED = 5
@@ -47,23 +47,24 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
     """
     rows = run.assignments
     # By the names that were given, whatever a review calls them now: the truth does not know of it.
-    known_names = {row.label_given for row in RunView(run.path).assignments if row.label_given}
-    scored = [row for row in rows if not row.label_given and row.path in truth]
-    if rows and all(row.label_given for row in rows):
+    known_names = {label for label in column(RunView(run.path).assignments, "label_given") if label}
+    paths, given, numbers = (column(rows, name) for name in ("path", "label_given", "category_id"))
+    scored = [row for row, path in enumerate(paths) if not given[row] and path in truth]
+    if len(rows) and all(given):
         raise DataError(
             f"{run.path}: all of its {len(rows):,} images were labeled, so nothing is unlabeled and nothing can be "
             "scored; evaluate a run that was given labels of some of the images"
         )
     if not scored:
         raise DataError(
-            f"truth: has a class for none of the {sum(not row.label_given for row in rows):,} unlabeled images of "
+            f"truth: has a class for none of the {sum(not label for label in given):,} unlabeled images of "
             f"{run.path}; give their paths as they stand in assignments.csv, and a class each"
         )
-    classes = sorted({truth[row.path] for row in scored})
+    classes = sorted({truth[paths[row]] for row in scored})
     position = {name: i for i, name in enumerate(classes)}
-    y_true = np.array([position[truth[row.path]] for row in scored])
-    y_pred = np.array([row.category_id for row in scored])
-    is_known = np.array([truth[row.path] in known_names for row in scored])
+    y_true = np.array([position[truth[paths[row]]] for row in scored])
+    y_pred = np.asarray(numbers)[scored]
+    is_known = np.array([truth[paths[row]] in known_names for row in scored])
     score = Score(
         accuracy=_accuracy(y_true, y_pred, is_known),
         nmi=normalized_mutual_info(y_true, _apart(y_pred)),

@@ -3,6 +3,7 @@
 N images. Rows of everything are the images of assignments.csv, in its order.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,7 @@ from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
 from shoal.review.review import Review
 from shoal.review.reviewed import assignment_rows, category_rows, fitting_review
-from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView, read_vectors
+from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView, column, read_vectors
 
 NO_CATEGORY = -1
 """The category id of an image that is possibly new."""
@@ -44,7 +45,7 @@ class Snapshot(Run):
         return Run(self.path).metrics
 
     @cached_property
-    def assignments(self) -> list[Assignment]:
+    def assignments(self) -> Sequence[Assignment]:
         """A row per image, as people have decided."""
         return Run(self.path).assignments if self.review is None else assignment_rows(self.review)
 
@@ -67,27 +68,31 @@ class Snapshot(Run):
     @cached_property
     def category_ids(self) -> Ints:
         """(N,) the category of each image, -1 for none."""
-        return np.array([row.category_id for row in self.assignments], dtype=np.int64)
+        return np.array(column(self.assignments, "category_id"), dtype=np.int64)
 
     @cached_property
     def is_labeled(self) -> Bools:
         """(N,) whether an image came with a label."""
-        return np.array([bool(row.label_given) for row in self.assignments], dtype=bool)
+        return np.array([bool(label) for label in column(self.assignments, "label_given")], dtype=bool)
 
     @cached_property
     def is_unsure(self) -> Bools:
         """(N,) whether an image has no category, or one of low confidence."""
-        confidence = np.array([row.confidence for row in self.assignments], dtype=np.float64)
+        confidence = np.array(column(self.assignments, "confidence"), dtype=np.float64)
         unsure: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNSURE_BELOW)
         return unsure
 
     @cached_property
     def members(self) -> dict[int, Ints]:
         """The rows of each category, most typical first: by outlier score, then confidence, then path."""
-        order = sorted(range(len(self.assignments)), key=self._typicality)
-        ids = self.category_ids[order]
-        rows = np.array(order, dtype=np.int64)
-        return {int(category_id): rows[ids == category_id] for category_id in np.unique(ids)}
+        paths = column(self.assignments, "path")
+        scores = (column(self.assignments, name) for name in ("outlier_score", "confidence"))
+        outlier, confidence = (np.array([_or_zero(value) for value in score]) for score in scores)
+        by_path = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
+        order = by_path[np.lexsort((-confidence[by_path], outlier[by_path]))]  # stable: equal ones stay by path
+        rows: Ints = order[np.argsort(self.category_ids[order], kind="stable")]
+        ids, first = np.unique(self.category_ids[rows], return_index=True)
+        return dict(zip(ids.tolist(), np.split(rows, first[1:]), strict=False))  # no rows are one part of none
 
     def part(self, name: str, otherwise: str) -> dict[str, Any]:
         """Read `<name>.json`; where it is missing, raise `NotInRun` with the sentence `otherwise`."""
@@ -98,10 +103,6 @@ class Snapshot(Run):
     def rows_of(self, name: str) -> Floats | None:
         """Map `<name>.npy`, (N, D), into memory; None where it is missing. One that is damaged is refused."""
         return read_vectors(self.path / f"{name}.npy", len(self.assignments)) if self.has(f"{name}.npy") else None
-
-    def _typicality(self, row: int) -> tuple[float, float, str]:
-        image = self.assignments[row]
-        return _or_zero(image.outlier_score), -_or_zero(image.confidence), image.path
 
     def _counted(self, category_id: int) -> Category:
         rows = [self.assignments[row] for row in self.members[category_id]]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.runs import Assignment, Category, RunView, check_columns, read_columns
+from shoal.runs import Category, RunView, check_columns, read_assignment_columns
 from shoal.words import first_few
 
 MANY = 1_000
@@ -43,7 +43,7 @@ class Answer:
     @classmethod
     def read(cls, run: RunView) -> "Answer":
         """Read the tables of a finished run, never what a review made of them; refuses what contradicts itself."""
-        columns = read_columns(Assignment, run.path / "assignments.csv")
+        columns = read_assignment_columns(run.path)
         # Not `run.categories`, which a run with a review has changed.
         categories = RunView(run.path).categories
         paths, ids = columns.pop("path"), columns.pop("category_id")

@@ -13,7 +13,7 @@ from shoal.review.answer import Answer
 from shoal.review.history import Window
 from shoal.review.log import FILE, Log
 from shoal.review.state import Blocked, State
-from shoal.runs import RunView, reading
+from shoal.runs import RunView, reading, table_files
 from shoal.text import shown
 
 FORMAT = 1
@@ -165,8 +165,9 @@ def start_line(answer: Answer, by: str, at: str) -> dict[str, Any]:
 
 def _stamp(run: RunView) -> tuple[int, int]:
     """Changes whenever the table of a run's images is written."""
-    with reading(run.path / "assignments.csv"):
-        found = (run.path / "assignments.csv").stat()
+    file = table_files(run.path)[-1]
+    with reading(file):
+        found = file.stat()
     return found.st_mtime_ns, found.st_size
 
 

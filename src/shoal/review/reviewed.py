@@ -5,6 +5,7 @@ they have rejected has category -1 and confidence 0. Names elsewhere, given labe
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -25,7 +26,7 @@ class Reviewed(RunView):
     """A run that is read with what was decided about it; a log about another answer of the run does not count."""
 
     @property
-    def assignments(self) -> list[Assignment]:
+    def assignments(self) -> Sequence[Assignment]:
         """A row per image, in the order of the embeddings."""
         review = fitting_review(self)
         return super().assignments if review is None else assignment_rows(review)

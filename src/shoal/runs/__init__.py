@@ -1,6 +1,7 @@
 """The run folder: everything a run found, and the only thing that reports and reviews read. Imports no torch."""
 
 from shoal.runs.agreement import check_columns
+from shoal.runs.assignment_table import column, read_assignment_columns, table_files, write_parquet
 from shoal.runs.folder import ANSWERS, PARTS
 from shoal.runs.lock import LOCK, check_not_held, locked, locked_file
 from shoal.runs.reading import Damaged, damaged, read_arrays, read_vectors, reading
@@ -11,10 +12,9 @@ from shoal.runs.rows import (
     Assignment,
     Category,
     Skip,
-    read_columns,
     read_rows,
     to_csv,
-    to_parquet,
+    write_csv,
 )
 from shoal.runs.run import Run
 from shoal.runs.view import COMPARED, RunView
@@ -35,14 +35,17 @@ __all__ = [
     "Skip",
     "check_columns",
     "check_not_held",
+    "column",
     "damaged",
     "locked",
     "locked_file",
     "read_arrays",
-    "read_columns",
+    "read_assignment_columns",
     "read_rows",
     "read_vectors",
     "reading",
+    "table_files",
     "to_csv",
-    "to_parquet",
+    "write_csv",
+    "write_parquet",
 ]

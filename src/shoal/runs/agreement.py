@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shoal.errors import DataError
+from shoal.runs.assignment_table import TABLE, read_assignment_columns, table_files
 from shoal.runs.reading import damaged, read_array, read_text, split_table, table_columns
 from shoal.runs.rows import Category, read_rows
 
@@ -16,7 +17,11 @@ def check_agreement(folder: Path) -> None:
 
     Whoever needs a part that is missing or damaged says so when it is read.
     """
-    file = folder / "assignments.csv"
+    file = table_files(folder)[0]
+    if file.name != TABLE:
+        found = read_assignment_columns(folder)
+        check_columns(folder, found["path"], found["category_id"].tolist(), found["category"])
+        return
     if not file.is_file():
         return
     header, columns = table_columns(read_text(file), file)
@@ -28,9 +33,12 @@ def check_agreement(folder: Path) -> None:
 
 def check_columns(folder: Path, paths: Sequence[str], numbers: Sequence[str | int], names: Sequence[str]) -> None:
     """The same for whoever has read the columns of assignments.csv: images, ids and names of their categories."""
-    file = folder / "assignments.csv"
+    file = table_files(folder)[0]
     if len(set(paths)) < len(paths):
         path = next(path for path, n in Counter(paths).items() if n > 1)
+        if file.name != TABLE:
+            first, second, *_ = (row for row, name in enumerate(paths) if name == path)
+            raise damaged(file, f"{path!r} is the image of rows {first:,} and {second:,} of the run")
         first, second, *_ = _lines(file, path=path)
         raise damaged(file, f"{path!r} is an image of line {first} too", second)
     if (folder / "categories.csv").is_file():
@@ -39,7 +47,9 @@ def check_columns(folder: Path, paths: Sequence[str], numbers: Sequence[str | in
 
 
 def _lines(file: Path, **wanted: str) -> list[int]:
-    """The lines of the rows that have these values."""
+    """The lines of the rows that have these values; parts in parquet have none."""
+    if file.name != TABLE:
+        return []
     header, rows = split_table(read_text(file), file)
     at = {header.index(column): value for column, value in wanted.items()}
     return [line for line, cells in rows if all(cells[place] == value for place, value in at.items())]
@@ -47,7 +57,7 @@ def _lines(file: Path, **wanted: str) -> list[int]:
 
 def _check_categories(folder: Path, named: Iterable[tuple[str | int, str]]) -> None:
     """Refuse ids that are not one for each category, known ones first, and images in others or under other names."""
-    file, table, names, is_novel = folder / "assignments.csv", folder / "categories.csv", dict[int, str](), False
+    file, table, names, is_novel = table_files(folder)[0], folder / "categories.csv", dict[int, str](), False
     for position, category in enumerate(read_rows(Category, table)):
         found = category.category_id
         if found < 0 or found in names or (is_novel and not category.is_novel):
@@ -72,7 +82,7 @@ def _check_n_rows(folder: Path, n_rows: int) -> None:
         return
     if shape[:1] != (n_rows,):
         reason = f"found {n_rows:,} rows, but the shape of embeddings.npy is {shape}"
-        raise damaged(folder / "assignments.csv", reason)
+        raise damaged(table_files(folder)[0], reason)
 
 
 def _is_number(text: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from shoal.errors import UsageError
 from shoal.files import atomic_file, make_folder, write_text
+from shoal.runs.assignment_table import PART_FILES
 from shoal.runs.lock import LOCK
 from shoal.runs.view import COMPARED, RunView
 
@@ -21,7 +22,8 @@ PARTS = (
     *("choice.json", "judged.json", "plan.json", "model.json", "train.log", "checkpoint.safetensors"),
     *("comparison.json", "kept.csv", "compare.html"),
 )
-"""The files a run may hold; with `force` these, snapshots and TensorBoard's events are removed and nothing else."""
+"""The files a run may hold; with `force` these, parts of tables, snapshots and TensorBoard's events are removed and
+nothing else."""
 
 SNAPSHOTS = "best-*.safetensors"
 """The best weights so far, while training goes on."""
@@ -137,7 +139,8 @@ class Folder(RunView):
     def _clear(self) -> None:
         """Remove what a run has written, its other answer too, and nothing else."""
         self.unlink_inside()
-        own = (*(self.path / name for name in PARTS), *self.path.glob(SNAPSHOTS), *self.path.glob(EVENTS))
+        named = (file for pattern in (SNAPSHOTS, EVENTS, PART_FILES) for file in self.path.glob(pattern))
+        own = (*(self.path / name for name in PARTS), *named)
         for file in (*own, *self._leftovers()):
             file.unlink(missing_ok=True)
         self._drop_trials()

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -18,6 +19,9 @@ UNSURE_BELOW = 0.5
 
 UNREADABLE = "unreadable"
 """The status of a listed image that could not be read; no run holds one."""
+
+ROWS_AT_ONCE = 65_536
+"""Rows that are held while a table is written."""
 
 DECIMALS = 6
 """Decimals of a number in a table."""
@@ -86,6 +90,15 @@ def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
     table.writerow(names)
     table.writerows([_cell(getattr(row, field)) for field in names] for row in rows)
     return text.getvalue()
+
+
+def write_csv(kind: type[Row], rows: Iterable[Row], file: Path) -> None:
+    """Write the same table to a file, of which some rows at a time are held."""
+    source = iter(rows)
+    with atomic_file(file) as out:
+        out.write(to_csv(kind, ()).encode("utf-8"))
+        while some := list(islice(source, ROWS_AT_ONCE)):
+            out.write(to_csv(kind, some).partition("\n")[2].encode("utf-8"))
 
 
 def read_rows(kind: type[Row], file: Path) -> list[Row]:

@@ -17,6 +17,8 @@ saw), compare.html, and a run of each method in methods/.
 
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
+A run of more than a million images has assignments-00000-of-00010.parquet and so on in the place of assignments.csv.
+
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a
 finished run is never overwritten unless asked.
@@ -33,8 +35,9 @@ from typing import Any
 import numpy as np
 
 from shoal.files import atomic_file, open_own, write_text, writing
+from shoal.runs.assignment_table import write_assignments
 from shoal.runs.folder import Folder
-from shoal.runs.rows import Assignment, Category, Skip, to_csv, to_parquet
+from shoal.runs.rows import Assignment, Category, Skip, to_csv
 from shoal.settings import dump_settings
 from shoal.text import shown
 
@@ -65,11 +68,12 @@ class Run(Folder):
         with writing(path), open(path, "a", encoding="utf-8", opener=open_own) as file:
             file.write(f"{_now()}  {shown(text)}\n")
 
-    def write_assignments(self, rows: Iterable[Assignment]) -> None:
-        """Write assignments.csv and, where pyarrow is installed, the same as assignments.parquet."""
-        listed = list(rows)
-        to_parquet(Assignment, listed, self.path / "assignments.parquet")
-        write_text(self.path / "assignments.csv", to_csv(Assignment, listed))
+    def write_assignments(self, rows: Iterable[Assignment], n_rows: int | None = None) -> None:
+        """Write assignments.csv, and the same as assignments.parquet; past a million rows parts in parquet alone.
+
+        Parquet is written where pyarrow is installed. Who makes `n_rows` rows one by one says how many.
+        """
+        write_assignments(self.path, rows, n_rows)
 
     def write_categories(self, rows: Iterable[Category]) -> None:
         """Write categories.csv."""

@@ -1,6 +1,6 @@
 """A run as whoever has it may read it; nothing here writes. Every file is read when it is asked for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from shoal.errors import DataError
 from shoal.runs.agreement import check_agreement
+from shoal.runs.assignment_table import count_assignments, read_assignments
 from shoal.runs.lock import check_not_held
 from shoal.runs.reading import (
     read_array,
@@ -98,9 +99,9 @@ class RunView:
         return read_objects(file) if file.exists() else []
 
     @property
-    def assignments(self) -> list[Assignment]:
+    def assignments(self) -> Sequence[Assignment]:
         """A row per image, in the order of the embeddings."""
-        return self._read_rows("assignments.csv", Assignment)
+        return read_assignments(self.path)
 
     @property
     def categories(self) -> list[Category]:
@@ -139,7 +140,7 @@ class RunView:
 
     def embeddings(self) -> np.ndarray[Any, Any]:
         """Map embeddings.npy into memory: (N, D), finite, a row per assignment."""
-        return read_vectors(self.path / "embeddings.npy", len(self.assignments))
+        return read_vectors(self.path / "embeddings.npy", count_assignments(self.path))
 
     def thumbnails(self, rows: Iterable[int]) -> list[bytes]:
         """The thumbnails of some rows."""

@@ -20,7 +20,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.history import Window
 from shoal.review.review import Review, checked_who
 from shoal.review.state import Conflict
-from shoal.runs import UNSURE_BELOW, RunView
+from shoal.runs import UNSURE_BELOW, RunView, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDE, Originals, Thumbnails, packed
@@ -277,7 +277,7 @@ def _window(request: Request) -> Window | None:
 
 def _version(run: RunView) -> str:
     """Another one for another run, and for one that was made anew."""
-    found = f"{run.path.resolve()} {(run.path / 'assignments.csv').stat().st_mtime_ns}"
+    found = f"{run.path.resolve()} {table_files(run.path)[-1].stat().st_mtime_ns}"
     return hashlib.sha256(found.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

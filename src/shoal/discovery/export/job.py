@@ -44,21 +44,21 @@ def _disagrees(row: Assignment) -> bool:
     return bool(row.label_given) and row.label_given != row.category and not is_decided
 
 
-def settle(run: Run, given_labels: GivenLabels) -> tuple[list[Assignment], list[Category]]:
+def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], list[Category]]:
     """The rows of a run's two tables, with every given label in the place of the category, unless 'predicted'."""
     rows, categories = run.assignments, run.categories
     if given_labels == "predicted":
         return rows, categories
     by_name = {category.category: category.category_id for category in categories}
     wrong = {row.path for row in rows if _disagrees(row) and row.label_given in by_name}
+    if not wrong:
+        return rows, categories
     kept = [
         replace(row, category=row.label_given, category_id=by_name[row.label_given], is_novel=False)
         if row.path in wrong
         else row
         for row in rows
     ]
-    if not wrong:
-        return rows, categories
     sizes = Counter(row.category_id for row in kept)
     labeled = Counter(row.category_id for row in kept if row.label_given)
     settled = [replace(one, size=sizes[one.category_id], n_labeled=labeled[one.category_id]) for one in categories]

@@ -7,15 +7,15 @@ from typing import Any
 from shoal.discovery.export.imagefolder import table
 from shoal.discovery.export.job import Job
 from shoal.files import write_text
-from shoal.runs import Assignment, Category, to_csv, to_parquet
+from shoal.runs import Assignment, Category, to_csv, write_csv, write_parquet
 from shoal.words import count
 
 
 def to_tables(job: Job) -> None:
-    """assignments.csv and categories.csv, and assignments.parquet where pyarrow is installed."""
-    write_text(job.out / "assignments.csv", to_csv(Assignment, job.rows))
+    """assignments.csv and categories.csv and, where pyarrow is installed, assignments.parquet, a large one in parts."""
+    write_csv(Assignment, job.rows, job.out / "assignments.csv")
     write_text(job.out / "categories.csv", to_csv(Category, job.categories))
-    to_parquet(Assignment, job.rows, job.out / "assignments.parquet")
+    write_parquet(job.out, job.rows, len(job.rows))
 
 
 def to_spreadsheets(job: Job) -> None:

@@ -1,0 +1,151 @@
+"""The table of a large run in parts: the same rows, and everything that reads a run reads them."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import shoal
+from shoal.discovery.assign import Assigner
+from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.export.formats import export_run
+from shoal.discovery.facts import collect_facts
+from shoal.discovery.scoring import score_run
+from shoal.errors import DataError, MissingError
+from shoal.report.page import render_report
+from shoal.review.review import Review
+from shoal.review.reviewed import ReviewedRun
+from shoal.runs import Run, RunView, assignment_table, rows, table_files
+
+NAMES = [f"assignments-0000{part}-of-00003.parquet" for part in range(3)]
+TRUTH = np.arange(60) % 5
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A finished run of 60 images, with a table as small runs have it."""
+    x = np.eye(5)[TRUTH] + 0.25 * np.random.default_rng(0).normal(size=(60, 5))
+    labels = np.where((TRUTH < 3) & (np.arange(60) < 30), TRUTH, -1)
+    names = [f'a,"é {i:02d}".png' for i in range(60)]
+    given = LabeledEmbeddings(names=names, x=x, labels=labels, classes=("a", "b", "c"))
+    return cluster_embeddings(given, tmp_path / "run", device="cpu")
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of 25 rows, of which 10 are held at a time."""
+    monkeypatch.setattr(assignment_table, "PART_ROWS", 25)
+    for module in (assignment_table, rows):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 10)
+
+
+def test_parts_hold_the_rows_of_the_table_they_stand_for(run: Run, parts: None) -> None:
+    expected = run.assignments
+    run.write_assignments(iter(expected), len(expected))
+    assert sorted(file.name for file in run.path.glob("assignments*")) == NAMES
+    assert [file.name for file in table_files(run.path)] == NAMES
+    assert [pq.ParquetFile(run.path / name).metadata.num_rows for name in NAMES] == [25, 25, 10]
+    found = Run.open(run.path).assignments
+    assert [*found] == [found[row] for row in range(60)] == found[:] == expected
+    assert (len(found), found[-1], found[57:]) == (60, expected[-1], expected[57:])
+    assert type(found[0].category_id) is int
+    assert type(found[0].is_novel) is bool
+
+
+def test_what_clustering_writes_is_the_same_in_parts(run: Run, parts: None, tmp_path: Path) -> None:
+    given = LabeledEmbeddings(
+        names=[row.path for row in run.assignments],
+        x=np.eye(5)[TRUTH] + 0.25 * np.random.default_rng(0).normal(size=(60, 5)),
+        labels=np.where((TRUTH < 3) & (np.arange(60) < 30), TRUTH, -1),
+        classes=("a", "b", "c"),
+    )
+    large = cluster_embeddings(given, tmp_path / "large", device="cpu")
+    assert not large.has("assignments.csv")
+    assert [*large.assignments] == run.assignments
+    cluster_embeddings(given, tmp_path / "again", device="cpu")
+    for name in NAMES:
+        assert (tmp_path / "again" / name).read_bytes() == (large.path / name).read_bytes()
+
+
+def outputs(run: Run, out: Path) -> dict[str, object]:
+    """What everything that reads a run makes of it."""
+    truth = {f'a,"é {i:02d}".png': "abcde"[TRUTH[i]] for i in range(60)}
+    opened, x = ReviewedRun.open(run.path), np.array(run.embeddings())
+    export_run(opened, "csv", out)
+    public = shoal.load(run.path)
+    return {
+        "report": render_report(Run(run.path)),
+        "export": [(out / name).read_bytes() for name in ("assignments.csv", "categories.csv")],
+        "pandas": public.to_pandas().to_csv(),
+        "assigned": Assigner(opened, device="cpu").assign_embeddings(["new"] * 60, x[::-1]),
+        "facts": {k: v for k, v in collect_facts(RunView(run.path)).items() if k != "files"},
+        "score": score_run(opened, truth),
+        "review": Review(RunView(run.path)).answer.checksum,
+    }
+
+
+def test_all_that_reads_a_run_reads_parts(run: Run, parts: None, tmp_path: Path, monkeypatch) -> None:
+    assert pq.read_table(run.path / "assignments.parquet").num_rows == 60
+    with monkeypatch.context() as small:
+        small.setattr(assignment_table, "PART_ROWS", 60)
+        expected = outputs(run, tmp_path / "one")
+    run.drop("accuracy.json")
+    run.write_assignments(run.assignments)
+    found = outputs(run, tmp_path / "parts")
+    for what, value in expected.items():
+        assert found[what] == value, what
+    assert [file.name for file in sorted((tmp_path / "parts").glob("*.parquet"))] == NAMES
+    assert [*collect_facts(RunView(run.path))["files"]][:3] == NAMES
+
+
+def test_a_review_of_parts_is_written_and_read(run: Run, parts: None) -> None:
+    run.write_assignments(run.assignments)
+    opened = shoal.load(run.path)
+    opened.move([opened.assignments[3].path], "new name")
+    again = shoal.load(run.path)
+    assert (again.assignments[3].category, again.assignments[3].status) == ("new name", "moved")
+
+
+def test_a_lost_or_damaged_part_is_named_with_the_remedy(run: Run, parts: None) -> None:
+    run.write_assignments(run.assignments)
+    second = run.path / NAMES[1]
+    whole = second.read_bytes()
+    second.write_bytes(whole[:-20])
+    with pytest.raises(DataError, match=rf"{NAMES[1]}: damaged or edited, .*; put back a copy of it, or make the run"):
+        Run.open(run.path)
+    second.unlink()
+    with pytest.raises(DataError, match=rf"{NAMES[1]}: .*part 2 of 3 of the run's table is not there; put back"):
+        Run.open(run.path)
+    table = pq.read_table(run.path / NAMES[0])
+    pq.write_table(table.drop_columns(["confidence"]), second)
+    with pytest.raises(DataError, match=rf"{NAMES[1]}: .*no column confidence"):
+        Run.open(run.path)
+    pq.write_table(table, second)
+    with pytest.raises(DataError, match=r"is the image of rows 0 and 25 of the run"):
+        Run.open(run.path)
+
+
+def test_a_run_made_again_leaves_no_part_of_the_other_kind(run: Run, parts: None, monkeypatch) -> None:
+    listed = run.assignments
+    run.write_assignments(listed)
+    with monkeypatch.context() as small:
+        small.setattr(assignment_table, "PART_ROWS", 60)
+        run.write_assignments(listed)
+    assert sorted(file.name for file in run.path.glob("assignments*")) == ["assignments.csv", "assignments.parquet"]
+    run.write_assignments(listed)
+    run.abandon()
+    assert not run.path.exists()
+
+
+def test_without_pyarrow_a_large_table_is_one_csv_and_parts_say_what_to_install(run: Run, parts: None, monkeypatch):
+    listed, expected = run.assignments, (run.path / "assignments.csv").read_bytes()
+    run.write_assignments(listed)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(MissingError, match=r"shoal\[parquet\]"):
+        Run.open(run.path)
+    run.write_assignments(iter(listed), 60)
+    assert [file.name for file in run.path.glob("assignments*")] == ["assignments.csv"]
+    assert (run.path / "assignments.csv").read_bytes() == expected
