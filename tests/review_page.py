@@ -7,10 +7,19 @@ from chromium import Page
 from shoal.review.review import Review
 from shoal.runs import RunView
 
+TOO_EARLY = "document.getElementById('said').textContent.includes('pressed before this was shown')"
+
 
 def wait_for(page: Page, seq: int) -> None:
     """Until the page has heard that so many actions count."""
     page.wait(f"Number(document.body.dataset.seq) >= {seq}")
+    seen(page)
+
+
+def seen(page: Page) -> None:
+    """Wait until every picture in sight is drawn: a decision counts for what is on the screen."""
+    page.settle()
+    page.wait("shoal.grid.shownSince() < Infinity")
     page.settle()
 
 
@@ -19,6 +28,19 @@ def ask(page: Page, key: str) -> None:
     page.settle()  # a key counts for what is on the screen
     page.key(key)
     page.wait("document.getElementById('dialog').open")
+
+
+def answer(page: Page, key: str) -> None:
+    """Press a key in a question once all of its pictures are there."""
+    pictured(page)
+    page.key(key)
+
+
+def pictured(page: Page) -> None:
+    """Wait until all pictures of a question are there."""
+    page.wait("document.querySelector('#dialog :is(.grow, .facts)')")
+    page.wait("!document.querySelector('#dialog form img:not(.there, .missing, .original)')")
+    page.settle()
 
 
 def hold_back(page: Page, path: str) -> None:
@@ -60,7 +82,7 @@ def go_to(page: Page, name: str) -> int:
     page.click(f'.category[data-id="{number}"]')
     page.wait(f"shoal.view.id === {number}")
     page.run("document.getElementById('grid').focus(), true")
-    page.settle()
+    seen(page)
     return number
 
 

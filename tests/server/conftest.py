@@ -9,6 +9,7 @@ import pytest
 
 from chromium import Browser, Page
 from digit_runs import write_digits
+from review_page import seen
 from served import Served, served
 
 
@@ -30,6 +31,7 @@ def page_of(browser: Browser, server: Served, **how: object) -> Iterator[Page]:
     with browser.open(server.url, **how) as page:  # type: ignore[arg-type]
         page.wait("document.body.dataset.ready")
         page.run("localStorage.clear(), true")
+        seen(page)
         yield page
 
 

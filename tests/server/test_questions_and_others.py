@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chromium import CTRL, Page
-from review_page import ask, hold_back, let_through, rows, state, text, wait_for
+from review_page import ask, hold_back, let_through, pictured, rows, state, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -28,23 +28,137 @@ def statuses(run: Path, some: list[int]) -> list[str]:
     return [STATUSES[state(run).state.images.status[row]] for row in some]
 
 
-def test_growing_does_not_take_what_somebody_decided_since_it_was_asked(refused: Page, run: Path) -> None:
-    page = refused
-    ask(page, "g")
-    page.wait("document.querySelector('.grow .strip .thumb')")
-    shown = "[...document.querySelectorAll('.grow .strip .thumb')].map((one) => Number(one.dataset.row))"
-    confirmed, rejected, *_ = page.run(shown)
+def by_ben(run: Path, kind: str, *some: int) -> None:
     review = Review(RunView(run))
-    for kind, row in (("confirm", confirmed), ("reject", rejected)):
-        verbs.decide(review, kind, None, [review.answer.paths[row]], by="ben")
+    verbs.decide(review, kind, None, [review.answer.paths[row] for row in some], by="ben")
+
+
+def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(refused: Page, run: Path) -> None:
+    page, here = refused, refused.run("shoal.view.id")
+    ask(page, "g")
+    pictured(page)
+    shown = "[...document.querySelectorAll('.grow .strip .thumb')].map((one) => Number(one.dataset.row))"
+    confirmed, rejected, *others = page.run(shown)
+    by_ben(run, "confirm", confirmed)
+    by_ben(run, "reject", rejected)
     wait_for(page, 2)
     page.key("y")
     stop = "[...document.querySelectorAll('.grow button')].find((one) => one.textContent.startsWith('Stop'))"
     page.wait(f"{stop} && !{stop}.disabled")
     page.run(f"{stop}.click(), true")
-    page.wait("!document.getElementById('dialog').open && document.querySelector('#said').textContent.includes('ben')")
-    assert statuses(run, [confirmed, rejected]) == ["confirmed", "rejected"]
-    assert len(state(run).state.entries) == 2
+    wait_for(page, 3)
+    page.wait("document.getElementById('said').textContent.includes('10 images moved to ')")
+    assert "2 images left out, changed by others meanwhile (ben: reject 1 image of" in text(page, "#said")
+    found = state(run).state
+    assert STATUSES[found.images.status[confirmed]] == "confirmed"
+    assert found.images.category[rejected] == -1
+    assert sorted(found.entries[2].action.rows.tolist()) == sorted(others)
+    assert found.entries[2].action.category == here
+
+
+@pytest.mark.parametrize("kind", ["flag", "reject"])
+def test_of_many_images_those_that_somebody_changed_are_left_out(refused: Page, run: Path, kind: str) -> None:
+    page = refused
+    first, *others = rows(page)
+    page.key("a")
+    ask(page, "m")
+    page.type("mine")
+    by_ben(run, kind, first)
+    wait_for(page, 1)
+    page.key("Enter")
+    wait_for(page, 2)
+    page.wait("document.getElementById('said').textContent.includes('1 image left out')")
+    entry = state(run).state.entries[1]
+    assert (entry.action.kind, sorted(entry.action.rows.tolist())) == ("create", sorted(others))
+
+
+def test_a_category_is_confirmed_without_what_somebody_rejected_unheard(refused: Page, run: Path) -> None:
+    """The page is refused before it has heard of it, on a slow line for example."""
+    page = refused
+    page.run("window.asked = fetch, window.news = new Promise(() => {}), true")
+    page.run("window.fetch = (...of) => String(of[0]).startsWith('/api/changes') ? news : asked(...of), true")
+    by_ben(run, "flag", rows(page)[-1])
+    wait_for(page, 1)  # asked before: from now on nothing is heard
+    first, *others = rows(page)
+    by_ben(run, "reject", first)
+    page.key("c")
+    wait_for(page, 3)
+    page.wait("document.getElementById('said').textContent.includes('1 image left out')")
+    entry = state(run).state.entries[2]
+    assert (entry.action.kind, sorted(entry.action.rows.tolist())) == ("confirm", sorted(others[:-1]))
+
+
+def test_a_merge_and_a_split_are_asked_again_with_what_was_answered(refused: Page, run: Path) -> None:
+    page = refused
+    here, first = page.run("shoal.view.id"), rows(page)[0]
+    other = page.run(f"[...shoal.store.categories.values()].find((one) => one.id !== {here}).name")
+    again = (
+        "document.getElementById('dialog').open && document.querySelector('#said').textContent.includes('meanwhile')"
+    )
+    ask(page, "s")
+    page.wait("document.querySelector('#dialog .part input:enabled')")
+    page.run("document.querySelector('#dialog .part input:enabled').focus(), true")
+    page.run("document.querySelector('#dialog .part input:enabled').select(), true")
+    page.type("my part")
+    by_ben(run, "flag", *rows(page))
+    wait_for(page, 1)
+    page.key("Enter")
+    page.wait(f"{again} && document.querySelector('#dialog .part input:enabled')?.value === 'my part'")
+    page.key("Enter")
+    wait_for(page, 2)
+    assert state(run).state.find("my part") is not None
+    ask(page, "j")
+    page.type(other)
+    page.run("document.querySelector('#dialog select').value = String(shoal.view.id), true")
+    by_ben(run, "flag", *[row for row in state(run).state.members(state(run).state.find(other)).tolist()])
+    wait_for(page, 3)
+    page.key("Enter")
+    page.wait(f"{again} && document.querySelector('#dialog input').value === '{other}'")
+    assert page.run("document.querySelector('#dialog select').value") == str(here)
+    page.run("document.querySelector('#dialog button.main').click(), true")
+    wait_for(page, 4)
+    found = state(run).state
+    assert (found.entries[3].action.kind, found.entries[3].action.category) == ("merge", here)
+    assert first in found.members(here) or found.images.category[first] == found.find("my part")
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "comes"),
+    [("s", "/api/parts", ".part"), ("g", "/api/candidates", ".grow"), ("Enter", "/api/images", "dl")],
+)
+def test_a_question_opens_before_the_server_has_answered_and_nothing_is_decided_there(
+    page: Page, run: Path, key: str, path: str, comes: str
+) -> None:
+    hold_back(page, path)
+    by_ben(run, "flag", rows(page)[-1])
+    wait_for(page, 1)  # from now on images have to be asked for again
+    page.key(key)
+    assert page.run("document.getElementById('dialog').open")
+    assert "…" in text(page, "#dialog p.muted")
+    assert not page.run(f"document.querySelector('#dialog {comes}')")
+    for typed in ("y", "x", "c", "Enter"):
+        page.key(typed)
+    let_through(page)
+    page.wait(f"document.querySelector('#dialog {comes}')")
+    page.settle()
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    assert len(state(run).state.entries) == 1
+
+
+def test_a_question_that_is_closed_before_the_server_has_answered_stays_closed(page: Page, run: Path) -> None:
+    first = rows(page)[0]
+    for key, path in (("g", "/api/candidates"), ("s", "/api/parts"), ("Enter", "/api/images")):
+        hold_back(page, path)
+        ask(page, key)
+        page.key("Escape")
+        page.wait("!document.getElementById('dialog').open")
+        let_through(page)
+        page.settle()
+    page.key("x")
+    wait_for(page, 1)
+    assert statuses(run, [first]) == ["rejected"]
+    assert not page.run("document.getElementById('dialog').open")
 
 
 @pytest.mark.parametrize(("key", "typed"), [("m", "mine"), ("r", "by ann")])
@@ -69,19 +183,19 @@ def test_a_question_that_was_asked_before_somebody_acted_is_refused(
     assert key == "r" or STATUSES[found.images.status[first]] == "confirmed"
 
 
-def test_what_is_decided_in_the_enlarged_image_is_answered_before_the_next_key_counts(page: Page, run: Path) -> None:
+def test_keys_wait_until_what_is_decided_in_the_enlarged_image_is_answered(page: Page, run: Path) -> None:
     first, second, *_ = rows(page)
     ask(page, "Enter")
+    pictured(page)
     hold_back(page, "/api/act")
     page.key("f")
     page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
     page.key("c")
     page.key("z", CTRL)
+    assert not (run / "review.jsonl").exists()
     let_through(page)
-    wait_for(page, 1)
-    page.wait("!document.getElementById('dialog').open")
+    wait_for(page, 3)
+    assert [entry.action.kind for entry in state(run).state.entries] == ["flag", "confirm", "undo"]
     assert statuses(run, [first, second]) == ["flagged", "predicted"]
-    page.key("c")
-    wait_for(page, 2)
-    assert statuses(run, [first, second]) == ["flagged", "confirmed"]
-    assert text(page, "#said")
+    assert first not in state(run).state.entries[1].action.rows

@@ -9,7 +9,7 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name
 from shoal.review.history import Window
-from shoal.review.state import State
+from shoal.review.state import Conflict, State
 from shoal.review.verbs import grouped
 from shoal.server.packing import unpack_rows
 
@@ -61,7 +61,7 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
     if kind in ("confirm", "reject", "flag"):
         rows = _rows(state, asked["rows"], at_least=1)
         if kind != "flag" and (state.images.category[rows] == NO_CATEGORY).any():
-            raise UsageError(f"{kind}: an image has no category; move it to one")
+            raise Conflict(f"{kind}: an image has no category; move it to one")
         return Action(kind=kind, groups=grouped(state, rows))
     if kind in ("assign", "create"):
         category = state.next_id if kind == "create" else _whole(asked["category"])

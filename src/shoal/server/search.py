@@ -102,7 +102,7 @@ class Search:
         """
         with self.review.lock:
             state = self.review.state
-            records, ids, distinct = state.categories, state.images.category.copy(), state.distinct
+            records, ids = state.categories, state.images.category.copy()
             today = {c.category_id: state.today(c.category_id) for c in self.review.answer.categories}
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])
@@ -117,7 +117,7 @@ class Search:
             chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
             hits = [self._next_choice(row, x, today) == y for x, y in chosen for row in members[x].tolist()]
             evidence = {"separation": round(gap, 2), "second": round(float(np.mean(hits)), 3) if hits else None}
-            found.append({"a": a, "b": b, **evidence, "distinct": (min(a, b), max(a, b)) in distinct})
+            found.append({"a": a, "b": b, **evidence})
         return found
 
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:

@@ -1,6 +1,7 @@
 // Talking to the server. Actions go one after the other, so that each is chosen on what the one before has left.
 // A window undoes what was done in it, or before it was opened: it says which it is.
-const session = { csrf: "", by: "", opened: 0, window: [...crypto.getRandomValues(new Uint8Array(8))].map((byte) => byte.toString(16).padStart(2, "0")).join("") };
+const name = [...crypto.getRandomValues(new Uint8Array(8))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+const session = { csrf: "", by: "", opened: 0, window: name };
 
 export class Refused extends Error {
   constructor(message, answer) {
@@ -11,7 +12,8 @@ export class Refused extends Error {
 
 async function ask(path, options = {}) {
   const answer = await fetch(path, { credentials: "same-origin", ...options }).catch((error) => {
-    throw error.name === "AbortError" ? error : new Error("No answer: see whether it was done when the server is back.");
+    if (error.name === "AbortError") throw error;
+    throw new Error("No answer: see whether it was done when the server is back.");
   });
   if (answer.ok) return answer;
   const text = await answer.text();
@@ -26,7 +28,8 @@ async function ask(path, options = {}) {
 
 const query = (values) => new URLSearchParams(values).toString();
 
-export const getJson = async (path, values = {}, options = {}) => (await ask(`${path}?${query(values)}`, options)).json();
+export const getJson = async (path, values = {}, options = {}) =>
+  (await ask(`${path}?${query(values)}`, options)).json();
 export const getBytes = async (path, values = {}, options = {}) =>
   (await ask(`${path}?${query(values)}`, options)).arrayBuffer();
 

@@ -3,7 +3,7 @@ import { getJson } from "/static/api.js";
 import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
 import { awaited, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
-import { showThumbnail } from "/static/thumbs.js";
+import { pictures, showThumbnail } from "/static/thumbs.js";
 
 const known = new Map();
 
@@ -20,7 +20,8 @@ export async function describe(rows) {
 }
 
 export function inWords(image) {
-  const said = [image.path, data.nameOf(data.store.category[image.row]), image.status, `confidence ${digits(image.confidence)}`];
+  const own = data.nameOf(data.store.category[image.row]);
+  const said = [image.path, own, image.status, `confidence ${digits(image.confidence)}`];
   if (image.given) said.push(`labeled ${image.given}`);
   return said.join(", ");
 }
@@ -45,7 +46,8 @@ function side(words, name, note) {
   const category = data.named(name);
   const row = category ? data.typicalOf(category.id, 1)[0] : undefined;
   const shown = row === undefined ? make("span", { className: "thumb" }) : thumb(row);
-  return make("figure", {}, shown, make("figcaption", {}, words, make("br"), bdi(name), note ? make("span", { className: "muted", textContent: ` ${note}` }) : null));
+  const more = note ? make("span", { className: "muted", textContent: ` ${note}` }) : null;
+  return make("figure", {}, shown, make("figcaption", {}, words, make("br"), bdi(name), more));
 }
 
 function facts(image) {
@@ -60,15 +62,17 @@ function facts(image) {
     ["Path", image.path],
   ];
   const list = make("dl", { className: "facts" });
-  for (const [name, value] of rows) if (value) list.append(make("dt", { textContent: name }), make("dd", {}, bdi(value)));
+  for (const [name, value] of rows) {
+    if (value) list.append(make("dt", { textContent: name }), make("dd", {}, bdi(value)));
+  }
   return list;
 }
 
 function compare(image) {
   const found = make("div", { className: "compare" });
   const own = data.nameOf(data.store.category[image.row]);
-  const isBoth = image.nearest === image.second;
-  if (image.nearest && image.nearest !== own) found.append(side(isBoth ? "Nearest known and second choice" : "Nearest known", image.nearest, digits(image.similarity)));
+  const isBoth = image.nearest === image.second, words = isBoth ? "Nearest known and second choice" : "Nearest known";
+  if (image.nearest && image.nearest !== own) found.append(side(words, image.nearest, digits(image.similarity)));
   if (image.second && image.second !== own && !isBoth) found.append(side("Second choice", image.second, ""));
   return found;
 }
@@ -91,8 +95,10 @@ export async function drawDetails(row, verbs, press) {
   }
   const [image] = await describe([row]);
   if (!image || place.dataset.wanted !== String(row)) return;
-  const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", (event) => press(event, () => verbs.open(row), { waits: true })));
-  if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", (event) => press(event, () => verbs.similar(row))));
+  const enlarges = (event) => press(event, (turn) => verbs.open(turn, row), { asks: true });
+  const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", enlarges));
+  const finds = (event) => press(event, () => verbs.similar(row));
+  if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", finds));
   if (image.second && data.named(image.second) && !data.store.run.read_only) {
     const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
     tools.append(...both.map(([words, key, does]) => button(words, key, (event) => press(event, () => does(row)))));
@@ -105,66 +111,79 @@ export async function drawDetails(row, verbs, press) {
 let refresh = null; // what the enlarged view says of its image
 data.onChange(() => data.isActing() || refresh?.());
 
-// Keys that ask for a name, and those that decide on nothing that would have to be seen first.
-const NAMING = ["m", "n"], AHEAD = ["u", "U"];
+// Keys that show something else in place of the view, and those that decide on nothing that has to be seen first.
+const LEAVING = ["m", "n", "l"], AHEAD = ["u", "U"];
 
-// Images large, one after the other. Keys decide on the one that is shown, and go on to the next. One that asks for a name
-// is given back with its image: the question takes the place of the view.
-export async function enlarge(row, { step, next, keys }) {
-  const [image] = await awaited(describe([row])), pressed = makePresses(), screen = makeScreen();
-  if (!image) return null;
-  const asked = await ask(image.name, (form, done) => {
-    const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } });
-    let shown = image;
+// Images large, one after the other, from the one that is `coming` on. Keys decide on the one that is shown, and go on
+// to the next. One that shows something else, a question for a name for example, is given back with its image.
+export async function enlarge(coming, { step, next, keys }, turn) {
+  const pressed = makePresses(), screen = makeScreen();
+  let shown = null;
+  const asked = await ask("Image", (form, done) => {
+    const waiting = make("p", { className: "muted", textContent: "Waiting for the server …" });
+    const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } }, waiting);
     const drawWords = () => words.replaceChildren(compare(shown), facts(shown));
     const draw = () => {
       $("dialog-title").textContent = shown.name;
       place.replaceChildren(picture(shown.row, true));
       drawWords();
-      screen.changed();
+      screen.changed(pictures(place));
       if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next());
     };
     const show = async (row) => {
       if (row < 0) return done(null);
-      [shown = shown] = await describe([row]);
-      if (form.isConnected) draw();
+      if (!shown) place.replaceChildren(picture(row, true));
+      const [image] = await awaited(describe([row]));
+      if (!form.isConnected) return;
+      shown = image ?? shown;
+      draw();
     };
-    const turn = (event, by) => pressed(event, () => show(step(by, shown.row)));
+    const turned = (event, by) => pressed(event, () => shown && show(step(by, shown.row)));
     const press = (event, key) => pressed(event, async () => {
-      if (NAMING.includes(key)) return done({ key, row: shown.row });
+      if (LEAVING.includes(key)) return done({ key, row: shown.row });
       await keys[key](shown.row);
       await show(step(0, shown.row));
-    }, { wasSeen: () => $("dialog").open && (AHEAD.includes(key) || screen.wasSeen(event)) });
+    }, { wasSeen: () => $("dialog").open && shown && (AHEAD.includes(key) || screen.wasSeen(event)) });
     refresh = () => pressed.later(async () => {
+      if (!shown) return;
       const before = words.textContent;
       [shown = shown] = await describe([shown.row]);
       drawWords();
       if (words.textContent !== before) screen.changed();
     });
-    form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turn, press, done))));
+    form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turned, press, done))));
     $("dialog").onkeydown = (event) => { // of the dialog: a click on the picture takes the focus out of the form
       const { key } = event, by = { ArrowLeft: -1, ArrowRight: 1 }[key];
       const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? "U" : "u", Z: "U", y: "U" }[key] : key;
-      if (event.altKey || (!by && !Object.hasOwn(keys, command) && !NAMING.includes(command))) return;
+      if (event.altKey || (!by && !Object.hasOwn(keys, command) && !LEAVING.includes(command))) return;
       event.preventDefault();
-      if (by) turn(event, by);
+      if (by) turned(event, by);
       else if (!event.repeat) press(event, command);
     };
-    draw();
-  }, { large: true });
+    pressed.later(async () => {
+      const row = await coming;
+      if (form.isConnected) await show(row).catch((error) => (done(null), say(error.message, true)));
+    });
+  }, { large: true, turn });
   refresh = null;
-  await pressed.later(() => {}); // what was decided here is answered before another key counts
+  if (shown) await pressed.later(() => {}); // what was decided here is answered before another key counts
   return asked;
 }
 
 function viewerTools(turn, press, done) {
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
-  const steps = [button("Previous ", "←", (event) => turn(event, -1)), button("Next ", "→", (event) => turn(event, 1)), button("Close ", "Esc", () => done(null))];
-  steps[1].setAttribute("autofocus", "");
+  const next = button("Next ", "→", (event) => turn(event, 1));
+  next.setAttribute("autofocus", "");
+  const steps = [button("Previous ", "←", (event) => turn(event, -1)), next];
+  if (data.store.run.has.embeddings) steps.push(verb("Find similar ", "l"));
+  steps.push(button("Close ", "Esc", () => done(null)));
+  const decisions = [
+    verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"),
+    verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2"), verb("Between both ", "b"),
+    verb("Undo ", "u"),
+  ];
   const found = make("div", { className: "stack" });
-  if (!data.store.run.read_only) {
-    found.append(make("div", { className: "tools" }, verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"), verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2"), verb("Between both ", "b"), verb("Undo ", "u")));
-  }
+  if (!data.store.run.read_only) found.append(make("div", { className: "tools" }, ...decisions));
   found.append(make("div", { className: "tools" }, ...steps));
   return found;
 }

@@ -10,7 +10,7 @@ export function fillNames() {
 // A name of a category, with completion; `hint` says what comes of it.
 export function askName(title, { value = "", verb, hint, quick = () => [], turn = null }) {
   return ask(title(), (form, done) => {
-    const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", autofocus: true, required: true });
+    const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", required: true });
     input.setAttribute("list", "names");
     input.setAttribute("autofocus", "");
     const told = make("p", { className: "muted", aria: { live: "polite" } });
@@ -18,9 +18,11 @@ export function askName(title, { value = "", verb, hint, quick = () => [], turn 
     input.addEventListener("input", tell);
     form.addEventListener("submit", () => input.value.trim() && done(input.value.trim()));
     const label = make("label", { className: "wide" }, "Name ", input);
-    const tools = make("div", { className: "tools" }, make("button", { type: "submit", className: "main", textContent: verb }));
+    const submit = make("button", { type: "submit", className: "main", textContent: verb });
+    const tools = make("div", { className: "tools" }, submit);
     const chips = make("div", { className: "tools" });
-    const offer = async () => chips.replaceChildren(...(await quick()).map((name) => button(name, "", () => done(name), { className: "chip" })));
+    const chip = (name) => button(name, "", () => done(name), { className: "chip" });
+    const offer = async () => chips.replaceChildren(...(await quick()).map(chip));
     const draw = () => {
       $("dialog-title").textContent = title();
       fillNames();
@@ -34,9 +36,11 @@ export function askName(title, { value = "", verb, hint, quick = () => [], turn 
   }, { turn });
 }
 
-export function askMerge(id, otherId = null, turn = null) {
+// Which two shall be one: `other` is known already, or not, and so is the one that stays.
+export function askMerge(id, { other: otherId = null, into = otherId }, turn = null) {
   return ask("Merge two categories", (form, done) => {
-    const input = make("input", { type: "text", autocomplete: "off", value: otherId === null ? "" : data.nameOf(otherId), required: true });
+    const value = otherId === null ? "" : data.nameOf(otherId);
+    const input = make("input", { type: "text", autocomplete: "off", value, required: true });
     input.setAttribute("list", "names");
     input.setAttribute("autofocus", "");
     const pair = make("div", { className: "pair" });
@@ -44,25 +48,31 @@ export function askMerge(id, otherId = null, turn = null) {
     const stays = make("select", { ariaLabel: "Which name stays" });
     let last = null;
     const draw = () => {
-      const other = data.named(input.value.trim()), chosen = other && other.id === last ? stays.value : "";
+      const other = data.named(input.value.trim());
+      const chosen = other && other.id === last ? stays.value : other?.id === otherId ? String(into) : "";
       const isFit = other && other.id !== id;
       last = other?.id;
       pair.replaceChildren(sideOf(id), ...(isFit ? [sideOf(other.id)] : []));
-      stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => make("option", { value: String(own), textContent: data.nameOf(own), selected: String(own) === chosen })));
+      stays.replaceChildren(...(isFit ? [other.id, id] : [id]).map((own) => {
+        const value = String(own);
+        return make("option", { value, textContent: data.nameOf(own), selected: value === chosen });
+      }));
       const apart = isFit && data.areApart(id, other.id) ? " Somebody said that they are not the same." : "";
-      told.textContent = isFit ? `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.${apart}` : "Choose the other category by its name.";
+      const one = () => `${images(data.sizeOf(id) + data.sizeOf(other.id))} will be one category.${apart}`;
+      told.textContent = isFit ? one() : "Choose the other category by its name.";
     };
     input.addEventListener("input", draw);
     form.addEventListener("submit", () => {
       const other = data.named(input.value.trim());
       if (!other || other.id === id) return;
       const into = Number(stays.value);
-      done({ into, categories: [into === id ? other.id : id] });
+      done({ other: other.id, into, categories: [into === id ? other.id : id] });
     });
+    const merge = make("button", { type: "submit", className: "main", textContent: "Merge" });
     form.append(make("label", { className: "wide" }, "Merge with ", input), pair, told,
-      make("div", { className: "tools" }, make("label", {}, "Name that stays ", stays), make("button", { type: "submit", className: "main", textContent: "Merge" })));
+      make("div", { className: "tools" }, make("label", {}, "Name that stays ", stays), merge));
     const changed = () => {
-      if (data.today(id) !== id || !data.store.categories.has(id)) return done(null); // somebody has merged it, or undone it
+      if (!data.isLiving(id)) return done(null); // somebody has merged it, or undone it
       fillNames();
       draw();
     };
@@ -73,15 +83,17 @@ export function askMerge(id, otherId = null, turn = null) {
 }
 
 export function sideOf(id) {
-  const category = data.store.categories.get(id);
+  const category = data.store.categories.get(id), kind = kindOf(category);
+  const facts = `${images(data.sizeOf(id))}, confidence ${data.sureOf(id).toFixed(2)}`;
   return make("section", { className: "side-of" },
-    make("h3", {}, bdi(category.name), " ", make("span", { className: `kind ${kindOf(category)}`, textContent: kindOf(category) })),
-    make("p", { className: "muted", textContent: `${images(data.sizeOf(id))}, confidence ${data.sureOf(id).toFixed(2)}` }),
+    make("h3", {}, bdi(category.name), " ", make("span", { className: `kind ${kind}`, textContent: kind })),
+    make("p", { className: "muted", textContent: facts }),
     strip(data.typicalOf(id, 18)));
 }
 
 const KEYS = [
-  ["c", "confirm the selected images; with none selected everything undecided in the category, and go to the next one; in a list across categories the image in focus"],
+  ["c", "confirm the selected images; with none selected everything undecided in the category, and go to the next one; "
+    + "in a list across categories the image in focus"],
   ["x", "reject the selected images, or the one in focus: it does not belong here"],
   ["f", "flag them: looked at, unsure"],
   ["m", "move them to another category; a new name makes a new one"],
@@ -98,7 +110,8 @@ const KEYS = [
   ["arrows, Home, End, PgUp, PgDn", "move the focus; with Shift select"],
   ["Space", "select the image in focus, or not"],
   ["a, Ctrl+A", "select all; Esc selects none"],
-  ["Enter", "enlarge; there c, x, f, m, n, 2 and b decide on the image that is shown and go on, the arrows go on, u undoes"],
+  ["Enter", "enlarge; there c, x, f, m, n, 2 and b decide on the image that is shown and go on, the arrows go on, "
+    + "l looks for images like it, u undoes"],
   ["] and [", "next and previous category"],
   ["o", "most or least typical first"],
   ["/", "find a category"],
@@ -108,9 +121,11 @@ const KEYS = [
 export const showKeys = () => ask("Keys", (form) => {
   const list = make("dl", { className: "keys" });
   for (const [keys, words] of KEYS) {
-    list.append(make("dt", {}, ...keys.split(", ").flatMap((key, at) => [at ? " " : "", make("kbd", { textContent: key })])), make("dd", { textContent: words }));
+    const shown = keys.split(", ").flatMap((key, at) => [at ? " " : "", make("kbd", { textContent: key })]);
+    list.append(make("dt", {}, ...shown), make("dd", { textContent: words }));
   }
-  form.append(list, make("p", { className: "muted", textContent: "Click selects an image, Shift+click up to it, dragging draws a box. Double-click enlarges." }));
+  const mouse = "Click selects an image, Shift+click up to it, dragging draws a box. Double-click enlarges.";
+  form.append(list, make("p", { className: "muted", textContent: mouse }));
 }, { wide: true });
 
 // What of the review of another answer could not be done again; told once, and again only by the next server.
@@ -118,14 +133,18 @@ export function tellMisfits() {
   const { does_not_fit: misfits, csrf } = data.store.run;
   if (!misfits.length || sessionStorage.getItem("shoal-misfits") === csrf) return;
   sessionStorage.setItem("shoal-misfits", csrf);
+  const about = "The review of another answer was done again on this one. Of these actions not everything could be:";
   ask("What no longer fits", (form) => form.append(
-    make("p", { textContent: "The review of another answer was done again on this one. Of these actions not everything could be:" }),
+    make("p", { textContent: about }),
     make("ul", {}, ...misfits.map((words) => make("li", {}, bdi(words))))));
 }
 
 export const showHistory = () => ask("What was done", (form) => {
   const entries = [...data.store.entries].reverse();
-  const list = make("ol", { className: "history" }, ...entries.map((entry) =>
-    make("li", {}, make("span", { className: "muted", textContent: `${number(entry.seq)} · ${entry.at.slice(0, 16).replace("T", " ")} · ` }), bdi(entry.by), ": ", bdi(entry.words))));
+  const line = ({ seq, at, by, words }) => {
+    const textContent = `${number(seq)} · ${at.slice(0, 16).replace("T", " ")} · `;
+    return make("li", {}, make("span", { className: "muted", textContent }), bdi(by), ": ", bdi(words));
+  };
+  const list = make("ol", { className: "history" }, ...entries.map(line));
   form.append(entries.length ? list : make("p", { textContent: "Nothing yet." }));
 });

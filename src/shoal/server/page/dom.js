@@ -7,7 +7,7 @@ export const $ = (id) => document.getElementById(id);
 export function make(tag, settings = {}, ...children) {
   const { on = {}, aria = {}, data = {}, ...own } = settings;
   const element = Object.assign(document.createElement(tag), own);
-  for (const [name, value] of Object.entries(aria)) element.setAttribute(name === "role" ? name : `aria-${name}`, value);
+  for (const [name, value] of Object.entries(aria)) element.setAttribute(`aria-${name}`, value);
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
   Object.assign(element.dataset, data);
   element.append(...children.filter((child) => child !== null && child !== undefined));
@@ -21,7 +21,8 @@ export const images = (n) => `${number(n)} image${n === 1 ? "" : "s"}`;
 export const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 
 export function button(words, key, listener, settings = {}) {
-  return make("button", { type: "button", on: { click: listener }, ...settings }, words, key ? make("kbd", { textContent: key }) : null);
+  const hint = key ? make("kbd", { textContent: key }) : null;
+  return make("button", { type: "button", on: { click: listener }, ...settings }, words, hint);
 }
 
 export function thumb(row, settings = {}) {
@@ -30,9 +31,28 @@ export function thumb(row, settings = {}) {
   return make("span", { className: "thumb", data: { row }, ...settings }, image);
 }
 
-export const strip = (rows) => make("div", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
+export const strip = (rows) =>
+  make("div", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
 
 export const kindOf = (category) => (category.novel ? "novel" : "known");
+
+// Give a list these children. What is there already stays, so that neither focus nor scrolling is lost: what was made
+// anew gets the focus back, or else what has taken its place.
+export function arrange(list, wanted) {
+  const { scrollTop } = list, focused = document.activeElement, before = [...list.children];
+  const place = before.findIndex((child) => child.contains(focused)), child = before[place];
+  const which = child && buttonsOf(child).indexOf(focused), stays = new Set(wanted);
+  for (const child of before) if (!stays.has(child)) child.remove();
+  wanted.forEach((child, at) => list.children[at] === child || list.insertBefore(child, list.children[at] ?? null));
+  list.scrollTop = scrollTop;
+  if (!child || list.contains(document.activeElement)) return;
+  const same = wanted.find((one) => idOf(one) !== undefined && idOf(one) === idOf(child));
+  const buttons = buttonsOf(same ?? wanted[Math.min(place, wanted.length - 1)] ?? list);
+  (buttons[which] ?? buttons[0])?.focus({ preventScroll: Boolean(same) });
+}
+
+const idOf = (child) => child.dataset.id ?? child.querySelector("[data-id]")?.dataset.id;
+const buttonsOf = (child) => (child.matches("button") ? [child] : [...child.querySelectorAll("button")]);
 
 // What is said lies above everything, a dialog too.
 export function raise() {
@@ -65,30 +85,30 @@ export function unsay(words) {
   if ($("said").textContent === words) $("said").textContent = $("said").className = "";
 }
 
-// A dialog with a form; resolves when it is closed, to what `done` was given, or null. What `build` gives back is called
-// whenever somebody else has changed something, until then, and when the press that asked has its `turn`.
+// A dialog with a form; resolves when it is closed, to what `done` was given, or null. What `build` gives back is
+// called whenever somebody else has changed something, until then, and when the press that asked has its `turn`.
 export function ask(title, build, { wide = false, large = false, turn = null } = {}) {
   return new Promise((resolve) => {
-    const dialog = $("dialog"), before = dialog.open ? dialog.onclose : null;
-    if (before) {
-      dialog.close();
-      before(); // now: the browser would tell of it when this one is open
-    }
+    const dialog = $("dialog"), before = dialog.onclose;
+    dialog.close();
+    before?.(); // now: the browser would tell of it when this one is open
     let answer = null;
     const done = (value) => {
       answer = value;
       dialog.close();
     };
     const heading = make("h2", { id: "dialog-title", textContent: title });
-    const close = make("button", { type: "button", className: "quiet", textContent: "Close", on: { click: () => done(null) } });
-    const form = make("form", { method: "dialog", on: { submit: (event) => event.preventDefault() } });
-    dialog.replaceChildren(make("div", { className: "dialog-top" }, heading, close), form, $("said")); // the rest is not read out
+    const close = button("Close", "", () => done(null), { className: "quiet" });
+    const form = make("form", { method: "dialog", tabIndex: -1, on: { submit: (event) => event.preventDefault() } });
+    const top = make("div", { className: "dialog-top" }, heading, close);
+    dialog.replaceChildren(top, form, $("said")); // the rest is not read out
     dialog.className = large ? "large" : wide ? "wide" : "";
     dialog.setAttribute("aria-labelledby", "dialog-title");
     dialog.onkeydown = null;
     let changed = null;
     dialog.onclose = () => {
       if (dialog.open) return; // told of the one before
+      dialog.onclose = null;
       noMore(changed);
       document.body.append($("said"));
       raise();
@@ -101,6 +121,15 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
     turn?.then((counts) => form.isConnected && (counts ? changed?.() : done(null)));
     dialog.showModal();
     raise();
-    (form.querySelector("[autofocus]") ?? form.querySelector("input, button"))?.focus();
+    (form.querySelector("[autofocus]") ?? form.querySelector("input, button") ?? form).focus();
   });
 }
+
+// On a narrow page the categories, and some of the tools at the top, are behind a button each.
+export function showMenu(isShown) {
+  document.body.classList.toggle("menu", isShown);
+  $("menu").setAttribute("aria-expanded", isShown);
+}
+
+export const isMore = () => $("more").getAttribute("aria-expanded") === "true";
+export const showMore = (isShown) => $("more").setAttribute("aria-expanded", isShown);

@@ -14,12 +14,16 @@ export function remaining(some, rows) {
 
 export class Grid {
   constructor(element, space, box, hooks) {
-    Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0, size: 112, side: 112 });
-    Object.assign(this, { selected: new Set(), tiles: new Map(), pool: [], columns: 1, canBeSharp: false, drawn: 0, covered: 0, spare: new Map() });
+    Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0 });
+    Object.assign(this, { size: 112, side: 112, columns: 1, drawn: 0, covered: 0, canBeSharp: false });
+    Object.assign(this, { selected: new Set(), tiles: new Map(), spare: new Map(), pool: [] });
     element.addEventListener("scroll", () => this.plan(), { passive: true });
     new ResizeObserver(() => this.layout()).observe(element);
     element.addEventListener("pointerdown", (event) => this.press(event));
-    element.addEventListener("dblclick", (event) => this.under(event) >= 0 && this.under(event) === this.clicked && hooks.open(event, this.clicked));
+    element.addEventListener("dblclick", (event) => {
+      const row = this.under(event);
+      if (row >= 0 && row === this.clicked) hooks.open(event, row);
+    });
   }
 
   // Pixels from one tile to the next: tiles are stretched until a line of them is full.
@@ -31,7 +35,7 @@ export class Grid {
     return this.rows.length ? this.rows[this.focus] : -1;
   }
 
-  // Show other rows; the same view keeps the image in focus, or its place, and whatever of the selection is still there.
+  // Show other rows; the same view keeps the image in focus, or its place, and what of the selection is still there.
   show(rows, { isSame = false } = {}) {
     const there = isSame && this.focused >= 0 && rows !== this.rows ? rows.indexOf(this.focused) : -1;
     const kept = isSame ? this.selected : new Set();
@@ -92,7 +96,8 @@ export class Grid {
   draw() {
     const { scrollTop, clientHeight } = this.element;
     const first = Math.max(0, Math.floor(scrollTop / this.step) - AROUND) * this.columns;
-    const last = Math.min(this.rows.length, (Math.ceil((scrollTop + clientHeight) / this.step) + AROUND) * this.columns);
+    const end = (Math.ceil((scrollTop + clientHeight) / this.step) + AROUND) * this.columns;
+    const last = Math.min(this.rows.length, end);
     for (const [place, tile] of this.tiles) {
       if (place < first || place >= last) {
         this.release(tile);
@@ -109,13 +114,24 @@ export class Grid {
     this.idle = setTimeout(() => this.rest(), IDLE_MS);
   }
 
-  // When nobody scrolls: sharper pictures, and words for whoever does not see them.
-  rest() {
+  // The tiles that can be seen.
+  inSight() {
     const { scrollTop, clientHeight } = this.element;
-    const seen = [...this.tiles.values()].filter((tile) => {
+    return [...this.tiles.values()].filter((tile) => {
       const top = Math.floor(tile.place / this.columns) * this.step;
       return top + this.side >= scrollTop && top <= scrollTop + clientHeight;
     });
+  }
+
+  // Since when the pictures of some images are there, of those that can be seen.
+  shownSince(isAbout = () => true) {
+    const times = this.inSight().map((tile) => (isAbout(tile.row) ? tile.since : -Infinity));
+    return Math.max(-Infinity, ...times);
+  }
+
+  // When nobody scrolls: sharper pictures, and words for whoever does not see them.
+  rest() {
+    const seen = this.inSight();
     if (this.canBeSharp && isLarge(this.side)) {
       for (const tile of seen.reverse()) {
         const row = tile.row;
@@ -153,7 +169,7 @@ export class Grid {
     mark.setAttribute("aria-hidden", "true");
     element.append(image, mark);
     this.space.append(element);
-    return { element, image, mark, row: -1, place: -1 };
+    return { element, image, mark, row: -1, place: -1, since: Infinity };
   }
 
   // The tile of a place: one that shows this image already, or another that is free.
@@ -185,7 +201,15 @@ export class Grid {
     element.title = "";
     element.hidden = false;
     this.drawn++;
-    showThumbnail(row, image, { size: this.side, canBeSharp: this.canBeSharp, isWanted: () => tile.row === row });
+    this.watch(tile, row);
+  }
+
+  // Show the picture of a tile, and know since when it is there.
+  async watch(tile, row) {
+    const turn = (tile.turn = {}), isWanted = () => tile.row === row && tile.turn === turn;
+    tile.since = Infinity;
+    await showThumbnail(row, tile.image, { size: this.side, canBeSharp: this.canBeSharp, isWanted });
+    requestAnimationFrame(() => isWanted() && (tile.since = performance.now()));
   }
 
   // What a tile says of its image; written only where it is something else than before.
@@ -225,7 +249,8 @@ export class Grid {
 
   move(key, options) {
     const page = Math.max(1, Math.floor(this.element.clientHeight / this.step)) * this.columns;
-    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page, PageDown: page };
+    const line = this.columns;
+    const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -line, ArrowDown: line, PageUp: -page, PageDown: page };
     const ends = { Home: 0, End: this.rows.length - 1 };
     if (key in steps) this.go(this.focus + steps[key], options);
     else this.go(ends[key], options);
@@ -249,7 +274,8 @@ export class Grid {
 
   // Take some rows out of the selection; returns those that were in it.
   unselect(rows) {
-    const taken = rows === this.list ? rows : rows.filter((row) => this.selected.has(row)); // looking up 100,000 takes long
+    const isList = rows === this.list; // looking up 100,000 takes long
+    const taken = isList ? rows : rows.filter((row) => this.selected.has(row));
     if (taken.length === this.selected.size) this.selected.clear();
     else for (const row of taken) this.selected.delete(row);
     if (taken.length) this.tell();
@@ -323,7 +349,8 @@ export class Grid {
   drag(start, end, before, event) {
     const [left, right] = [Math.min(start.x, end.x), Math.max(start.x, end.x)];
     const [top, bottom] = [Math.min(start.y, end.y), Math.max(start.y, end.y)];
-    Object.assign(this.box.style, { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` });
+    const place = { left, top, width: right - left, height: bottom - top };
+    for (const [name, pixels] of Object.entries(place)) this.box.style[name] = `${pixels}px`;
     this.box.hidden = false;
     const line = (value) => Math.floor((value - GAP) / this.step);
     const rows = [...before];

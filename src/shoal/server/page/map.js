@@ -28,15 +28,22 @@ export async function drawMap(chosen, showRows) {
     return;
   }
   if (!waiting.isConnected) return; // something else is shown there by now
-  const canvas = make("canvas", { tabIndex: 0, ariaLabel: `Map of ${points.n} images. Arrow keys move it, plus and minus zoom, Enter shows the images in sight in the grid`, role: "application" });
+  const keys = "Arrow keys move it, plus and minus zoom, Enter shows the images in sight in the grid";
+  const ariaLabel = `Map of ${points.n} images. ${keys}`;
+  const canvas = make("canvas", { tabIndex: 0, ariaLabel, role: "application" });
   const tip = make("div", { id: "tip", hidden: true }, make("img", { alt: "" }), bdi(""));
   const what = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";
-  const search = make("select", { ariaLabel: "Category to point out" }, make("option", { value: "", textContent: "point out a category" }),
-    ...data.living().sort((a, b) => a.name.localeCompare(b.name)).map((category) => make("option", { value: String(category.id), textContent: category.name })));
+  const option = ({ id, name }) => make("option", { value: String(id), textContent: name });
+  const named = data.living().sort((a, b) => a.name.localeCompare(b.name));
+  const search = make("select", { ariaLabel: "Category to point out" },
+    option({ id: "", name: "point out a category" }), ...named.map(option));
   if (chosen !== null) search.value = String(chosen);
   search.addEventListener("change", () => draw(canvas, wanted()));
   const wanted = () => (search.value === "" ? null : Number(search.value));
-  place.replaceChildren(make("div", { className: "tools" }, search, make("span", { className: "muted", textContent: `${what}Draw around images to see them; the wheel zooms, Shift+drag moves. By keys: arrows, + and −, Enter for what is in sight.` })), canvas, tip);
+  const mouse = "Draw around images to see them; the wheel zooms, Shift+drag moves.";
+  const textContent = `${what}${mouse} By keys: arrows, + and −, Enter for what is in sight.`;
+  const tools = make("div", { className: "tools" }, search, make("span", { className: "muted", textContent }));
+  place.replaceChildren(tools, canvas, tip);
   const redraw = () => draw(canvas, wanted());
   new ResizeObserver(redraw).observe(canvas);
   useMouse(canvas, tip, redraw, showRows);
@@ -60,8 +67,9 @@ function useKeys(canvas, redraw, showRows) {
       view.x += (moves[event.key][0] * width) / 8;
       view.y += (moves[event.key][1] * height) / 8;
     } else if (zooms[event.key]) zoom(width / 2, height / 2, zooms[event.key]);
-    else if (event.key === "Enter") return show(canvas, [[0, 0], [width, 0], [width, height], [0, height]], redraw, showRows);
-    else return;
+    else if (event.key === "Enter") {
+      return show(canvas, [[0, 0], [width, 0], [width, height], [0, height]], redraw, showRows);
+    } else return;
     event.preventDefault();
     redraw();
   });
@@ -70,8 +78,10 @@ function useKeys(canvas, redraw, showRows) {
 // The images inside of a line, in the grid. The line is kept in places of the map, as a text for the address.
 async function show(canvas, line, redraw, showRows) {
   const { side, left, top } = frame(canvas), every = Math.ceil(line.length / MOST_CORNERS);
-  const corners = line.filter((_, at) => at % every === 0).map(([x, y]) =>
-    [(((x - view.x) / view.scale - left) / side) * WHOLE, (((y - view.y) / view.scale - top) / side) * WHOLE].map(Math.round).join("."));
+  const corners = line.filter((_, at) => at % every === 0).map(([x, y]) => {
+    const across = ((x - view.x) / view.scale - left) / side, down = ((y - view.y) / view.scale - top) / side;
+    return `${Math.round(across * WHOLE)}.${Math.round(down * WHOLE)}`;
+  });
   const lasso = corners.join("_"), rows = await rowsInside(lasso);
   if (rows.length) return showRows(lasso, rows);
   say("No image lies inside of that.");
@@ -160,7 +170,10 @@ function nearest(canvas, x, y) {
 
 function useMouse(canvas, tip, redraw, showRows) {
   let lasso = null, moving = null;
-  const chosen = () => { const value = $("panel").querySelector("select").value; return value === "" ? null : Number(value); };
+  const chosen = () => {
+    const { value } = $("panel").querySelector("select");
+    return value === "" ? null : Number(value);
+  };
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     zoom(event.offsetX, event.offsetY, Math.exp(-event.deltaY / 400));

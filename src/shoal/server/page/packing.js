@@ -7,7 +7,7 @@ export function packRows(rows, n) {
   const bytes = new Uint8Array(Math.ceil(n / 8));
   for (const row of rows) bytes[row >> 3] |= 1 << (row & 7);
   let text = "";
-  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode.apply(null, bytes.subarray(at, at + 8192));
+  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return btoa(text);
 }
 

@@ -1,44 +1,81 @@
 // What takes the place of the grid: suggested merges with their evidence.
 import { getJson } from "/static/api.js";
-import { $, bdi, button, make, number } from "/static/dom.js";
+import { $, arrange, bdi, button, make, number } from "/static/dom.js";
 import { sideOf } from "/static/dialogs.js";
+import { awaited } from "/static/presses.js";
 import * as data from "/static/store.js";
 
-let areShown = false; // pairs of which somebody said that they are not the same
-let turn = 0;
+const ABOUT = "Pairs of categories that lie as close as the two halves of one would (a separation below 3.5), "
+  + "the closest first.";
+const NONE = "No two categories lie close enough to look like one.";
 
-// `decides` is given what somebody chose, with the state that they saw.
-export async function drawMerges(decides) {
-  const place = $("panel"), mine = ++turn, base = data.store.seq;
-  const waiting = make("p", { className: "muted", textContent: "Comparing categories …" });
-  place.replaceChildren(waiting);
-  let found, problem = "";
+let areShown = false; // pairs of which somebody said that they are not the same
+let pairs = []; // as the server found them last
+let asked = 0;
+const cards = new Map(); // by pair
+
+// `decides` is given what somebody chose. With `isSame` it is shown already: what is still there stays where it is, and
+// the server is asked for the rest.
+export async function drawMerges(decides, { isSame = false } = {}) {
+  const place = $("panel"), mine = ++asked;
+  if (isSame && place.querySelector(".merges")) arrangeCards(decides);
+  else if (!isSame || !place.querySelector(".waiting")) showWords("Comparing categories …", "waiting");
   try {
-    found = await getJson("/api/merges");
+    const found = await awaited(getJson("/api/merges"));
+    if (mine !== asked || !place.querySelector(".merges, .waiting")) return; // something else is shown there by now
+    pairs = found;
+    arrangeCards(decides);
   } catch (error) {
-    problem = error.message;
+    if (mine === asked) showWords(error.message, "waiting");
   }
-  if (mine !== turn || !waiting.isConnected) return; // something else is shown there by now
-  if (problem) return void (waiting.textContent = problem);
-  const left = found.filter((pair) => areShown || !pair.distinct), n = found.length - left.length;
-  place.replaceChildren(
-    make("p", { className: "muted", textContent: left.length
-      ? "Pairs of categories that lie as close as the two halves of one would (a separation below 3.5), the closest first."
-      : "No two categories lie close enough to look like one." }),
-    ...left.map((pair) => card(pair, (event, action) => decides(event, action, base))));
-  if (!n) return;
-  place.append(button(`Show ${number(n)} put aside as not the same`, "", () => {
-    areShown = true;
-    drawMerges(decides);
-  }));
 }
 
-function card(pair, decides) {
-  const share = pair.second === null ? "" : `; for ${number(Math.round(100 * pair.second))} % of their images the other one is the second choice`;
-  const evidence = `Separation ${pair.separation.toFixed(1)}${share}.`;
-  const verb = (words, action) => button(words, "", (event) => decides(event, action), { disabled: data.store.run.read_only });
-  const into = (id, other) => verb(`Merge into ${data.nameOf(id)}`, { action: "merge", into: id, categories: [other] });
-  const apart = pair.distinct ? bdi("Somebody said that they are not the same.") : verb("Not the same", { action: "distinct", categories: [pair.a, pair.b] });
-  return make("article", { className: "merge" }, make("div", { className: "pair" }, sideOf(pair.a), sideOf(pair.b)), make("p", { className: "muted" }, bdi(evidence)),
-    make("div", { className: "tools" }, into(pair.b, pair.a), into(pair.a, pair.b), apart));
+function showWords(words, name) {
+  cards.clear();
+  $("panel").replaceChildren(make("p", { className: `muted ${name}`, textContent: words }));
+}
+
+// The pairs that are two categories still, each on its card.
+function arrangeCards(decides) {
+  const there = pairs.filter(({ a, b }) => data.isLiving(a) && data.isLiving(b));
+  const left = there.filter(({ a, b }) => areShown || !data.areApart(a, b)), n = there.length - left.length;
+  const about = make("p", { className: "muted merges", textContent: left.length ? ABOUT : NONE });
+  const more = button(`Show ${number(n)} put aside as not the same`, "", () => {
+    areShown = true;
+    arrangeCards(decides);
+  });
+  const wanted = left.map((pair) => cardOf(pair, decides));
+  for (const [name, { element }] of cards) if (!wanted.includes(element)) cards.delete(name);
+  arrange($("panel"), [about, ...wanted, ...(n ? [more] : [])]);
+}
+
+// The card of a pair, made anew only where it says something else than before.
+function cardOf(pair, decides) {
+  const name = `${pair.a} ${pair.b}`, known = cards.get(name);
+  const sides = [pair.a, pair.b].map((id) =>
+    [data.store.categories.get(id), data.sizeOf(id), data.sureOf(id).toFixed(2), data.typicalOf(id, 18)]);
+  const said = JSON.stringify([pair, data.areApart(pair.a, pair.b), sides]);
+  if (known?.said === said) return known.element;
+  const element = makeCard(pair, decides);
+  element.dataset.id = name;
+  cards.set(name, { said, element });
+  return element;
+}
+
+function makeCard({ a, b, separation, second }, decides) {
+  const percent = second === null ? 0 : number(Math.round(100 * second));
+  const share = second === null ? "" : `; for ${percent} % of their images the other one is the second choice`;
+  const settings = { disabled: data.store.run.read_only };
+  const verb = (words, action, said) => button(words, "", (event) => decides(event, action, said), settings);
+  const into = (id, other) => {
+    const name = data.nameOf(id), action = { action: "merge", into: id, categories: [other] };
+    return verb(`Merge into ${name}`, action, `merged into ${name}`);
+  };
+  const apart = data.areApart(a, b)
+    ? bdi("Somebody said that they are not the same.")
+    : verb("Not the same", { action: "distinct", categories: [a, b] }, "put aside as not the same");
+  return make("article", { className: "merge" },
+    make("div", { className: "pair" }, sideOf(a), sideOf(b)),
+    make("p", { className: "muted" }, bdi(`Separation ${separation.toFixed(1)}${share}.`)),
+    make("div", { className: "tools" }, into(b, a), into(a, b), apart));
 }

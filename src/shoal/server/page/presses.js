@@ -4,14 +4,18 @@ import { onChange, store } from "/static/store.js";
 
 // Since when something is on the screen. A press has the time it was made at, however late the page hears of it.
 export function makeScreen() {
-  let since = Infinity;
+  let since = Infinity, turn = 0;
   return {
-    changed() {
+    // Something else is shown; whoever decides has to have seen its `pictures`, too, where there are any.
+    async changed(pictures = null) {
+      const mine = ++turn;
       since = Infinity;
-      requestAnimationFrame(() => (since = performance.now()));
+      await pictures;
+      requestAnimationFrame(() => mine === turn && (since = performance.now()));
     },
-    wasSeen(event) {
-      if (event.timeStamp >= since) return true;
+    // Whether a press was made when all was there, and what it is about, which is there since `others`.
+    wasSeen(event, others = -Infinity) {
+      if (event.timeStamp >= Math.max(since, others)) return true;
       say("That was pressed before this was shown, so it was not done. Look, and press again.", true);
       return false;
     },
@@ -29,8 +33,8 @@ onChange(({ before }) => {
 
 const seqAt = (time) => (drawn.length ? (drawn.findLast(({ since }) => since <= time) ?? drawn[0]).seq : store.seq);
 
-// The state that a decision was made on: that of the press whose turn it is, so that the server refuses what others have
-// changed since then. What the presses before it did is no change by others.
+// The state that a decision was made on: that of the press whose turn it is, so that the server refuses what others
+// have changed since then. What the presses before it did is no change by others.
 let turn = null;
 export const base = () => (turn && store.theirs > turn.seq ? turn.seq : store.seq);
 
@@ -62,16 +66,11 @@ export function inOrder() {
   return (does) => (last = last.then(() => does()).catch((error) => say(error.message, true)));
 }
 
-// Presses in their order.
-// `waits`: it shows something that the server has to be asked for; until that is answered no other press counts.
-// `asks`: its question is opened at once, so that what is typed goes there; `does` is given a promise of its turn, which
-// is false when the press came to nothing.
+// Presses in their order. `asks`: its question is opened at once, so that what is typed goes there; `does` is given a
+// promise of its turn, which is false when the press came to nothing.
 export function makePresses() {
   const later = inOrder();
-  let isWaiting = false;
-  const press = (event, does, { wasSeen = () => true, asks = false, waits = false } = {}) => {
-    if (isWaiting) return null;
-    isWaiting = waits;
+  const press = (event, does, { wasSeen = () => true, asks = false } = {}) => {
     const own = { seq: seqAt(event.timeStamp) };
     let come = null;
     const ended = asks ? does(new Promise((done) => (come = done))) : null;
@@ -84,7 +83,6 @@ export function makePresses() {
         if (counts) await (asks ? ended : does());
       } finally {
         turn = before;
-        if (waits) isWaiting = false;
       }
     });
   };

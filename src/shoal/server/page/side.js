@@ -1,5 +1,5 @@
 // The left side: views over all images, then the categories with their most typical images.
-import { $, bdi, kindOf, make, number, thumb } from "/static/dom.js";
+import { $, arrange, bdi, button, kindOf, make, number, thumb } from "/static/dom.js";
 import * as data from "/static/store.js";
 
 const STRIP = 4, IN_SIGHT = 20, AT_ONCE = 100;
@@ -37,7 +37,7 @@ export function sorted() {
 
 export function drawSide(view, go) {
   $("views").replaceChildren(...viewsOf().map(([kind, words, n]) => {
-    const found = make("button", { type: "button", className: "view", data: { view: kind }, on: { click: (event) => go(event, { kind }) } }, words);
+    const found = button(words, "", (event) => go(event, { kind }), { className: "view", data: { view: kind } });
     if (n !== null) found.append(make("span", { className: "n", textContent: number(n) }));
     if (view.kind === kind) found.setAttribute("aria-current", "true");
     return make("li", {}, found);
@@ -49,7 +49,8 @@ export function drawSide(view, go) {
 // Show at once where the view is, in the list as it stands; says whether it is in it.
 export function markCurrent(view) {
   for (const one of $("side").querySelectorAll("[aria-current]")) one.removeAttribute("aria-current");
-  const found = $("side").querySelector(view.kind === "category" ? `[data-id="${view.id}"]` : `[data-view="${view.kind}"]`);
+  const own = view.kind === "category" ? `[data-id="${view.id}"]` : `[data-view="${view.kind}"]`;
+  const found = $("side").querySelector(own);
   found?.setAttribute("aria-current", "true");
   found?.scrollIntoView({ block: "nearest" });
   return Boolean(found);
@@ -67,7 +68,8 @@ export function drawCategories(view, go) {
       shown += 5 * AT_ONCE;
       drawCategories(view, go);
     };
-    wanted.push(make("li", {}, make("button", { type: "button", className: "quiet", textContent: `Show ${number(found.length - visible.length)} more`, on: { click: more } })));
+    const words = `Show ${number(found.length - visible.length)} more`;
+    wanted.push(make("li", {}, button(words, "", more, { className: "quiet" })));
   }
   if (!found.length) wanted.push(make("li", { className: "muted", textContent: "No category has this name." }));
   const isFollowed = view.id !== current || isInSight(); // whoever looks at others there is not taken back to it
@@ -77,18 +79,9 @@ export function drawCategories(view, go) {
 }
 
 function isInSight() {
-  const list = $("categories").getBoundingClientRect(), own = $("categories").querySelector("[aria-current]")?.getBoundingClientRect();
+  const list = $("categories").getBoundingClientRect();
+  const own = $("categories").querySelector("[aria-current]")?.getBoundingClientRect();
   return Boolean(own) && own.bottom > list.top && own.top < list.bottom;
-}
-
-// Give a list these children. What is there already stays, so that neither focus nor scrolling is lost.
-function arrange(list, wanted) {
-  const top = list.scrollTop, focused = list.contains(document.activeElement) ? document.activeElement.dataset.id : undefined;
-  const stays = new Set(wanted);
-  for (const child of [...list.children]) if (!stays.has(child)) child.remove();
-  wanted.forEach((child, at) => list.children[at] === child || list.insertBefore(child, list.children[at] ?? null));
-  list.scrollTop = top;
-  if (focused !== undefined && !list.contains(document.activeElement)) list.querySelector(`[data-id="${focused}"]`)?.focus({ preventScroll: true });
 }
 
 // The item of a category, made anew only where it says something else than before: there are hundreds.
@@ -96,7 +89,8 @@ const items = new Map();
 function item(category, view, go) {
   const isCurrent = view.kind === "category" && view.id === category.id;
   const rows = data.typicalOf(category.id, STRIP);
-  const said = JSON.stringify([category.name, kindOf(category), data.sizeOf(category.id), data.openOf(category.id), data.sureOf(category.id).toFixed(2), rows]);
+  const { id, name } = category, numbers = [data.sizeOf(id), data.openOf(id), data.sureOf(id).toFixed(2)];
+  const said = JSON.stringify([name, kindOf(category), numbers, rows]);
   const known = items.get(category.id);
   const found = known?.said === said ? known.element : makeItem(category, rows, go);
   if (found !== known?.element) items.set(category.id, { said, element: found });
@@ -106,15 +100,19 @@ function item(category, view, go) {
 }
 
 function makeItem(category, rows, go) {
-  const size = data.sizeOf(category.id), open = data.openOf(category.id);
+  const { id, name } = category, kind = kindOf(category), size = data.sizeOf(id), open = data.openOf(id);
   const share = size ? 1 - open / size : 1;
   const bar = make("span", { className: "mini" }, make("span"));
   bar.firstChild.style.width = `${100 * share}%`;
-  const line = make("span", { className: "line" }, make("span", { className: `dot ${kindOf(category)}`, title: kindOf(category) }), bdi(category.name));
-  const words = make("span", { className: "line muted" }, `${number(size)} · ${data.sureOf(category.id).toFixed(2)}`, bar, open ? `${number(open)} left` : size ? "done" : "empty");
+  const left = open ? `${number(open)} left` : size ? "done" : "empty";
+  const line = make("span", { className: "line" }, make("span", { className: `dot ${kind}`, title: kind }), bdi(name));
+  const numbers = `${number(size)} · ${data.sureOf(id).toFixed(2)}`;
+  const words = make("span", { className: "line muted" }, numbers, bar, left);
   const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
-  const found = make("button", { type: "button", className: "category", data: { id: category.id }, on: { click: (event) => go(event, { kind: "category", id: category.id }) } }, line, strip, words);
-  found.setAttribute("aria-label", `${category.name}, ${kindOf(category)}, ${size} images, ${open} undecided`);
+  const goes = (event) => go(event, { kind: "category", id });
+  const found = button(line, "", goes, { className: "category", data: { id } });
+  found.append(strip, words);
+  found.setAttribute("aria-label", `${name}, ${kind}, ${size} images, ${open} undecided`);
   return make("li", {}, found);
 }
 

@@ -61,6 +61,7 @@ export const sureOf = (id) => (sizeOf(id) ? store.sure[id + 1] / sizeOf(id) / st
 export const confidenceOf = (row) => store.confidence[row] / store.run.sure;
 export const nameOf = (id) => store.categories.get(id)?.name ?? "no category";
 export const living = () => [...store.categories.values()].filter((category) => category.into === null);
+export const isLiving = (id) => store.categories.get(id)?.into === null;
 export const named = (name) => living().find((category) => category.name === name);
 
 // What has become of a category: itself, or the one it was merged into.
@@ -134,15 +135,18 @@ function take(changes) {
   const rows = unpackRows(changes.rows);
   const status = unpackNumbers(changes.status, rows.length);
   for (let at = 0; at < rows.length; at++) store.status[rows[at]] = status[at];
-  const category = changes.category === null ? null : unpackNumbers(changes.category, rows.length); // null: all have stayed
+  const haveStayed = changes.category === null; // all of them
+  const category = haveStayed ? null : unpackNumbers(changes.category, rows.length);
   if (category) for (let at = 0; at < rows.length; at++) store.category[rows[at]] = category[at];
   for (const category of changes.categories) {
     store.categories.set(category.id, { ...store.categories.get(category.id), ...category });
   }
   for (const id of changes.gone) store.categories.delete(id);
-  const entries = changes.entries.filter((entry) => entry.seq > store.seq), others = entries.filter((entry) => !isHere(entry));
+  const entries = changes.entries.filter((entry) => entry.seq > store.seq);
+  const others = entries.filter((entry) => !isHere(entry));
   store.entries = [...store.entries, ...entries].slice(-200);
-  Object.assign(store, { seq: changes.seq, undo: changes.undo, redo: changes.redo, changed: rows, theirs: others.at(-1)?.seq ?? store.theirs, distinct: changes.distinct ?? store.distinct });
+  const { seq, undo, redo, distinct } = changes, theirs = others.at(-1)?.seq ?? store.theirs;
+  Object.assign(store, { seq, undo, redo, changed: rows, theirs, distinct: distinct ?? store.distinct });
   if (!isNews) return;
   count();
   tell({ before, others });
@@ -154,7 +158,8 @@ function packed(action) {
   return { ...action, ...(action.rows && { rows: packRows(action.rows, store.n) }), ...(parts && { parts }) };
 }
 
-// Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in.
+// Do something. Resolves to true when it counts; a refusal is thrown after its news were taken in, with the images that
+// have `changed` since `base` and what others did.
 // `base` is the state that it was decided on: what others have changed since then is refused.
 let acting = 0;
 export const isActing = () => acting > 0;
@@ -167,7 +172,11 @@ export function act(action, base) {
       waiting?.abort(); // it would tell the same once more
       return true;
     } catch (error) {
-      if (error instanceof Refused) take(error.answer);
+      if (error instanceof Refused && error.answer.seq !== undefined) {
+        take(error.answer);
+        const others = error.answer.entries.filter((entry) => !isHere(entry));
+        Object.assign(error, { isConflict: true, changed: unpackRows(error.answer.rows), others });
+      }
       throw error;
     } finally {
       acting--;
@@ -176,6 +185,7 @@ export function act(action, base) {
 }
 
 let waiting = null;
+const AWAY = "The server does not answer. Everything it has answered is kept; start `shoal review` again.";
 
 // Hear of what others do, for ever; `hears` is told whether the server answers.
 export async function listen(hears) {
@@ -187,7 +197,7 @@ export async function listen(hears) {
       wait = 500;
     } catch (error) {
       if (error.name === "AbortError") continue;
-      hears(error instanceof Refused ? error.message : "The server does not answer. Everything it has answered is kept; start `shoal review` again.");
+      hears(error instanceof Refused ? error.message : AWAY);
       await new Promise((done) => setTimeout(done, wait));
       wait = Math.min(5000, wait * 1.5);
     }

@@ -8,21 +8,22 @@ const LARGE = 88; // pixels on the screen beyond which a thumbnail of 64 looks s
 
 class Loader {
   constructor(atOnce, inFlight, most, more) {
-    Object.assign(this, { atOnce, inFlight, most, more, kept: new Map(), wanted: new Map(), running: 0, planned: false, asked: -PAUSE_MS });
+    Object.assign(this, { atOnce, inFlight, most, more, kept: new Map(), wanted: new Map() });
+    Object.assign(this, { running: 0, planned: false, asked: -PAUSE_MS });
   }
 
-  // Show a picture in an <img>; whatever it showed before is forgotten.
-  show(row, image, isWanted) {
+  // Show a picture in an <img>; `done` is told whether there is one, unless it is no longer wanted by then.
+  show(row, isWanted, done) {
     const url = this.kept.get(row);
     if (url !== undefined) {
       this.kept.delete(row);
       this.kept.set(row, url);
-      if (url) place(image, url);
+      done(url);
       return;
     }
     const found = this.wanted.get(row);
-    if (found) found.push([image, isWanted]);
-    else this.wanted.set(row, [[image, isWanted]]);
+    if (found) found.push([isWanted, done]);
+    else this.wanted.set(row, [[isWanted, done]]);
     this.plan();
   }
 
@@ -40,7 +41,7 @@ class Loader {
     while (this.running < this.inFlight && this.wanted.size) {
       const batch = [];
       for (const [row, places] of [...this.wanted].reverse()) { // the latest first
-        const still = places.filter(([, isWanted]) => isWanted());
+        const still = places.filter(([isWanted]) => isWanted());
         this.wanted.delete(row);
         if (still.length) batch.push([row, still]);
         if (batch.length === this.atOnce) break;
@@ -54,7 +55,8 @@ class Loader {
   async fetch(batch) {
     this.running++;
     try {
-      const bytes = await getBytes("/thumbnails", { rows: batch.map(([row]) => row).join(","), v: store.run.version, ...this.more });
+      const rows = batch.map(([row]) => row).join(",");
+      const bytes = await getBytes("/thumbnails", { rows, v: store.run.version, ...this.more });
       const sizes = new DataView(bytes);
       let at = 4 * (1 + batch.length);
       batch.forEach(([row, places], i) => {
@@ -62,10 +64,10 @@ class Loader {
         const url = size ? dataUrl(new Uint8Array(bytes, at, size)) : "";
         at += size;
         this.keep(row, url);
-        for (const [image, isWanted] of places) if (url && isWanted()) place(image, url);
+        for (const [isWanted, done] of places) if (isWanted()) done(url);
       });
-    } catch {
-      // the server is away: whoever scrolls asks again
+    } catch { // the server is away: whoever scrolls asks again
+      for (const [, places] of batch) for (const [isWanted, done] of places) if (isWanted()) done("");
     } finally {
       this.running--;
       if (this.wanted.size) this.plan();
@@ -82,28 +84,38 @@ class Loader {
 // A picture as an address of its own: unlike a blob's, it is made without asking the browser's other processes.
 function dataUrl(bytes) {
   let text = "";
-  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode.apply(null, bytes.subarray(at, at + 8192));
+  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
   return `data:image/webp;base64,${btoa(text)}`;
 }
 
 const small = new Loader(AT_ONCE, IN_FLIGHT, KEPT, {});
 const sharp = new Loader(SHARP_AT_ONCE, 1, SHARP_KEPT, { sharp: 1 });
 
-// What an <img> shows counts only while it still is of that row.
 function place(image, url) {
   image.src = url;
   image.classList.add("there");
 }
 
+// Show a picture in an <img>; whatever it showed before is forgotten. Resolves when it is there, or when there is none.
+const coming = new WeakMap();
 export function showThumbnail(row, image, { size = 0, canBeSharp = false, isWanted = () => true } = {}) {
-  image.classList.remove("there");
-  const known = canBeSharp && size * devicePixelRatio > LARGE ? sharp.kept.get(row) : undefined;
-  if (known) place(image, known);
-  else small.show(row, image, isWanted);
+  image.classList.remove("there", "missing");
+  const known = canBeSharp && isLarge(size) ? sharp.kept.get(row) : undefined;
+  const found = new Promise((done) => (known ? done(known) : small.show(row, isWanted, done))).then((url) => {
+    if (coming.get(image) !== found || !isWanted() || image.classList.contains("original")) return;
+    if (url) place(image, url);
+    else image.classList.add("missing");
+  });
+  coming.set(image, found);
+  return found;
 }
 
+// Resolves when all pictures in an element are there, or have failed.
+export const pictures = (element) =>
+  Promise.all([...element.querySelectorAll("img")].map((image) => coming.get(image)));
+
 export function sharpen(row, image, isWanted) {
-  sharp.show(row, image, isWanted);
+  sharp.show(row, isWanted, (url) => url && place(image, url));
 }
 
 export const isLarge = (size) => size * devicePixelRatio > LARGE;

@@ -2,47 +2,85 @@
 import { getJson } from "/static/api.js";
 import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
-import { $, images, say } from "/static/dom.js";
+import { $, images, number, say } from "/static/dom.js";
 import { remaining } from "/static/grid.js";
+import { askGrow } from "/static/grow.js";
 import { awaited, base, looked } from "/static/presses.js";
 import { neighbor, nextOpen } from "/static/side.js";
+import { askSplit } from "/static/split.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
+const done = (kind) => (n) => `${images(n)} ${DONE[kind]}`;
 const STATUS = { confirm: data.CONFIRMED, flag: data.FLAGGED };
 const NOW = Promise.resolve(true); // the turn of what follows from a press that has its own
 const OR = " or "; // between the names of a coarser category
-const withWords = (verb, rows) => `${images(rows.length)} ${verb}`;
+
+// Send an action. Of several images those that somebody has changed meanwhile are left out: resolves to how many it was
+// done to, how many were left out, and what others did.
+async function send(action, seen, left = 0) {
+  try {
+    await awaited(data.act(action, seen));
+    return { n: (action.rows ?? []).length, left };
+  } catch (error) {
+    const changed = new Set(error.changed), rest = (action.rows ?? []).filter((row) => !changed.has(row));
+    const n = (action.rows ?? []).length - rest.length;
+    if (!rest.length || !n) throw error;
+    return { others: error.others, ...(await send({ ...action, rows: rest }, seen, left + n)) };
+  }
+}
+
+function leftOut(n, others) {
+  const last = others.at(-1), more = others.length > 1 ? ` and ${number(others.length - 1)} before` : "";
+  const why = last ? `${last.by}: ${last.words}${more}` : "look again";
+  return `${images(n)} left out, changed by others meanwhile (${why}).`;
+}
 
 export function makeVerbs({ grid, view, go, refine }) {
   let recent = [];
 
-  // Do something and say what came of it.
+  // Do something and say what came of it: `words` for so many images. Resolves to true, to
+  // null where others have changed what it is about, or to false where it failed.
   async function does(action, words, seen = base()) {
     if (store.run.read_only) return say("This review is open for reading only.", true);
     const began = performance.now(), taken = grid.unselect(action.rows ?? []); // what is selected from now on stays so
     try {
-      await awaited(data.act(action, seen));
+      const { n, left, others } = await send(action, seen);
       document.body.dataset.took = (performance.now() - began).toFixed(1);
-      if (words) say(words);
+      if (left) say(`${words(n)}. ${leftOut(left, others)}`, true);
+      else say(words(n));
       return true;
     } catch (error) {
       grid.select(remaining(taken, grid.rows), { adds: true });
       say(error.message, true);
-      return false;
+      return error.isConflict ? null : false;
     }
   }
 
   // Undo or redo; what is decided about anew is then shown, a single image in focus.
   async function again(action, words) {
-    const before = grid.rows, isDone = await does({ action }, words, store.seq);
+    const before = grid.rows, isDone = await does({ action }, () => words, store.seq);
     if (!isDone) return;
     const homes = new Set(Array.from(store.changed, (row) => store.category[row])), [home] = homes;
-    const isElsewhere = view.kind === "category" && homes.size === 1 && home >= 0 && home !== view.id && !remaining(store.changed, before).size;
-    if (isElsewhere && !$("dialog").open) await go({ kind: "category", id: home });
+    const isElsewhere = view.kind === "category" && homes.size === 1 && home >= 0 && home !== view.id;
+    const isGone = isElsewhere && !remaining(store.changed, before).size;
+    if (isGone && !$("dialog").open) await go({ kind: "category", id: home });
     const place = store.changed.length === 1 ? grid.rows.indexOf(store.changed[0]) : -1;
     if (place >= 0) grid.go(place);
+  }
+
+  // Ask, and do what was answered; when others have changed it meanwhile ask again, with the answer as it was. Resolves
+  // to the answer that was done.
+  async function insist(turn, ask, act) {
+    for (let now = turn, last; ; now = NOW) {
+      const asked = ask(now, last), answer = (await now) && (await asked);
+      if (!answer) return null;
+      const isDone = await act(answer);
+      if (isDone !== null) return isDone && answer;
+      looked();
+      last = answer;
+    }
   }
 
   // On to the next image, where one that is decided has stayed in the list.
@@ -55,7 +93,8 @@ export function makeVerbs({ grid, view, go, refine }) {
   const chosen = () => (grid.selected.size ? grid.chosen : grid.focused >= 0 ? [grid.focused] : []);
 
   // Those of some images that have a category: the list itself, where all have.
-  const inCategory = (rows) => (rows.every((row) => store.category[row] >= 0) ? rows : rows.filter((row) => store.category[row] >= 0));
+  const hasCategory = (row) => store.category[row] >= 0;
+  const inCategory = (rows) => (rows.every(hasCategory) ? rows : rows.filter(hasCategory));
 
   // What the enlarged view does with the images of the grid.
   const viewing = {
@@ -66,28 +105,33 @@ export function makeVerbs({ grid, view, go, refine }) {
     },
     next: () => grid.rows[grid.focus + 1] ?? -1,
     keys: {
-      c: (one) => verbs.decide("confirm", one), x: (one) => verbs.decide("reject", one), f: (one) => verbs.decide("flag", one),
-      2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)), b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
+      c: (one) => verbs.decide("confirm", one),
+      x: (one) => verbs.decide("reject", one),
+      f: (one) => verbs.decide("flag", one),
+      2: (one) => verbs.second(one).then((isDone) => goOn(isDone, one)),
+      b: (one) => verbs.either(one).then((isDone) => goOn(isDone, one)),
       u: () => verbs.undo(), U: () => verbs.redo(),
     },
   };
 
   const verbs = {
-    async open(row) {
-      while (row >= 0) {
-        const asked = await enlarge(row, viewing);
-        if (!asked) return;
+    // An image enlarged: this one, or that in focus when its turn has come.
+    async open(turn = NOW, row = grid.focused < 0 ? -1 : null) {
+      if (row === -1) return;
+      let asked = await enlarge(turn.then(() => row ?? grid.focused), viewing, turn);
+      while (asked) {
         looked();
+        if (asked.key === "l") return verbs.similar(asked.row);
         const isDone = await (asked.key === "m" ? verbs.move : verbs.create)(NOW, [asked.row]);
         goOn(isDone, asked.row);
-        row = isDone ? grid.focused : asked.row;
+        asked = await enlarge(isDone ? grid.focused : asked.row, viewing, NOW);
       }
     },
     // One image alone, whatever is selected; then the next one.
     async decide(kind, row) {
       if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
       if (store.status[row] === STATUS[kind]) return say(`It is ${DONE[kind]} already.`), goOn(true, row);
-      const isDone = await does({ action: kind, rows: [row] }, `1 image ${DONE[kind]}`);
+      const isDone = await does({ action: kind, rows: [row] }, done(kind));
       goOn(isDone, row);
     },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
@@ -97,18 +141,18 @@ export function makeVerbs({ grid, view, go, refine }) {
       const shown = () => [...grid.rows].filter((row) => store.status[row] === data.PREDICTED);
       const rows = inCategory(some.length ? some : shown());
       if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : verbs.next();
-      const isDone = await does({ action: "confirm", rows }, withWords("confirmed", rows));
+      const isDone = await does({ action: "confirm", rows }, done("confirm"));
       if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
     },
     async reject() {
       if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("reject", grid.focused);
       const rows = inCategory(grid.chosen);
       if (!rows.length) return say("They have no category to be rejected from.", true);
-      await does({ action: "reject", rows }, withWords("rejected", rows));
+      await does({ action: "reject", rows }, done("reject"));
     },
     async flag() {
       if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("flag", grid.focused);
-      await does({ action: "flag", rows: grid.chosen }, withWords("flagged", grid.chosen));
+      await does({ action: "flag", rows: grid.chosen }, done("flag"));
     },
     async move(turn = NOW, some = null) {
       if (!(some ?? chosen()).length) return;
@@ -117,21 +161,23 @@ export function makeVerbs({ grid, view, go, refine }) {
         const names = new Set([...found.map((image) => image.given), ...found.map((image) => image.second), ...recent]);
         return [...names].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
       };
-      const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : "No category has this name: a new one will be made.");
+      const isNew = "No category has this name: a new one will be made.";
+      const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : isNew);
       const asked = askName(() => `Move ${images((some ?? chosen()).length)}`, { verb: "Move", hint, quick, turn });
       if (await turn) return verbs.put((some ??= chosen()), await asked);
     },
     async create(turn = NOW, some = null) {
       if (!(some ?? chosen()).length) return;
       const hint = (name) => (data.named(name) ? `${name} is there already: they will be moved there.` : "");
-      const asked = askName(() => `New category of ${images((some ?? chosen()).length)}`, { verb: "Create", hint, turn });
+      const title = () => `New category of ${images((some ?? chosen()).length)}`;
+      const asked = askName(title, { verb: "Create", hint, turn });
       if (await turn) return verbs.put((some ??= chosen()), await asked);
     },
     async put(rows, name) {
       if (!name || !rows.length) return false;
       const there = data.named(name);
       const action = there ? { action: "assign", rows, category: there.id } : { action: "create", rows, name };
-      const isDone = await does(action, `${images(rows.length)} moved to ${name}`);
+      const isDone = await does(action, (n) => `${images(n)} moved to ${name}`);
       if (isDone) recent = [name, ...recent.filter((old) => old !== name)].slice(0, 6);
       return isDone;
     },
@@ -147,7 +193,8 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (row < 0) return;
       const [image] = await describe([row]);
       const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
-      if (!image || !data.named(image.second) || image.second === own) return say("There is no second choice to be unsure between.", true);
+      const isOne = !image || !data.named(image.second) || image.second === own;
+      if (isOne) return say("There is no second choice to be unsure between.", true);
       const either = [...new Set([own, image.second].flatMap((name) => name.split(OR)))].sort().join(OR);
       if (data.named(either)?.id === store.category[row]) return say("It is between both already.", true);
       return verbs.put([row], either);
@@ -155,28 +202,35 @@ export function makeVerbs({ grid, view, go, refine }) {
     async rename(turn = NOW) {
       if (view.kind !== "category") return;
       const id = view.id, own = data.nameOf(id);
-      const hint = (name) => (name !== own && data.named(name) ? `${name} is there already: the two would be merged.` : "");
+      const both = (name) => `${name} is there already: the two would be merged.`;
+      const hint = (name) => (name !== own && data.named(name) ? both(name) : "");
       const asked = askName(() => `Rename ${own}`, { value: own, verb: "Rename", hint, turn });
       const name = (await turn) && (await asked);
       if (!name || name === own) return;
       if (data.named(name)) return looked(), verbs.merge(NOW, data.named(name).id);
-      await does({ action: "rename", category: id, name }, `${own} is now ${name}`);
+      await does({ action: "rename", category: id, name }, () => `${own} is now ${name}`);
     },
     async merge(turn = NOW, other = null) {
       if (view.kind !== "category") return;
-      const asked = askMerge(view.id, other, turn), merge = (await turn) && (await asked);
-      if (merge && (await does({ action: "merge", ...merge }, `merged into ${data.nameOf(merge.into)}`))) await go({ kind: "category", id: merge.into });
+      const id = view.id;
+      const asks = (turn, last = { other }) => data.isLiving(id) && askMerge(id, last, turn);
+      const merge = await insist(turn, asks, ({ into, categories }) =>
+        does({ action: "merge", into, categories }, () => `merged into ${data.nameOf(into)}`));
+      if (merge) await go({ kind: "category", id: merge.into });
     },
-    async split() {
+    async split(turn = NOW) {
       if (view.kind !== "category") return;
       if (data.sizeOf(view.id) < 2) return say("One image cannot be split.", true);
-      const id = view.id, { askSplit } = await import("/static/split.js"), parts = await askSplit(id);
-      if (parts) await does({ action: "split", category: id, parts }, `split into ${parts.length + 1}`);
+      const id = view.id;
+      const asks = (turn, last) => data.isLiving(id) && askSplit(id, turn, last);
+      await insist(turn, asks, ({ parts }) =>
+        does({ action: "split", category: id, parts }, () => `split into ${parts.length + 1}`));
     },
-    async grow() {
+    // The answers stay, whatever others do meanwhile: what they changed is left out.
+    async grow(turn = NOW) {
       if (view.kind !== "category") return;
-      const id = view.id, { askGrow } = await import("/static/grow.js"), rows = await askGrow(id);
-      if (rows) await does({ action: "assign", category: id, rows }, `${images(rows.length)} moved to ${data.nameOf(id)}`);
+      const id = view.id, asked = askGrow(id, turn), rows = (await turn) && (await asked);
+      if (rows) await does({ action: "assign", category: id, rows }, (n) => `${images(n)} moved to ${data.nameOf(id)}`);
     },
     async similar(row = grid.focused, show = go) {
       if (row < 0 || !store.run.has.embeddings) return;
@@ -192,7 +246,8 @@ export function makeVerbs({ grid, view, go, refine }) {
       const id = nextOpen(view.id);
       if (id !== null) return go({ kind: "category", id });
       const isAll = data.living().every((category) => !data.openOf(category.id));
-      return say(isAll ? "Every category is decided." : "Every category with this name is decided, others are not: see “Find a category”.");
+      const others = "Every category with this name is decided, others are not: see “Find a category”.";
+      return say(isAll ? "Every category is decided." : others);
     },
     step(by) {
       const id = neighbor(view.id, by);

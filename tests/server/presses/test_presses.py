@@ -1,13 +1,26 @@
 """Keys and clicks on a slow server, in Chromium: each decides once, on what was on the screen when it was pressed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from chromium import CTRL, Page
-from review_page import ask, go_to, hold_back, hold_down, let_through, rows, state, text, wait_for
+from review_page import (
+    TOO_EARLY,
+    answer,
+    ask,
+    go_to,
+    hold_back,
+    hold_down,
+    let_through,
+    pictured,
+    rows,
+    state,
+    text,
+    wait_for,
+)
 from served import Served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -15,20 +28,6 @@ from shoal.review.review import Review
 from shoal.runs import Run, RunView
 
 pytestmark = pytest.mark.browser
-
-TOO_EARLY = "document.getElementById('said').textContent.includes('pressed before this was shown')"
-
-
-@pytest.fixture
-def run(shared_run: Path) -> Path:
-    return shared_run
-
-
-@pytest.fixture
-def page(shared_page: Page) -> Iterator[Page]:
-    shared_page.run("document.getElementById('said').textContent = ''")
-    yield shared_page
-    assert shared_page.complaints() == []
 
 
 def done(page: Page) -> int:
@@ -126,18 +125,18 @@ def test_growing_answers_once_to_a_held_key_and_hears_keys_after_a_click(page: P
     go_to(page, "four")
     before = done(page)
     ask(page, "g")
-    page.wait("document.querySelector('.grow .muted')")
-    page.settle()
+    pictured(page)
     hold_down(page, "y")
     assert "12 images sure so far" in text(page, ".grow .muted")
     page.click(".grow .strip")
-    page.key("b")
+    answer(page, "b")
     assert "0 images sure so far" in text(page, ".grow .muted")
-    page.key("y")
+    answer(page, "y")
     while "Do all" in text(page, ".grow .question"):
-        page.key("n")
+        answer(page, "n")
     assert text(page, ".grow .question") == "12 images will be moved here."
     page.click(".grow .strip")
+    pictured(page)
     hold_down(page, "Enter", 13)
     wait_for(page, before + 1)
     hold_down(page, "z", 90, CTRL)
@@ -374,4 +373,3 @@ def test_a_second_choice_that_somebody_has_decided_on_meanwhile_is_refused(page:
     page.wait("document.getElementById('said').textContent.includes('confirm by ben')")
     assert statuses(run, [row]) == ["confirmed"]
     page.wait("document.getElementById('said').classList.contains('error')")
-    page.browser.events = [event for event in page.browser.events if "409 (Conflict)" not in str(event)]

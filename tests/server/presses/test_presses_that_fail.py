@@ -1,6 +1,5 @@
 """Presses behind one that is refused, fails or waits, in Chromium: none decides on what its person did not mean."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,6 @@ from shoal.runs import RunView
 pytestmark = pytest.mark.browser
 
 DROPPED = "document.getElementById('said').textContent.includes('was not done either')"
-
-
-@pytest.fixture
-def run(shared_run: Path) -> Path:
-    return shared_run
-
-
-@pytest.fixture
-def page(shared_page: Page) -> Iterator[Page]:
-    shared_page.run("document.getElementById('said').textContent = document.getElementById('said').className = ''")
-    shared_page.settle()
-    yield shared_page
-    assert [line for line in shared_page.complaints() if "409 (Conflict)" not in line] == []
 
 
 def last(run: Path, before: int) -> list[tuple[str, str, int]]:

@@ -1,0 +1,90 @@
+// What each key does, and what has to be on the screen before it counts.
+import { wasDetailed } from "/static/details.js";
+import { showKeys } from "/static/dialogs.js";
+import { $, isMore, showMenu, showMore } from "/static/dom.js";
+
+const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
+
+// What a key that is held down does again and again. A decision needs a press of its own.
+const REPEATED = [...MOVES, "[", "]"];
+
+// Keys that decide on nothing that would have to be seen first, those that decide on images, those that decide on the
+// second choice, which is shown beside the image in focus, and those that open a dialog.
+const AHEAD = [...REPEATED, "u", "U", "o", "Escape"];
+const DECIDING = ["c", "x", "f", "m", "n", "2", "b"];
+const SECOND = ["2", "b"];
+const ASKING = ["m", "n", "r", "j", "s", "g", "Enter"];
+
+// What needs neither the server nor its turn.
+const AT_ONCE = {
+  "?": showKeys,
+  "/"() {
+    showMenu(true);
+    $("find").focus();
+    $("find").select();
+  },
+};
+
+export function makeKeys({ grid, view, verbs, press, screen }) {
+  const keys = {
+    c: verbs.confirm, x: verbs.reject, f: verbs.flag, m: verbs.move, n: verbs.create, r: verbs.rename, s: verbs.split,
+    j: verbs.merge, g: verbs.grow, u: verbs.undo, U: verbs.redo, a: verbs.all, o: verbs.order,
+    l: () => verbs.similar(), 2: () => verbs.second(), b: () => verbs.either(),
+    "]": () => verbs.step(1), "[": () => verbs.step(-1),
+    Escape() {
+      showMenu(false);
+      if (isMore()) showMore(false);
+      else verbs.none();
+    },
+    " "() {
+      if (grid.focused < 0) return;
+      grid.toggle(grid.focused);
+      grid.reveal(grid.focus);
+    },
+    Enter: (turn) => verbs.open(turn),
+  };
+  const withCtrl = { z: verbs.undo, Z: verbs.redo, y: verbs.redo, a: verbs.all };
+
+  // What a press decides on has to be there: the selected images, those of the category, or the one in focus.
+  function wasSeen(event, key) {
+    if (!DECIDING.includes(key)) return screen.wasSeen(event);
+    const { selected, focused } = grid, isAll = key === "c" && view.kind === "category";
+    const isAbout = (row) => (selected.size && !SECOND.includes(key) ? selected.has(row) : isAll || row === focused);
+    return screen.wasSeen(event, grid.shownSince(isAbout));
+  }
+
+  // What has to be so when a press has its turn, that of a button with this key too.
+  const needs = (key) => ({ asks: ASKING.includes(key), wasSeen: (event) => wasSeen(event, key) });
+
+  const isOnScreen = (event, key) =>
+    AHEAD.includes(key) || (wasSeen(event, key) && (!SECOND.includes(key) || wasDetailed(event, grid.focused)));
+
+  function pressWithCtrl(event) {
+    const { key, shiftKey, repeat } = event, does = key === "z" && shiftKey ? verbs.redo : withCtrl[key];
+    if (!does) return;
+    event.preventDefault();
+    if (!repeat) press(event, does, key === "a" ? needs(key) : {});
+  }
+
+  function pressKey(event) {
+    const { key, shiftKey, repeat, target } = event;
+    if (repeat && key === "Enter") event.preventDefault(); // it would press a button again and again
+    if ($("dialog").open || event.altKey || event.defaultPrevented) return; // such as a key that has closed the dialog
+    if (target.matches("input, select, textarea")) {
+      if (key === "Escape") showMenu(false);
+      if (key === "Escape") $("grid").focus();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey) return pressWithCtrl(event);
+    if (target.matches("button, a, canvas") && ["Enter", " ", ...MOVES].includes(key)) return;
+    const isAtOnce = Object.hasOwn(AT_ONCE, key);
+    if (!isAtOnce && !Object.hasOwn(keys, key) && !MOVES.includes(key)) return;
+    event.preventDefault();
+    if (repeat && !REPEATED.includes(key)) return;
+    if (isAtOnce) return AT_ONCE[key]();
+    const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : keys[key];
+    press(event, does, { ...needs(key), wasSeen: (event) => isOnScreen(event, key) });
+  }
+
+  return { pressKey, needs };
+}

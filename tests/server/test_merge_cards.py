@@ -1,0 +1,91 @@
+"""Suggested merges in Chromium: cards stay where they are while people act."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chromium import Page
+from review_page import state, text, wait_for
+from served import served
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.runs import RunView
+from small_runs import write_small
+
+pytestmark = pytest.mark.browser
+
+CARDS = "[...document.querySelectorAll('#panel .merge')].map((card) => card.dataset.id)"
+FOCUS = "[document.activeElement.closest('.merge')?.dataset.id, document.activeElement.textContent]"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Four known categories, and four novel ones each of which looks like a known one."""
+    names = ("gull", "tern", "heron", "egret", "novel-001", "novel-002", "novel-003", "novel-004")
+    near = write_small(tmp_path / "near", ids=tuple(np.repeat(np.arange(8), 10).tolist()), names=names)
+    rng = np.random.default_rng(0)
+    center = rng.normal(size=(4, 8)) * 5
+    x = np.repeat(np.concatenate([center, center]), 10, axis=0) + rng.normal(size=(80, 8), scale=0.5)
+    near.write_array("embeddings", x.astype(np.float32))
+    return near.path
+
+
+@pytest.fixture
+def page(opened: Callable[..., AbstractContextManager[Page]], run: Path) -> Iterator[Page]:
+    with served(run) as server, opened(server, height=500) as page:
+        page.click('[data-view="merges"]')
+        page.wait("document.querySelectorAll('#panel .merge').length >= 4")
+        yield page
+        assert page.complaints() == []
+
+
+def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(page: Page, run: Path) -> None:
+    first, _, third, *rest = page.run(CARDS)
+    page.run("document.querySelectorAll('#panel .merge')[3].elementOfTest = true")
+    page.run("document.querySelectorAll('#panel .merge')[1].querySelectorAll('.tools button')[2].focus()")
+    scrolled = page.run("document.getElementById('panel').scrollTop")
+    assert scrolled > 0
+    page.key("Enter")
+    wait_for(page, 1)
+    assert text(page, "#said") == "put aside as not the same"
+    assert page.run(CARDS) == [first, third, *rest]
+    assert page.run(FOCUS) == [third, "Not the same"]
+    page.run("document.querySelectorAll('#panel .merge')[1].querySelector('.tools button').focus()")
+    page.key("Enter")
+    wait_for(page, 2)
+    assert text(page, "#said").startswith("merged into ")
+    assert page.run(CARDS) == [first, *rest]
+    assert page.run(FOCUS)[0] == rest[0]
+    assert page.run("document.querySelectorAll('#panel .merge')[1].elementOfTest")
+    assert [entry.action.kind for entry in state(run).state.entries] == ["distinct", "merge"]
+
+
+def test_what_somebody_else_does_leaves_the_cards_the_scrolling_and_the_focus(page: Page, run: Path) -> None:
+    before = page.run(CARDS)
+    page.run("document.querySelectorAll('#panel .merge')[2].querySelectorAll('.tools button')[1].focus()")
+    focus, scrolled = page.run(FOCUS), page.run("document.getElementById('panel').scrollTop")
+    assert scrolled > 0
+    review, (a, b) = Review(RunView(run)), map(int, before[2].split())
+    verbs.decide(review, "flag", None, [review.answer.paths[review.state.members(a)[0]]], by="ben")
+    wait_for(page, 1)
+    assert (page.run(CARDS), page.run(FOCUS)) == (before, focus)
+    assert page.run("document.getElementById('panel').scrollTop") == scrolled
+    verbs.rename(review, b, "by ben", by="ben")  # the card says something else from now on
+    wait_for(page, 2)
+    page.wait(f"document.querySelector('.merge[data-id=\"{before[2]}\"]').textContent.includes('by ben')")
+    assert (page.run(CARDS), page.run(FOCUS)[0]) == (before, focus[0])
+    assert page.run("document.getElementById('panel').scrollTop") == scrolled
+    page.key("Enter")
+    wait_for(page, 3)
+    assert state(run).state.entries[2].action.kind == "merge"
+
+
+def test_no_key_makes_a_category_of_nothing_there(page: Page, run: Path) -> None:
+    for key in ("n", "m", "c", "x", "Enter"):
+        page.run("document.getElementById('panel').focus(), document.activeElement.blur(), true")
+        page.key(key)
+        assert not page.run("document.getElementById('dialog').open")
+    assert not (run / "review.jsonl").exists()

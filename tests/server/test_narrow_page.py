@@ -1,0 +1,89 @@
+"""A narrow page in Chromium: whatever a wide one offers is within reach of a mouse and of a finger."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from chromium import Page
+from review_page import answer, rows, seen, text
+from served import Served
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(params=[400, 1100])
+def page(
+    request: pytest.FixtureRequest, opened: Callable[..., AbstractContextManager[Page]], shared_server: Served
+) -> Iterator[Page]:
+    with opened(shared_server, width=request.param, height=800) as page:
+        yield page
+        assert page.complaints() == []
+
+
+def tap(page: Page, selector: str) -> None:
+    """Touch the middle of an element."""
+    page.call("Emulation.setTouchEmulationEnabled", enabled=True)
+    x, y = page.middle(selector)
+    page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+    page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    page.settle()
+
+
+def is_on_top(page: Page, selector: str) -> bool:
+    """Whether a click on the middle of an element would reach it."""
+    x, y = page.middle(selector)
+    return bool(page.run(f"document.elementFromPoint({x}, {y})?.closest('{selector}') !== null"))
+
+
+@pytest.mark.parametrize("press", [Page.click, tap])
+def test_history_and_who_are_behind_a_button(page: Page, press: Callable[[Page, str], None]) -> None:
+    assert not page.run("document.getElementById('history').checkVisibility()")
+    press(page, "#more")
+    assert all(is_on_top(page, name) for name in ("#history", "#who", "#theme", "#help"))
+    press(page, "#history")
+    page.wait("document.getElementById('dialog-title')?.textContent === 'What was done'")
+    page.key("Escape")
+    page.wait("!document.getElementById('dialog').open")
+    assert not page.run("document.getElementById('history').checkVisibility()")
+    press(page, "#more")
+    press(page, "#who")
+    page.wait("document.getElementById('dialog-title')?.textContent === 'Who is reviewing?'")
+    page.key("Escape")
+    press(page, "#more")
+    page.key("Escape")
+    assert not page.run("document.getElementById('history').checkVisibility()")
+
+
+@pytest.mark.parametrize("press", [Page.click, tap])
+def test_similar_images_are_found_from_the_selection_and_from_the_enlarged_image(
+    page: Page, press: Callable[[Page, str], None]
+) -> None:
+    row = rows(page)[1]
+    press(page, f"#tile-{row}")
+    page.wait("shoal.grid.selected.size === 1")
+    assert is_on_top(page, "#selected .narrow:last-of-type, #selected .narrow")
+    press(page, "#selected .narrow:nth-last-child(2)")
+    page.wait(f"shoal.view.kind === 'similar' && shoal.view.row === {row}")
+    seen(page)
+    press(page, f"#tile-{rows(page)[2]}")
+    page.wait("shoal.grid.selected.size === 1")
+    press(page, "#selected .narrow")
+    page.wait("document.querySelector('#dialog .facts')")
+    shown = page.run("shoal.grid.focused")
+    page.run(
+        "[...document.querySelectorAll('#dialog button')].find((one) => one.textContent.startsWith('Find'))"
+        ".setAttribute('id', 'find-similar')"
+    )
+    press(page, "#find-similar")
+    page.wait(f"shoal.view.row === {shown} && !document.getElementById('dialog').open")
+
+
+def test_the_key_finds_similar_images_from_the_enlarged_one(page: Page) -> None:
+    row = rows(page)[3]
+    page.run("shoal.grid.go(3), true")
+    seen(page)
+    page.key("Enter")
+    answer(page, "l")
+    page.wait(f"shoal.view.kind === 'similar' && shoal.view.row === {row}")
+    assert text(page, "#name") == "Similar images"

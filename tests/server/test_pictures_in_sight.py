@@ -1,0 +1,104 @@
+"""What has no picture yet has not been seen, in Chromium: no press decides on it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import Page
+from review_page import TOO_EARLY, answer, ask, hold_back, let_through, rows, seen, state, text, wait_for
+from served import served
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+
+@pytest.fixture
+def small(opened: Opened, run: Path) -> Iterator[Page]:
+    """A page so low that most of its pictures have not been asked for."""
+    with served(run) as server, opened(server, height=420) as page:
+        yield page
+        assert [line for line in page.complaints() if "ERR_FAILED" not in line] == []
+
+
+def test_a_category_is_confirmed_only_when_its_pictures_are_there(small: Page, run: Path) -> None:
+    hold_back(small, "/thumbnails")
+    before = small.run("shoal.view.id")
+    small.key("]")
+    small.wait(f"shoal.view.id !== {before} && shoal.grid.rows.length")
+    here = small.run("shoal.view.id")
+    for key in ("c", "x"):
+        small.run("document.getElementById('said').textContent = ''")
+        small.key(key)
+        small.wait(TOO_EARLY)
+    assert not (run / "review.jsonl").exists()
+    let_through(small)
+    seen(small)
+    small.key("c")
+    wait_for(small, 1)
+    assert set(state(run).state.entries[0].action.rows) <= set(state(run).state.members(here).tolist())
+
+
+def test_an_image_that_was_scrolled_to_is_decided_on_when_its_picture_is_there(small: Page, run: Path) -> None:
+    small.click('[data-view="all"]')
+    small.wait("shoal.view.kind === 'all'")
+    seen(small)
+    first, later = rows(small)[0], rows(small)[150]
+    hold_back(small, "/thumbnails")
+    small.run("shoal.grid.go(150), true")
+    small.key("f")
+    small.wait(TOO_EARLY)
+    small.key("Home")
+    small.key("f")  # this one has been there all the time
+    wait_for(small, 1)
+    assert state(run).state.entries[0].action.rows.tolist() == [first]
+    small.run("shoal.grid.go(150), true")
+    let_through(small)
+    seen(small)
+    small.key("f")
+    wait_for(small, 2)
+    assert state(run).state.entries[1].action.rows.tolist() == [later]
+
+
+def test_a_picture_that_cannot_be_had_is_said_to_be_missing_and_can_be_decided_on(small: Page, run: Path) -> None:
+    small.run("window.asked = fetch, true")
+    fails = "(...of) => String(of[0]).startsWith('/thumbnails') ? Promise.reject(new TypeError('cut')) : asked(...of)"
+    small.run(f"window.fetch = {fails}, true")
+    before = small.run("shoal.view.id")
+    small.key("]")
+    small.wait(f"shoal.view.id !== {before} && document.querySelector('.tile .missing')")
+    assert "no picture" in small.run(
+        "getComputedStyle(document.querySelector('.tile:has(.missing)'), '::before').content"
+    )
+    seen(small)
+    first = rows(small)[0]
+    small.key("x")
+    wait_for(small, 1)
+    assert state(run).state.entries[0].action.rows.tolist() == [first]
+
+
+def test_growing_and_the_enlarged_image_wait_for_their_pictures(small: Page, run: Path) -> None:
+    hold_back(small, "/thumbnails")
+    ask(small, "g")
+    small.wait("document.querySelector('.grow .strip .thumb')")
+    small.key("y")
+    small.wait(TOO_EARLY)
+    assert "0 images sure so far" in text(small, ".grow .muted")
+    let_through(small)
+    answer(small, "y")
+    assert "12 images sure so far" in text(small, ".grow .muted")
+    small.key("Escape")
+    small.click('[data-view="all"]')
+    small.run("document.getElementById('said').textContent = ''")
+    hold_back(small, "/thumbnails")
+    small.run("shoal.grid.go(150), true")
+    ask(small, "Enter")
+    small.wait("document.querySelector('.viewer .facts')")
+    small.key("f")
+    small.wait(TOO_EARLY)
+    let_through(small)
+    answer(small, "f")
+    wait_for(small, 1)
+    assert len(state(run).state.entries) == 1
