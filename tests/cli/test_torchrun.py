@@ -20,6 +20,7 @@ import sys
 from shoal.clustering import neighbors
 from shoal.clustering.ward import linkage, rounds, scan
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+linkage.FEW_PRODUCTS = 0
 rounds.FEW["cpu"] = 20
 from shoal.cli.main import main
 sys.argv[1:] = {words!r}

@@ -13,6 +13,7 @@ from shoal.clustering.ward import linkage, rounds, scan, shared_scan, ward_linka
 from shoal.clustering.ward.exact_neighbors import as_exact_neighbors
 
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+linkage.FEW_PRODUCTS = 0
 rounds.FEW["cpu"] = 20  # scans go on until few clusters are left
 cpu, sent = torch.device("cpu"), []
 draw = torch.Generator().manual_seed(0)

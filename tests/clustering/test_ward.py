@@ -26,13 +26,15 @@ LADDERS = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module", params=["lists", "table"])
+@pytest.fixture(autouse=True, scope="module", params=["lists", "table", "few rows"])
 def finder(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test twice: by lists and scans to the end, and by the table that takes over when few clusters are left."""
-    before = FEW.copy()
+    """Every test by lists and scans to the end, by the table that takes over when few are left, and as few rows are."""
+    before, few_products = FEW.copy(), entry.FEW_PRODUCTS
     FEW.update(before if request.param == "table" else dict.fromkeys(before, 0))
+    entry.FEW_PRODUCTS = 1 << 40 if request.param == "few rows" else 0
     yield request.param
     FEW.update(before)
+    entry.FEW_PRODUCTS = few_products
 
 
 def clustered(n: int, d: int = 16, seed: int = 0, spread: float = 0.3) -> np.ndarray:

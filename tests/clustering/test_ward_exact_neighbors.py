@@ -12,6 +12,8 @@ from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW, Rounds
 from shoal.errors import UsageError
 
+pytestmark = pytest.mark.usefixtures("many_rows")
+
 
 def unit_rows(n: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)

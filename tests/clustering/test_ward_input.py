@@ -13,6 +13,8 @@ from shoal.clustering.ward.local_scan import Accept, LocalScanner
 from shoal.clustering.ward.rounds import FEW
 from shoal.errors import DataError, UsageError
 
+pytestmark = pytest.mark.usefixtures("many_rows")
+
 
 def assert_same_tree(ours: np.ndarray, theirs: np.ndarray) -> None:
     np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-9)

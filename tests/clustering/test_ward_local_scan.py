@@ -16,6 +16,8 @@ from shoal.clustering.ward.local_scan import LocalScanner, sharpen
 from shoal.clustering.ward.rounds import FEW
 from shoal.clustering.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("many_rows")
+
 
 def tight_groups(n: int, n_groups: int, noise: float = 1e-6, n_columns: int = 48) -> np.ndarray:
     """Unit rows in float32, those of a group `noise` apart."""

@@ -10,6 +10,8 @@ from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.group_minima import WIDTH, GroupMinima
 from shoal.clustering.ward.table import HeightTable
 
+pytestmark = pytest.mark.usefixtures("many_rows")
+
 
 def one_hot(n: int) -> np.ndarray:
     rows = np.zeros((n, n + 3), np.float32)

@@ -10,6 +10,8 @@ from shoal.clustering.ward.linkage import ward_linkage
 from shoal.clustering.ward.rounds import FEW
 from shoal.clustering.ward.table import FEW_EXACT, HeightTable
 
+pytestmark = pytest.mark.usefixtures("many_rows")
+
 CPU = torch.device("cpu")
 """Another device has other limits."""
 

@@ -9,12 +9,12 @@ import pytest
 
 CODE = """
 import numpy as np, torch
-from shoal.clustering.ward import rounds, triton_scan
+from shoal.clustering.ward import linkage, rounds, triton_scan
 from shoal.clustering.products import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
 torch.set_num_threads(1)  # the interpreter serves one thread
-rounds.FEW["cpu"] = 0  # few clusters would be put in a table and need no scan
+rounds.FEW["cpu"] = linkage.FEW_PRODUCTS = 0  # few rows or clusters would be put in a table and need no scan
 device = torch.device("cpu")
 assert precisions(device)[0] is TENSOR_BFLOAT16
 rng = np.random.default_rng(0)

@@ -18,6 +18,7 @@ from shoal.reproduce import loaded_dataset, runner
 from shoal.reproduce.reproduce import reproduce
 
 linkage.SHARED_PRODUCTS = scan.SHARED_PRODUCTS = neighbors.SHARED_PRODUCTS = 0  # small, and shared all the same
+linkage.FEW_PRODUCTS = 0
 rounds.FEW["cpu"] = 20
 for module in (method, runner, loaded_dataset):
     module.load_encoder = load_tiny

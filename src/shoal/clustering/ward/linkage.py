@@ -1,6 +1,7 @@
 """The way in: a matrix of embeddings, checked, and its Ward tree in scipy's format."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -25,6 +26,8 @@ from shoal.clustering.ward import triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.exact_neighbors import proven_lists, ready_lists
+from shoal.clustering.ward.few_rows import FEW_PRODUCTS, merge_few
+from shoal.clustering.ward.lists import Lists
 from shoal.clustering.ward.matrix import as_rows, origin_and_scale
 from shoal.clustering.ward.rounds import FEW, RoundMerges, Rounds
 from shoal.clustering.ward.scan import ELEMENT_BYTES, WIDTH, Scanner
@@ -139,26 +142,46 @@ def _linked(
     chains, nodes = _chains(groups, n)
     merges = [chains]
     if len(nodes) > 1:
-        margins = Margins.of(rows.shape[1], 1.0001 * float(torch.linalg.vector_norm(centroids, dim=1).max()))
-        most = N_LISTED[rows.device.type]
-        ready = None
-        if exact is not None and not bool(origin.any()):  # else inner products are about another origin
-            ready = ready_lists(exact, groups, centroids, sizes, scale, most)
-        k = min(most, len(nodes) - 1) if ready is None else ready.index.shape[1]
-        geometry = Geometry(centroids, sizes)
-        scanner = Scanner(geometry, precisions(rows.device), margins, k, room.block, workers, is_shared=is_shared)
-        n_tied, n_tabled = (math.isqrt(size // TABLE_BYTES[rows.device.type]) for size in (room.table, room.block))
-        n_tabled = min(FEW[rows.device.type], n_tabled)
-        rounds = Rounds(scanner, margins, workers, nodes, n + len(chains.left), n_tabled, n_tied)
-        report.add(n - len(nodes))
-        rounds.start(ready, report.add)
-        report.add(len(chains.left))
-        while rounds.n_live > 1:
-            merges.append(rounds.step())
-            report.add(len(merges[-1].left))
+        geometry, next_node = Geometry(centroids, sizes), n + len(chains.left)
+        if rows.device.type == "cpu" and n * rows.numel() <= FEW_PRODUCTS:
+            report.add(next_node)
+            rounds = merge_few(geometry, nodes, next_node)
+        else:
+            ready = None
+            if exact is not None and not bool(origin.any()):  # else inner products are about another origin
+                ready = ready_lists(exact, groups, centroids, sizes, scale, N_LISTED[rows.device.type])
+            rounds = _merge_many(geometry, ready, nodes, next_node, room, report, workers, is_shared=is_shared)
+        for made in rounds:
+            merges.append(made)
+            report.add(len(made.left))
     _check_range(merges[1:], scale)
     report.finish()
     return _sorted_by_height(merges, n, scale)
+
+
+def _merge_many(
+    geometry: Geometry,
+    ready: Lists | None,
+    nodes: Tensor,
+    next_node: int,
+    room: "_Room",
+    report: "_Progress",
+    workers: Workers,
+    *,
+    is_shared: bool,
+) -> Iterator[RoundMerges]:
+    """Merge all clusters, a round at a time: by lists and scans, by a table when few are left."""
+    kind = nodes.device.type
+    lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
+    margins = Margins.of(geometry.centroids.shape[1], 1.0001 * float(lengths.max()))
+    k = min(N_LISTED[kind], len(nodes) - 1) if ready is None else ready.index.shape[1]
+    scanner = Scanner(geometry, precisions(nodes.device), margins, k, room.block, workers, is_shared=is_shared)
+    n_tied, n_tabled = (math.isqrt(size // TABLE_BYTES[kind]) for size in (room.table, room.block))
+    rounds = Rounds(scanner, margins, workers, nodes, next_node, min(FEW[kind], n_tabled), n_tied)
+    report.add(next_node - len(nodes))
+    rounds.start(ready, report.add)
+    while rounds.n_live > 1:
+        yield rounds.step()
 
 
 def precisions(device: torch.device) -> tuple[Precision, ...]:
