@@ -3,6 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from shoal.report import neighbors as module
 from shoal.report.neighbors import nearest, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Assignment, Run
@@ -16,6 +17,16 @@ def test_nearest_is_a_full_sort_without_the_image_itself() -> None:
     for query, row, found in zip(queries, own, nearest(queries, bank, own, 5, block=2), strict=True):
         order = [at for at in np.argsort(-(unit @ query)) if at != row]
         assert found.tolist() == order[:5]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_bank_read_in_blocks_gives_the_neighbors_of_the_whole(monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
+    bank = np.random.default_rng(0).normal(size=(50, 3)).astype(dtype)
+    own = np.arange(0, 50, 7)
+    whole = nearest(bank[own], bank, own, 6)
+    for rows in (1, 3, 7, 49):
+        monkeypatch.setattr(module, "BANK_ROWS", rows)
+        np.testing.assert_array_equal(nearest(bank[own], bank, own, 6, block=3), whole)
 
 
 def circle(degrees: list[float]) -> np.ndarray:

@@ -12,7 +12,10 @@ import html5lib
 import numpy as np
 import pytest
 
+from shoal.report import map as map_module
+from shoal.report import sections, suggestions
 from shoal.report.page import render_report
+from shoal.report.snapshot import stratified
 from shoal.runs import PARTS, Assignment, Category, Run
 
 
@@ -85,6 +88,17 @@ def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(digits:
     on_page = {int(row) for row in re.findall(r'data-row="(\d+)" title="[^"]*"><img', page)}
     assert on_page | {int(row) for row in thumbnails} == set(range(1797))
     assert not on_page & {int(row) for row in thumbnails}  # each is carried once
+
+
+def test_the_page_says_what_it_has_sampled(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "Categories of more than 5 images are compared by 5 of them, from the most to the least typical."
+    assert "are compared by" not in render_report(small, tsne=False)
+    for module in (sections, suggestions):
+        monkeypatch.setattr(module, "MOST_COMPARED", 5)
+    monkeypatch.setattr(map_module, "stratified", lambda ids, n_rows: stratified(ids, 50))
+    found = render_report(small, tsne=False)
+    assert said in found
+    assert re.search(r"PCA draws a sample of \d+ of the 200 images", found)
 
 
 def test_the_same_run_gives_the_same_page(digits: Run, page: str) -> None:

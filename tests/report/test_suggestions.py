@@ -6,6 +6,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from shoal.clustering.tree import Tree
+from shoal.report import suggestions
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
 from shoal.runs import Assignment, Category, Run
@@ -95,3 +96,21 @@ def test_digits_cut_too_fine_are_put_together_again_and_only_with_their_own_kind
 
     assert len(merges) >= 5
     assert all(kind(merge.novel) == kind(merge.other) for merge in merges)
+
+
+def test_large_categories_are_compared_by_a_sample_from_end_to_end(
+    plain_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two halves of one bell-shaped group, and a third far away: the sample tells the same as all images."""
+    x = np.concatenate([np.sort(np.random.default_rng(0).normal(size=400)), np.linspace(50, 51, 200)])
+    run = plain_run(rows([f"novel-{part}" for part in np.repeat([0, 1, 2], 200)]))
+    run.write_array("embeddings", np.column_stack([x, np.ones(600)]))
+    whole = suggested_merges(Snapshot(run))
+    monkeypatch.setattr(suggestions, "MOST_COMPARED", 20)
+    found = suggested_merges(Snapshot(run))
+    for merges in (whole, found):
+        assert [(merge.novel.category, merge.other.category) for merge in merges] == [("novel-0", "novel-1")]
+    assert found[0].separation == pytest.approx(whole[0].separation, rel=0.2)
+    assert found[0].separation != whole[0].separation
+    kept = suggestions.compared(np.arange(1000))
+    assert (len(kept), kept[0], kept[-1]) == (20, 0, 999)

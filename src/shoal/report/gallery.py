@@ -73,7 +73,7 @@ def _possibly_new(run: Snapshot) -> list[Card]:
     rows = run.members.get(NO_CATEGORY)
     if rows is None:
         return []
-    confidence = float(np.mean([run.assignments[row].confidence for row in rows]))
+    confidence = float(np.asarray(run.column("confidence"))[rows].mean())
     category = Category(
         category_id=NO_CATEGORY,
         category="possibly new",

@@ -16,6 +16,8 @@ SHOWN = 8
 QUERIES = 1_000
 """Images whose neighbors are compared; the shown ones are taken from these."""
 EXAMPLES = 6
+BANK_ROWS = 1 << 15
+"""Images that are compared with a block of queries at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
     queries = np.flatnonzero(run.is_labeled) if run.is_labeled.any() else np.arange(len(before))
     queries = queries[stratified(run.category_ids[queries], QUERIES)]
     k = min(SHOWN, len(before) - 1)
-    first = nearest(np.asarray(before[queries]), np.asarray(before), queries, k)  # (Q, k)
-    second = nearest(np.asarray(after[queries]), np.asarray(before), queries, k)
+    first = nearest(np.asarray(before[queries]), before, queries, k)  # (Q, k)
+    second = nearest(np.asarray(after[queries]), before, queries, k)
     if np.array_equal(first, second):
         raise NotInRun("Neighbors before and after a shift are left out: the shift changed none (no shift was chosen).")
     return ChangedNeighbors(
@@ -70,16 +72,28 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
 
 
 def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 256) -> Ints:
-    """The k rows of `bank` most similar to each query (cosine), most similar first, the query's own row left out."""
-    unit = bank / np.maximum(np.linalg.norm(bank, axis=1, keepdims=True), 1e-12)  # (N, D)
-    found = []
-    for start in range(0, len(queries), block):
-        likeness = queries[start : start + block] @ unit.T  # (block, N)
-        likeness[np.arange(len(likeness)), own[start : start + block]] = -np.inf
-        top = np.argpartition(-likeness, k - 1, axis=1)[:, :k]
-        order = np.lexsort((top, -np.take_along_axis(likeness, top, axis=1)), axis=1)
-        found.append(np.take_along_axis(top, order, axis=1))
-    return np.concatenate(found).astype(np.int64)
+    """The k rows of `bank` most similar to each query (cosine), most similar first, the query's own row left out.
+
+    The bank may be a mapped file: `BANK_ROWS` of it are held at a time.
+    """
+    n_queries = len(queries)
+    best = np.full((n_queries, k), -np.inf, np.result_type(queries, bank))  # (Q, k) the most similar so far
+    rows = np.full((n_queries, k), len(bank))  # (Q, k) which they are
+    for first in range(0, len(bank), BANK_ROWS):
+        part = np.asarray(bank[first : first + BANK_ROWS])  # (B, D)
+        unit = part / np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
+        for start in range(0, n_queries, block):
+            asked = slice(start, start + block)
+            likeness = queries[asked] @ unit.T  # (block, B)
+            at, column = np.arange(len(likeness)), own[asked] - first
+            is_here = (column >= 0) & (column < len(unit))
+            likeness[at[is_here], column[is_here]] = -np.inf
+            top = np.argpartition(-likeness, min(k, len(unit)) - 1, axis=1)[:, :k]  # (block, k) or fewer
+            found = np.hstack([best[asked], np.take_along_axis(likeness, top, axis=1)])
+            named = np.hstack([rows[asked], top + first])
+            order = np.lexsort((named, -found), axis=1)[:, :k]
+            best[asked], rows[asked] = np.take_along_axis(found, order, 1), np.take_along_axis(named, order, 1)
+    return rows.astype(np.int64)
 
 
 def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[NeighborChange, ...]:
@@ -96,7 +110,7 @@ def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[
 
 
 def _share_right(run: Snapshot, queries: Ints, found: Ints) -> float:
-    labels = np.array([row.label_given for row in run.assignments], dtype=object)
+    labels = np.array(run.column("label_given"), dtype=object)
     asked = np.repeat(labels[queries][:, None], found.shape[1], axis=1)
     both = (labels[found] != "") & (asked != "")
     return float((labels[found] == asked)[both].mean()) if both.any() else float("nan")

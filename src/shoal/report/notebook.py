@@ -3,7 +3,7 @@
 from html import escape
 
 from shoal.report.thumbnails import data_uris
-from shoal.runs import Category, RunView
+from shoal.runs import Category, RunView, column
 from shoal.text import shown
 from shoal.words import count
 
@@ -16,7 +16,7 @@ BUDGET = 500_000
 
 def run_html(run: RunView, answer: str) -> str:
     """The run as a piece of HTML: `answer` in words, then a row per category, largest first, with its exemplars."""
-    row_of = {row.path: number for number, row in enumerate(run.assignments)}
+    row_of = {path: number for number, path in enumerate(column(run.assignments, "path"))}
     ordered = sorted(run.categories, key=lambda category: (-category.size, category.category))[:MAX_CATEGORIES]
     rows = {category.category_id: [row_of[path] for path in category.exemplars] for category in ordered}
     pictures = data_uris(run, (row for found in rows.values() for row in found), BUDGET)

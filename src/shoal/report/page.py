@@ -77,6 +77,7 @@ def render_report(run: Run, *, tsne: bool | None = None, progress: Progress | No
         "tree": page.figures(dendrogram),
         "max_leaves": MAX_LEAVES,
         "merges": None if merges is None else [sections.merge(merge, snapshot, tiles) for merge in merges],
+        "compared_note": sections.compared_note(snapshot),
         "splits": None if splits is None else [sections.split(split, tiles) for split in splits],
         "confusion": page.figures(confusion),
         "suspicious": None if suspicious is None else sections.suspicious(suspicious[:MAX_SUSPICIOUS], tiles),

@@ -10,7 +10,7 @@ from shoal.report.map import MapLayout
 from shoal.report.neighbors import ChangedNeighbors
 from shoal.report.snapshot import Snapshot
 from shoal.report.splits import Split
-from shoal.report.suggestions import Merge, SuspiciousLabel
+from shoal.report.suggestions import MOST_COMPARED, Merge, SuspiciousLabel
 from shoal.runs import Category
 from shoal.text import shown
 from shoal.words import count, number, percent
@@ -116,6 +116,14 @@ def map_note(run: Snapshot, layouts: list[MapLayout], with_thumbnail: set[int]) 
     if pictured < len(drawn):
         said.append(f"{pictured:,} of them have a thumbnail on this page" if pictured else "there are no thumbnails")
     return f"{'; '.join(said)}." if said else ""
+
+
+def compared_note(run: Snapshot) -> str:
+    """Say what was sampled to compare categories; empty where nothing was."""
+    if max(map(len, run.members.values()), default=0) <= MOST_COMPARED:
+        return ""
+    most = f"{MOST_COMPARED:,}"
+    return f"Categories of more than {most} images are compared by {most} of them, from the most to the least typical."
 
 
 def _kind(category: Category) -> str:

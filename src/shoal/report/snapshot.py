@@ -28,6 +28,7 @@ class Snapshot(Run):
 
     def __init__(self, run: RunView) -> None:
         super().__init__(run.path)
+        self._vectors: dict[str, Floats] = {}  # checked once: that reads all of them
 
     @classmethod
     def of(cls, run: Run) -> "Snapshot":
@@ -68,25 +69,25 @@ class Snapshot(Run):
     @cached_property
     def category_ids(self) -> Ints:
         """(N,) the category of each image, -1 for none."""
-        return np.array(column(self.assignments, "category_id"), dtype=np.int64)
+        return np.array(self.column("category_id"), dtype=np.int64)
 
     @cached_property
     def is_labeled(self) -> Bools:
         """(N,) whether an image came with a label."""
-        return np.array([bool(label) for label in column(self.assignments, "label_given")], dtype=bool)
+        return np.array([bool(label) for label in self.column("label_given")], dtype=bool)
 
     @cached_property
     def is_unsure(self) -> Bools:
         """(N,) whether an image has no category, or one of low confidence."""
-        confidence = np.array(column(self.assignments, "confidence"), dtype=np.float64)
+        confidence = np.array(self.column("confidence"), dtype=np.float64)
         unsure: Bools = (self.category_ids == NO_CATEGORY) | (confidence < UNSURE_BELOW)
         return unsure
 
     @cached_property
     def members(self) -> dict[int, Ints]:
         """The rows of each category, most typical first: by outlier score, then confidence, then path."""
-        paths = column(self.assignments, "path")
-        scores = (column(self.assignments, name) for name in ("outlier_score", "confidence"))
+        paths = self.column("path")
+        scores = (self.column(name) for name in ("outlier_score", "confidence"))
         outlier, confidence = (np.array([_or_zero(value) for value in score]) for score in scores)
         by_path = np.array(sorted(range(len(paths)), key=paths.__getitem__), dtype=np.int64)
         order = by_path[np.lexsort((-confidence[by_path], outlier[by_path]))]  # stable: equal ones stay by path
@@ -102,7 +103,13 @@ class Snapshot(Run):
 
     def rows_of(self, name: str) -> Floats | None:
         """Map `<name>.npy`, (N, D), into memory; None where it is missing. One that is damaged is refused."""
-        return read_vectors(self.path / f"{name}.npy", len(self.assignments)) if self.has(f"{name}.npy") else None
+        if name not in self._vectors and self.has(f"{name}.npy"):
+            self._vectors[name] = read_vectors(self.path / f"{name}.npy", len(self.assignments))
+        return self._vectors.get(name)
+
+    def column(self, name: str) -> Any:
+        """(N,) one column of `assignments`, a list or an array."""
+        return column(self.assignments, name)
 
     def _counted(self, category_id: int) -> Category:
         rows = [self.assignments[row] for row in self.members[category_id]]

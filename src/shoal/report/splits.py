@@ -11,7 +11,7 @@ from shoal.arrays import Ints
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.suggestions import MIN_IMAGES, ONE_GROUP, separation
+from shoal.report.suggestions import MIN_IMAGES, ONE_GROUP, compared, separation
 from shoal.runs import Category
 
 TIMES_USUAL = 2.0
@@ -55,7 +55,7 @@ def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
             rows = run.members[category.category_id]
             groups = _groups(rows, parts)
             if len(groups) > 1:  # the first cut that parts it shows its groups, later ones their halves
-                a, b = (np.asarray(vectors[group], np.float64) for group in groups[:2])
+                a, b = (np.asarray(vectors[compared(group)], np.float64) for group in groups[:2])
                 found.append(Split(category, len(rows) / usual, groups, separation(a, b)))
                 del large[category.category_id]
     found = [split for split in found if split.separation > ONE_GROUP]

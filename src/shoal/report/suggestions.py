@@ -18,6 +18,10 @@ MIN_IMAGES = 3
 """Categories with fewer images have no spread to compare with."""
 
 
+MOST_COMPARED = 10_000
+"""Images of a category that it is compared by; of a larger one so many, from the most to the least typical."""
+
+
 @dataclass(frozen=True, slots=True)
 class Merge:
     """Two categories, at least one of them novel, that may be one."""
@@ -63,7 +67,7 @@ def close_pairs(vectors: Floats, members: Mapping[int, Ints], novel: Collection[
 
     `vectors` (N, D); `members` are the rows of each category, too few to compare included.
     """
-    large = {category: rows for category, rows in members.items() if len(rows) >= MIN_IMAGES}
+    large = {category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES}
     means = {category: vectors[rows].mean(axis=0, dtype=np.float64) for category, rows in large.items()}
     found = []
     for a, b in _near_pairs(means, novel):
@@ -71,6 +75,14 @@ def close_pairs(vectors: Floats, members: Mapping[int, Ints], novel: Collection[
         if gap < ONE_GROUP:
             found.append((a, b, gap))
     return sorted(found, key=lambda pair: pair[2])
+
+
+def compared(rows: Ints) -> Ints:
+    """The rows, or of many a sample at even steps, so that an order in which they are is kept."""
+    if len(rows) <= MOST_COMPARED:
+        return rows
+    chosen: Ints = rows[np.linspace(0, len(rows) - 1, MOST_COMPARED).astype(np.int64)]
+    return chosen
 
 
 def separation(a: Floats, b: Floats) -> float:
@@ -91,10 +103,11 @@ def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
     """Labeled images whose category has another name than the label they came with, the surest first."""
     if not run.is_labeled.any():
         raise NotInRun("Suspicious labels are left out: no image came with a label.")
+    columns = [run.column(name) for name in ("label_given", "category", "confidence")]
     found = [
-        SuspiciousLabel(row, image.label_given, image.category, image.confidence)
-        for row, image in enumerate(run.assignments)
-        if image.label_given and image.label_given != image.category
+        SuspiciousLabel(row, given, category, float(confidence))
+        for row, (given, category, confidence) in enumerate(zip(*columns, strict=True))
+        if given and given != category
     ]
     return sorted(found, key=lambda label: (-np.nan_to_num(label.confidence), label.row))
 
@@ -117,9 +130,10 @@ def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tup
 
 def _second_choice(run: Snapshot, novel: Category, other: Category) -> float:
     """Share of the images of two categories whose second choice is the other of the two."""
+    second = run.column("second_category")
     hits = [
-        run.assignments[row].second_category == name
+        second[row] == name
         for category_id, name in ((novel.category_id, other.category), (other.category_id, novel.category))
-        for row in run.members[category_id]
+        for row in run.members[category_id].tolist()
     ]
     return float(np.mean(hits))

@@ -91,7 +91,7 @@ def how_sure(run: Snapshot) -> str:
     said = (
         f"The number of categories, {k}, was estimated{f', within the {span(asked)} that were given' if asked else ''}."
     )
-    labels = [row.label_given for row in run.assignments if row.label_given]
+    labels = [label for label in run.column("label_given") if label]
     doubt = doubt_labels(len(labels), len(set(labels)))
     few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
     return " ".join(filter(None, (said, _likely(estimate), few, _spread(estimate))))
@@ -167,7 +167,7 @@ def _reviewed(run: Snapshot) -> str:
     """Say how much people have decided; a review of another answer is named."""
     if run.review is None:
         return "A review of another answer is there; `shoal review` replays it." if run.has("review.jsonl") else ""
-    found = Counter(row.status for row in run.assignments)
+    found = Counter(run.column("status"))
     said = [f"{found[status]:,} {status}" for status in STATUSES if found[status] and status != "predicted"]
     return f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
 

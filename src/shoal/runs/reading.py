@@ -165,11 +165,11 @@ def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not found.shape[1]:
         what = f"found {found.dtype} of shape {found.shape}, expected numbers in a row for each of {n_rows:,} images"
         raise damaged(file, f"{what} of assignments.csv")
-    is_whole = each_row(found, lambda rows: np.isfinite(rows).all(axis=1))  # (N,)
-    is_zero = each_row(found, lambda rows: ~rows.any(axis=1))  # (N,)
-    if not is_whole.all() or is_zero.any():
-        what = "only zeros" if is_whole.all() else "NaN or infinity"
-        raise damaged(file, f"found {what} in {name_rows(is_zero if is_whole.all() else ~is_whole)}")
+    if not each_row(found, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)).all():  # (N,)
+        is_broken = each_row(found, lambda rows: ~np.isfinite(rows).all(axis=1))
+        what = "NaN or infinity" if is_broken.any() else "only zeros"
+        is_bad = is_broken if is_broken.any() else each_row(found, lambda rows: ~rows.any(axis=1))
+        raise damaged(file, f"found {what} in {name_rows(is_bad)}")
     return found
 
 

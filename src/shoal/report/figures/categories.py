@@ -105,9 +105,9 @@ def confusion(run: Run) -> Figure:
 
 def _landed(run: Snapshot) -> tuple[Floats, list[str], list[str], bool]:
     """Counts (L, C) of labeled images per given label and category found; all novel categories share a column."""
-    rows = [row for row in run.assignments if row.label_given]
-    given = np.array([row.label_given for row in rows], dtype=object)
-    found = np.array(["" if row.is_novel else row.category for row in rows], dtype=object)
+    columns = [run.column(name) for name in ("label_given", "is_novel", "category")]
+    landed = [(label, "" if is_novel else name) for label, is_novel, name in zip(*columns, strict=True) if label]
+    given, found = (np.array(names, dtype=object) for names in zip(*landed, strict=True))
     table, categories, labels = contingency(given.astype(str), found.astype(str))  # (C, L)
     counts = table.T.astype(np.float64)
     hits = np.array([counts[at, categories == label].sum() for at, label in enumerate(labels)])
