@@ -82,9 +82,11 @@ def test_the_memory_of_a_container_is_what_its_limit_leaves(tmp_path: Path) -> N
     assert _left_in_container(tmp_path) == float("inf")
 
 
-def test_free_memory_heeds_the_container(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_heeds_the_container_and_the_other_processes_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.device._left_in_container", lambda: 12345)
     assert free_memory(torch.device("cpu")) == 12345
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")  # as torchrun tells each of four processes
+    assert free_memory(torch.device("cpu")) == 12345 // 4
 
 
 def test_one_seed_seeds_numpy_and_torch() -> None:

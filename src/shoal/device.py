@@ -97,11 +97,14 @@ def seconds_of(
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux and a container's limit leave."""
+    """Bytes that can still be taken on `device`: free CUDA memory, or what Linux and a container's limit leave.
+
+    The processes that torchrun has started on a machine share its memory, and have a GPU each.
+    """
     if device.type == "cuda":
         free, _total = torch.cuda.mem_get_info(device)
         return int(free) + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return _available_host_memory()
+    return _available_host_memory() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def _available_host_memory() -> int:

@@ -77,3 +77,11 @@ def test_a_shift_that_moves_nothing_is_said_to(digits: Run, plain_run: Callable[
         run.write_array(name, digits.array("embeddings"))
     with pytest.raises(NotInRun, match="the shift changed none"):
         neighbors(Snapshot(run))
+
+
+def test_of_many_images_fewer_are_asked(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot = Snapshot(small)
+    usual = neighbors(snapshot).n_queries
+    monkeypatch.setattr(module, "COMPARISONS", 200 * 30)
+    monkeypatch.setattr(module, "EXAMPLES", 2)
+    assert 10 < neighbors(snapshot).n_queries <= 30 < usual

@@ -7,6 +7,7 @@ import torch
 from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
+from shoal.training import tokens
 from shoal.training.tokens import ImageInputs, cache_tokens, resident, take
 
 CPU = torch.device("cpu")
@@ -76,6 +77,12 @@ def test_pixels_that_fit_are_brought_to_the_device_and_others_are_left(toy):
     pixels, cpu = toy.data().pixels, torch.device("cpu")
     assert torch.equal(resident(pixels, cpu), torch.from_numpy(pixels))
     assert resident(pixels, cpu, memory=10) is pixels
+
+
+def test_several_processes_on_a_cpu_leave_pixels_where_all_of_them_find_them(toy, monkeypatch):
+    pixels = toy.data().pixels
+    monkeypatch.setattr(tokens, "world_size", lambda: 2)
+    assert resident(pixels, torch.device("cpu")) is pixels
 
 
 def test_rows_are_taken_from_pixels_on_the_device_or_copied_from_the_host(toy):

@@ -15,6 +15,8 @@ SHOWN = 8
 """Neighbors shown per image."""
 QUERIES = 1_000
 """Images whose neighbors are compared; the shown ones are taken from these."""
+COMPARISONS = 200_000_000
+"""Images times images that are compared: beyond 200,000 images fewer of them are asked, 60 or one per category."""
 EXAMPLES = 6
 BANK_ROWS = 1 << 15
 """Images that are compared with a block of queries at a time."""
@@ -56,7 +58,8 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
     if len(before) < 3:
         raise NotInRun(f"Neighbors before and after a shift are left out: the run holds {len(before)} image(s).")
     queries = np.flatnonzero(run.is_labeled) if run.is_labeled.any() else np.arange(len(before))
-    queries = queries[stratified(run.category_ids[queries], QUERIES)]
+    n_queries = min(QUERIES, max(10 * EXAMPLES, COMPARISONS // len(before)))
+    queries = queries[stratified(run.category_ids[queries], n_queries)]
     k = min(SHOWN, len(before) - 1)
     first = nearest(np.asarray(before[queries]), before, queries, k)  # (Q, k)
     second = nearest(np.asarray(after[queries]), before, queries, k)

@@ -101,7 +101,7 @@ def column(rows: Sequence[Assignment], name: str) -> Any:
 
 
 class PartRows(Sequence[Assignment]):
-    """The rows of a large table; what is held are its columns, a tenth of what all rows would take."""
+    """The rows of a large table; what is held are its columns, a fraction of what all rows would take."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self.columns = columns
