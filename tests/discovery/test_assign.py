@@ -60,7 +60,8 @@ def test_the_runs_own_images_keep_their_categories(same_photos, discover_same, t
     run = Run(discover_same(train))
     monkeypatch.setattr(embedding, "LONG_S", 0.0)
     monkeypatch.setattr(embedding, "FEW", 1)
-    monkeypatch.setattr(module, "IMAGES_AT_ONCE", 25)
+    monkeypatch.setattr(module, "IMAGES_AT_ONCE", 15)
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 25)
     heard: list[str] = []
     assigner = Assigner(run, device="cpu", reporter=Reporter(heard.append))
     rows, skipped = assigner.assign_images(read_collection(same_photos.folder, False))
@@ -123,6 +124,20 @@ def test_embeddings_are_assigned_as_the_estimator_predicts(embedded: LabeledEmbe
     assert [row.category_id for row in rows] == predicted.tolist()
     assert (predicted == -1).any()
     assert (predicted >= 0).any()
+
+
+def test_a_file_assigned_in_blocks_gives_the_rows_of_the_whole_and_names_its_bad_rows(
+    embedded: LabeledEmbeddings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assigner = Assigner(cluster_embeddings(embedded, tmp_path / "run", device="cpu"), device="cpu")
+    x = np.array(embedded.x, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    whole = assigner.assign(tmp_path / "x.npy")
+    monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    assert assigner.assign(tmp_path / "x.npy") == whole
+    x[9] = 0
+    with pytest.raises(DataError, match=r"only zeros in row 9 \(1 of"):
+        assigner.assign_embeddings([f"{i}" for i in range(len(x))], x)
 
 
 def test_a_run_made_from_embeddings_refuses_images_and_takes_files(embedded, same_photos, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Ints
+from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, place_newcomers
 from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.data.collection import Collection
-from shoal.data.pixels import Skipped, load_pixels
+from shoal.data.pixels import Pixels, Skipped, load_pixels
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
 from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
@@ -34,7 +34,7 @@ from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together
 from shoal.errors import DataError, UsageError
-from shoal.progress import Outlook
+from shoal.progress import Outlook, Progress
 from shoal.runs import DECIMALS, Assignment, Category, RunView, column, damaged, table_files
 
 OUTLIER_SHARE = 0.01
@@ -42,6 +42,9 @@ OUTLIER_SHARE = 0.01
 
 IMAGES_AT_ONCE = 256
 """Images that are embedded at a time: their tokens are held."""
+
+ROWS_AT_ONCE = 64 * IMAGES_AT_ONCE
+"""Images that are put into categories at a time: their embeddings are held. Any number gives the same rows."""
 
 
 class Assigner:
@@ -135,24 +138,45 @@ class Assigner:
         with self.reporter.progress("decoding images", Outlook("images")) as progress:
             pixels = load_pixels(collection, self.settings.pixel_size, progress=progress)
         outlook, n_images = announce_embedding(networks.embed, pixels, self.device, self.reporter), len(pixels)
-        parts: list[Tensor] = []
+        rows: list[Assignment] = []
         with self.reporter.progress(EMBEDDING, outlook) as progress:
-            for start in range(0, n_images, IMAGES_AT_ONCE):
-                parts.append(networks.embed(pixels[start : start + IMAGES_AT_ONCE]).cpu())
-                progress(min(start + IMAGES_AT_ONCE, n_images), n_images)
-                if parts[0].shape[1] != self._points.shape[1]:
-                    what = f"found {self._points.shape[1]} columns, but the run's networks give {parts[0].shape[1]}"
-                    raise damaged(self.run.path / "embeddings.npy", what)
-        return self.assign_embeddings(pixels.names, torch.cat(parts).numpy()), pixels.skipped
+            for start in range(0, n_images, ROWS_AT_ONCE):
+                part = slice(start, min(start + ROWS_AT_ONCE, n_images))
+                new = self._embed(pixels, part, networks, progress)
+                rows += self.assign_embeddings(pixels.names[part], new)
+        return rows, pixels.skipped
+
+    def _embed(self, pixels: Pixels, part: slice, networks: Networks, progress: Progress) -> Floats:
+        """The embeddings of some images, in the host's memory."""
+        parts: list[Tensor] = []
+        for start in range(part.start, part.stop, IMAGES_AT_ONCE):
+            stop = min(start + IMAGES_AT_ONCE, part.stop)
+            parts.append(networks.embed(pixels[start:stop]).cpu())
+            progress(stop, len(pixels))
+            if parts[0].shape[1] != self._points.shape[1]:
+                what = f"found {self._points.shape[1]} columns, but the run's networks give {parts[0].shape[1]}"
+                raise damaged(self.run.path / "embeddings.npy", what)
+        return torch.cat(parts).numpy()
 
     def assign_embeddings(self, names: Sequence[str], x: ArrayLike) -> list[Assignment]:
-        """Put embeddings (M, D), made as the run's were, into categories; a row per name."""
-        new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
-        if new.shape != (len(names), self._points.shape[1]):
+        """Put embeddings (M, D), made as the run's were, into categories; a row per name.
+
+        They may be a memory map: some of them are looked at together.
+        """
+        given, expected = as_stored_embeddings(x), (len(names), self._points.shape[1])
+        if given.shape != expected:
             raise DataError(
-                f"embeddings: found shape {tuple(new.shape)}, expected ({len(names)}, {self._points.shape[1]}), a row "
-                "per name with as many columns as the run's; embed the images as the run's were embedded"
+                f"embeddings: found shape {given.shape}, expected {expected}, a row per name with as many columns as "
+                "the run's; embed the images as the run's were embedded"
             )
+        is_zero = each_row(given, lambda rows: ~rows.any(axis=1))
+        if is_zero.any():
+            raise DataError(f"embeddings: only zeros in {name_rows(is_zero)}, so no direction; remove them")
+        parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(names), ROWS_AT_ONCE)]
+        return [row for part in parts for row in self._assign(names[part], given[part])]
+
+    def _assign(self, names: Sequence[str], x: Floats) -> list[Assignment]:
+        new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
         n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
             voted, members = place_newcomers(

@@ -17,6 +17,7 @@ from shoal.checksums import digest_rows
 from shoal.data.demo import digits
 from shoal.data.pixels import Skipped, load_pixels, loading
 from shoal.data.pixels.decoding import decode_file, square
+from shoal.data.pixels.store import write_index
 from shoal.data.readers import read_collection
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.files import cache_folder
@@ -250,6 +251,20 @@ def test_an_image_in_memory_that_cannot_be_read_is_skipped(tmp_path: Path, cache
     assert pixels.names == ("image-000000",)
     assert pixels.skipped[0].name == "image-000001"
     assert "truncated" in pixels.skipped[0].reason
+
+
+def test_an_index_that_takes_long_to_save_is_saved_seldom(
+    make_images: Make, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, saved = make_images([f"{i}.png" for i in range(6)]), []
+    monkeypatch.setattr(loading, "write_index", lambda *given: (saved.append(1), write_index(*given)))
+    for name, value in {"CHUNK": 1, "SAVE_EVERY_S": -1.0, "SAVE_SHARE": 0}.items():
+        monkeypatch.setattr(loading, name, value)
+    load_pixels(read_collection(folder), SIZE, cache=cache, n_workers=1)
+    n_saved = len(saved)  # after each image, and in the end
+    monkeypatch.setattr(loading, "SAVE_SHARE", 1e9)
+    load_pixels(read_collection(folder), SIZE, cache=cache, n_workers=1, refresh=True)
+    assert (n_saved, len(saved) - n_saved) == (7, 2)
 
 
 def test_a_worker_starts_without_numpy() -> None:

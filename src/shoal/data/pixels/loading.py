@@ -39,7 +39,10 @@ from shoal.files import cache_folder, scratch_array
 from shoal.progress import Progress
 
 SAVE_EVERY_S = 5.0
-"""Seconds of work that an interruption may cost."""
+"""Seconds of work that an interruption may cost; more where the index is so large that saving it takes long."""
+
+SAVE_SHARE = 20
+"""Times as long as saving the index took are worked until it is saved again."""
 
 REPORT_EVERY = 100
 """In-memory images between two calls of progress."""
@@ -209,7 +212,7 @@ class _Decoding:
     ) -> None:
         """Add each decoded image to the index, and save it now and then."""
         names, total = self.collection.names, len(self.collection)
-        n_done, n_lost, saved_at = total - len(pending), 0, time.monotonic()
+        n_done, n_lost, save_at = total - len(pending), 0, time.monotonic() + SAVE_EVERY_S
         self.report(n_done, total)
         batches = decode_files(
             self._paths(pending),
@@ -236,9 +239,10 @@ class _Decoding:
                             "row; what was decoded is kept; check the network, then give the command again"
                         )
                 n_done += len(batch.positions)
-                if time.monotonic() - saved_at > SAVE_EVERY_S:
+                if (started := time.monotonic()) > save_at:
                     write_index(self.folder, index)
-                    saved_at = time.monotonic()
+                    now = time.monotonic()
+                    save_at = now + max(SAVE_EVERY_S, SAVE_SHARE * (now - started))
                 self.report(n_done, total)
 
 
