@@ -8,6 +8,7 @@ with the metadata of `named_by` holds settings whose class, and whose key in YAM
 import dataclasses
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -59,7 +60,7 @@ def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Se
     """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error that names its place."""
     if not isinstance(found, Mapping):
         raise UsageError(f"{where}: found {_show(found)}, expected keys and values of {cls.__name__}")
-    hints = get_type_hints(cls)
+    hints = dict(_hints(cls))
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for field in [field for field in fields.values() if "named_by" in field.metadata]:
         found, hints[field.name] = _take_named(field, found, fields, where)
@@ -77,6 +78,12 @@ def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Se
         return cls(**values)
     except UsageError as error:  # a check in __post_init__: say which file it came from
         raise UsageError(f"{where}: {error}") from error
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    """The types of the fields of a class, which take longer to find than its values take to check."""
+    return get_type_hints(cls)
 
 
 def differences(ours: Any, theirs: Any, prefix: str = "") -> list[str]:

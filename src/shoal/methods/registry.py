@@ -1,6 +1,7 @@
 """The methods by name, and the recipes: settings of a method as YAML files, by encoder or kind of benchmark."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,17 @@ def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
         file = RECIPES / method / f"{benchmark if is_clip else recipe}.yaml"
         if not file.is_file():
             file = file.with_stem(OF_BENCHMARKS[benchmark])
-        settings = load_settings(get_method(method).settings, file)
+        settings = _shipped(method, file)
         return replace(settings, encoder=CLIP) if is_clip else settings
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
     raise UnknownName("recipe", recipe, recipe_names(method))
+
+
+@cache
+def _shipped(method: str, file: Path) -> Any:
+    """The settings in a file that comes with Shoal, read once: a table of the paper asks for each many times."""
+    return load_settings(get_method(method).settings, file)
 
 
 def with_encoder(settings: Any, encoder: str) -> Any:
