@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 from PIL import Image
 
@@ -25,7 +24,6 @@ DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 os.environ["SHOAL_ENGINE"] = (
     "torch"  # so that the answers are the same on every machine; test_engines.py has the others
 )
-torch.set_num_threads(2)  # the same on every machine, so that a timing or a rounding seen here is seen there
 
 # Examples may take as long as a busy machine needs.
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -36,7 +34,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """As many threads on every machine, so that a timing or a rounding seen here is seen there.
+
+    The process that only hands tests out to others does without torch, which takes two seconds to load.
+    """
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        import torch
+
+        torch.set_num_threads(2)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    import torch
+
     absent = {
         "slow": None if config.getoption("--slow") else "slow: run with --slow",
         "gpu": None if torch.cuda.is_available() else "no CUDA device",
@@ -89,6 +100,8 @@ def write_table(file: Path, rows: dict[str, str]) -> Path:
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a ViT with random weights, as transformers saves it."""
+    import torch
+
     from shoal.encoders.hub import import_transformers
 
     transformers = import_transformers()
@@ -155,6 +168,8 @@ def discovered_photos(
     tiny_encoder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Photos, Callable[[bool], Path]]:
     """Photos that nobody writes to, decoded once, and their runs with five clusters, trained or not, each made once."""
+    import torch
+
     from photo_runs import run_on
     from shoal.discovery.settings import choose_settings
 
@@ -197,6 +212,8 @@ def discover_same(
 @pytest.fixture
 def one_thread() -> object:
     """Small networks are all overhead: on a busy machine two threads wait for each other at every layer."""
+    import torch
+
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -44,7 +44,7 @@ def shift(x: np.ndarray, n_shifts: int, k: int = 8, alpha: float = 0.5) -> np.nd
     for _ in range(n_shifts):
         likeness = x @ x.T
         np.fill_diagonal(likeness, -np.inf)
-        nearest = np.argsort(-likeness, axis=1)[:, :k]
+        nearest = np.argpartition(-likeness, k, axis=1)[:, :k]
         x = unit((1 - alpha) * x + alpha * x[nearest].mean(axis=1))
     return x
 
@@ -120,7 +120,8 @@ def calibration_of(rows: list[Assignment], categories: list[Category], x: np.nda
 
 def write_digits(path: Path, n_images: int = 1797) -> Run:
     """A whole run: 10 kinds of digit, 6 of them known from labels on half their images."""
-    pictures, truth = load_digits().images[:n_images], load_digits().target[:n_images]
+    written = load_digits()
+    pictures, truth = written.images[:n_images], written.target[:n_images]
     frozen = unit(pictures.reshape(-1, 64))
     within = np.stack([frozen[truth == c].mean(axis=0) for c in range(10)])[truth]
     trained = unit(0.85 * frozen + 0.15 * within)  # what training would do: images of a kind move together
@@ -130,13 +131,13 @@ def write_digits(path: Path, n_images: int = 1797) -> Run:
         given[row] = "five"  # mistakes that a report should find
     labeled = np.array([bool(label) for label in given])
     paths = [f"digits/{row // 100:02d}/scan_{row:04d}.png" for row in range(len(truth))]
-    accuracies = []
-    for t in range(5):
-        clusters = fcluster(ward(shift(trained, t)), 10, "maxclust")
-        accuracies.append(matched_accuracy(np.array(given)[labeled], clusters[labeled]))
+    shifts = [trained]
+    for _ in range(4):
+        shifts.append(shift(shifts[-1], 1))
+    trees = [ward(x) for x in shifts]
+    accuracies = [matched_accuracy(np.array(given)[labeled], fcluster(tree, 10, "maxclust")[labeled]) for tree in trees]
     chosen = 1 + int(np.argmax(accuracies[1:]))  # at least one, so that there is something to see
-    shifted = shift(trained, chosen)
-    tree = ward(shifted)
+    shifted, tree = shifts[chosen], trees[chosen]
     numbers = list(range(4, 31))
     curve = [matched_accuracy(np.array(given)[labeled], fcluster(tree, k, "maxclust")[labeled]) for k in numbers]
     n_clusters = max(k for k, accuracy in zip(numbers, curve, strict=True) if accuracy >= max(curve) - 0.05)
