@@ -60,7 +60,7 @@ def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Se
     """Build `cls` from a mapping; an unknown key or a value of the wrong type is an error that names its place."""
     if not isinstance(found, Mapping):
         raise UsageError(f"{where}: found {_show(found)}, expected keys and values of {cls.__name__}")
-    hints = dict(_hints(cls))
+    hints = dict(_hints(cls))  # type: ignore[arg-type]  # mypy takes no type[Settings] for hashable
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for field in [field for field in fields.values() if "named_by" in field.metadata]:
         found, hints[field.name] = _take_named(field, found, fields, where)
