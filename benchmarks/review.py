@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from chromium import Browser, Page, launched  # noqa: E402
+from review_page import seen  # noqa: E402
 from shoal.runs import Assignment, Category, Run  # noqa: E402
 
 N_CATEGORIES = 200
@@ -114,6 +115,7 @@ def acted(page: Page, key: str) -> float:
     """Milliseconds from a key to the answer, as the page measured it."""
     before = int(page.run("document.body.dataset.seq"))
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     page.key(key)
     page.wait(f"Number(document.body.dataset.seq) > {before} && document.body.dataset.took")
     return float(page.run("document.body.dataset.took"))

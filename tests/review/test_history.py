@@ -8,7 +8,7 @@ from shoal.review import verbs
 from shoal.review.actions import Action, Entry, Group
 from shoal.review.history import Window
 from shoal.review.review import Review
-from shoal.review.state import Conflict
+from shoal.review.tables import Conflict
 from shoal.runs import Run
 
 

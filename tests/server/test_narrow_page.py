@@ -87,3 +87,20 @@ def test_the_key_finds_similar_images_from_the_enlarged_one(page: Page) -> None:
     answer(page, "l")
     page.wait(f"shoal.view.kind === 'similar' && shoal.view.row === {row}")
     assert text(page, "#name") == "Similar images"
+
+
+def test_the_bar_of_the_selection_hides_no_image_in_focus_however_many_buttons_it_has(page: Page) -> None:
+    bar = "document.getElementById('selected').getBoundingClientRect().top"
+    for n_selected in (2, 1, 2):
+        page.key("Escape")
+        page.key("Home")
+        page.run(f"shoal.grid.select(shoal.grid.rows.slice(0, {n_selected})), true")
+        page.key("End")
+        tile = page.run("document.querySelector('.tile.focus').getBoundingClientRect().bottom")
+        assert tile <= page.run(bar)
+        page.run("shoal.grid.select(shoal.grid.rows.slice(0, 3 - shoal.grid.selected.size)), true")
+        page.key("Home")
+        page.key("End")
+        tile = page.run("document.querySelector('.tile.focus').getBoundingClientRect().bottom")
+        assert tile <= page.run(bar)
+    page.key("Escape")

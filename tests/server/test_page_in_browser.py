@@ -338,3 +338,23 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
         ask(page, "j")
         page.type(page.run("shoal.store.categories.get(3).name"))
         page.wait("document.querySelector('#dialog')?.textContent.includes('not the same')")
+
+
+def test_what_is_so_already_is_not_written_again_for_a_selection(page: Page, run: Path) -> None:
+    before, (first, second, third, *_) = 0, rows(page)
+    for key, word in (("f", "flagged"), ("c", "confirmed")):
+        page.run(f"shoal.grid.select([{first}, {second}]), true")
+        page.key(key)
+        wait_for(page, before + 1)
+        page.run(f"shoal.grid.select([{first}, {second}]), true")
+        page.key(key)
+        page.wait(f"document.getElementById('said').textContent === 'They are {word} already.'")
+        page.run(f"shoal.grid.select([{first}, {second}, {third}]), true")
+        page.key(key)
+        wait_for(page, before + 2)
+        kind = {"f": "flag", "c": "confirm"}[key]
+        done = [(entry.action.kind, len(entry.action.rows)) for entry in state(run).state.entries[before:]]
+        assert done == [(kind, 2), (kind, 1)]
+        page.key("u")
+        wait_for(page, before + 3)
+        before += 3

@@ -9,21 +9,13 @@ import itertools
 
 import numpy as np
 
-from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review import actions as act
-from shoal.review.actions import NO_CATEGORY, Action, Entry
+from shoal.review.actions import Action, Entry
 from shoal.review.answer import Answer
-from shoal.review.changes import Change, Images, Record, Rejections, Values
+from shoal.review.changes import Change
+from shoal.review.effects import effect
 from shoal.review.history import History, Window
-
-NO_ROWS: Ints = np.zeros(0, np.int64)
-FEW = 1_000
-"""Images of an action up to which a look at each is faster than one at all images of the run."""
-
-
-class Conflict(UsageError):
-    """An action that does not fit what somebody else has done meanwhile."""
+from shoal.review.tables import Conflict, Tables
 
 
 class Blocked(Conflict):
@@ -34,25 +26,18 @@ class Blocked(Conflict):
         self.seq = seq
 
 
-class State:
+class State(Tables):
     """Images, categories and history of a review."""
 
     def __init__(self, answer: Answer) -> None:
-        self.answer = answer
-        self.images = Images(answer.category_ids)
-        self.records = {c.category_id: Record(c.category, c.is_novel) for c in answer.categories}
+        super().__init__(answer)
         self.versions = dict.fromkeys(self.records, 0)
         """The last action that changed a category at all."""
-        self.rejected = Rejections()
-        self.distinct: frozenset[tuple[int, int]] = frozenset()
-        """Pairs of categories, the lower id first, that people said are not the same."""
         self.distinct_versions: dict[tuple[int, int], int] = {}
         """The last action that changed whether that is said of a pair."""
         self.history = History()
         self._before: dict[int, Change] = {}
         """By action, the values that undoing it puts back."""
-        self.next_id = max([NO_CATEGORY, *self.records]) + 1
-        """An id that no category ever had."""
 
     @property
     def entries(self) -> list[Entry]:
@@ -63,30 +48,6 @@ class State:
     def seq(self) -> int:
         """The number of the last action; 0 for none."""
         return len(self.entries)
-
-    @property
-    def categories(self) -> dict[int, Record]:
-        """The categories that have not ended, by id."""
-        return {category: record for category, record in self.records.items() if record.merged_into is None}
-
-    def members(self, category: int) -> Ints:
-        """The rows of a category, ascending."""
-        return np.flatnonzero(self.images.category == category)
-
-    def sizes(self) -> dict[int, int]:
-        """How many images each category has, and how many have none."""
-        found = np.bincount(self.images.category + 1, minlength=self.next_id + 1)
-        return {category: int(found[category + 1]) for category in (NO_CATEGORY, *self.categories)}
-
-    def today(self, category: int) -> int:
-        """The category in which one goes on that may have been merged, more than once perhaps."""
-        while (into := self.records[category].merged_into) is not None:
-            category = into
-        return category
-
-    def find(self, name: str) -> int | None:
-        """The id of the category with this name."""
-        return next((category for category, record in self.categories.items() if record.name == name), None)
 
     def entry(self, seq: int) -> Entry:
         """The entry with this number."""
@@ -100,7 +61,7 @@ class State:
         elif action.kind == "redo":
             change = self._redo(action.of)
         else:
-            change = _PREPARE[action.kind](self, action, seq)
+            change = effect(self, action, seq)
         if change.records:
             self._check_names(change, action)
         if base is not None:
@@ -160,82 +121,6 @@ class State:
     def _counts(self, entry: Entry) -> bool:
         return entry.action.kind not in ("undo", "redo") and entry.seq not in self.history.undone
 
-    # What each kind of action changes.
-
-    def _decide(self, action: Action, seq: int) -> Change:
-        """Of confirm, reject and flag."""
-        status = {"confirm": act.CONFIRMED, "reject": act.REJECTED, "flag": act.FLAGGED}[action.kind]
-        rows = self._once(action.rows)
-        for group in action.groups:
-            if group.category != NO_CATEGORY or action.kind != "flag":
-                self._living(group.category)
-            elsewhere = self.images.category[group.rows] != group.category
-            if elsewhere.any():
-                path = self.answer.paths[int(group.rows[elsewhere][0])]
-                raise Conflict(f"{path}: is not in {self._name(group.category)} any more; look again")
-        category = self.images.category[rows]
-        if action.kind != "reject":
-            return Change(rows=rows, values=self._values(rows, seq, category, status))
-        values = self._values(rows, seq, np.full(len(rows), NO_CATEGORY), status)
-        return Change(rows=rows, values=values, rejects=self.rejected.parted(rows, category)[0])
-
-    def _assign(self, action: Action, seq: int) -> Change:
-        self._living(action.category)
-        return self._moved(action, seq, {})
-
-    def _create(self, action: Action, seq: int) -> Change:
-        record = self._new(action.category, action.name, seq)
-        return self._moved(action, seq, {action.category: record})
-
-    def _moved(self, action: Action, seq: int, records: dict[int, Record | None]) -> Change:
-        rows = self._once(action.rows)
-        values = self._values(rows, seq, np.full(len(rows), action.category), act.MOVED)
-        back = self.rejected.parted(rows, action.category)[1]
-        return Change(rows=rows, values=values, records=records, readmits=back)
-
-    def _rename(self, action: Action, seq: int) -> Change:
-        old = self._living(action.category)
-        if old.name == action.name:
-            raise UsageError(f"{action.name}: is the name already")
-        new = Record(action.name, old.is_novel, True, None, seq)
-        return Change(rows=NO_ROWS, values=self.images.values(NO_ROWS), records={action.category: new})
-
-    def _distinct(self, action: Action, seq: int) -> Change:
-        pair = tuple(sorted(set(action.categories)))
-        if len(pair) != 2:
-            raise UsageError("distinct: expected two categories")
-        one, other = (self._living(category).name for category in pair)
-        if pair in self.distinct:
-            raise UsageError(f"{one} and {other}: somebody has said already that they are not the same")
-        return Change(rows=NO_ROWS, values=self.images.values(NO_ROWS), distinct=frozenset({pair}))
-
-    def _merge(self, action: Action, seq: int) -> Change:
-        into, others = self._living(action.category), dict.fromkeys(action.categories)
-        if not others or action.category in others:
-            raise UsageError("merge: expected other categories than the one they go into")
-        old = {category: self._living(category) for category in others}
-        rows = np.flatnonzero(np.isin(self.images.category, [*others]))
-        records: dict[int, Record | None] = {
-            category: Record(record.name, record.is_novel, record.is_named, action.category, seq)
-            for category, record in old.items()
-        }
-        is_novel = into.is_novel and all(record.is_novel for record in old.values())
-        records[action.category] = Record(into.name, is_novel, into.is_named, None, seq)
-        return Change(rows=rows, values=self._values(rows, seq, np.full(len(rows), action.category)), records=records)
-
-    def _split(self, action: Action, seq: int) -> Change:
-        self._living(action.category)
-        rows = self._once(action.rows)
-        if not action.groups or (self.images.category[rows] != action.category).any():
-            raise Conflict(f"split: an image is not in {self._name(action.category)} any more; look again")
-        records: dict[int, Record | None] = {}
-        for part in action.groups:
-            records[part.category] = self._new(part.category, part.name, seq)
-        if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(action.groups):
-            raise UsageError("split: two parts have the same id or name")
-        category = np.concatenate([np.full(len(part.rows), part.category) for part in action.groups])
-        return Change(rows=rows, values=self._values(rows, seq, category), records=records)
-
     def _undo(self, of: int) -> Change:
         entry = self.entry(of)
         if not self._counts(entry):
@@ -266,44 +151,9 @@ class State:
         if not is_same:
             raise Blocked(f"redo of {self.in_words(of)}: its images or categories have changed since", last)
         try:
-            return _PREPARE[entry.action.kind](self, entry.action, of)
+            return effect(self, entry.action, of)
         except UsageError as error:  # such as a category that has ended
             raise Blocked(f"redo of {self.in_words(of)}: {error}", last) from error
-
-    # What they are made of.
-
-    def _living(self, category: int) -> Record:
-        record = self.records.get(category)
-        if record is None:
-            raise Conflict(f"category {category}: there is none")
-        if record.merged_into is not None:
-            raise Conflict(f"{record.name}: was merged into {self._name(record.merged_into)} (action {record.owner})")
-        return record
-
-    def _new(self, category: int, name: str, seq: int) -> Record:
-        if category in self.records or category < 0:
-            raise Conflict(f"category {category}: the id is taken")
-        if category > self.next_id + len(self.answer):  # in a log that was not written here; sizes are counted by id
-            raise UsageError(f"category {category}: expected an id near {self.next_id}, the next one")
-        return Record(name, True, True, None, seq)
-
-    def _once(self, rows: Ints) -> Ints:
-        if len(rows) < FEW:
-            n_named = len({*rows.tolist()})
-        else:
-            is_named = np.zeros(len(self.answer), bool)
-            is_named[rows] = True
-            n_named = int(np.count_nonzero(is_named))
-        if n_named != len(rows):
-            raise UsageError("images: one is named twice; name each once")
-        return rows
-
-    def _values(self, rows: Ints, seq: int, category: Ints, status: int | None = None) -> Values:
-        owner = np.full(len(rows), seq)
-        if status is None:
-            kept = self.images.values(rows)
-            return Values(category=category, status=kept.status, decided=kept.decided, owner=owner)
-        return Values(category=category, status=np.full(len(rows), status), decided=owner, owner=owner)
 
     def _check_names(self, change: Change, action: Action) -> None:
         """Refuse a change after which two categories have one name."""
@@ -343,14 +193,3 @@ class State:
             return "the run"
         entry = self.entry(seq)
         return f"{entry.action.kind} by {entry.by} (action {seq})"
-
-    def _name(self, category: int) -> str:
-        record = self.records.get(category)
-        return f"category {category}" if record is None else record.name
-
-
-_PREPARE = {
-    **dict.fromkeys(("confirm", "reject", "flag"), State._decide),
-    **{"assign": State._assign, "create": State._create, "rename": State._rename},
-    **{"merge": State._merge, "split": State._split, "distinct": State._distinct},
-}

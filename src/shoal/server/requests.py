@@ -9,7 +9,8 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name
 from shoal.review.history import Window
-from shoal.review.state import Conflict, State
+from shoal.review.state import State
+from shoal.review.tables import Conflict
 from shoal.review.verbs import grouped
 from shoal.server.packing import unpack_rows
 

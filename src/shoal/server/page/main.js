@@ -170,8 +170,9 @@ function drawVerbs(category) {
 
 function drawSelected(n) {
   const bar = $("selected");
-  const isOther = bar.hidden === Boolean(n);
+  const isOther = bar.hidden === Boolean(n) || (bar.dataset.n === "1") !== (n === 1); // with one there are more buttons
   bar.hidden = !n;
+  bar.dataset.n = n;
   if (!n) return isOther && grid.cover(0);
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {

@@ -96,6 +96,14 @@ export function makeVerbs({ grid, view, go, refine }) {
   const hasCategory = (row) => store.category[row] >= 0;
   const inCategory = (rows) => (rows.every(hasCategory) ? rows : rows.filter(hasCategory));
 
+  // Those of some images of which it is not so yet, and why there are none.
+  const undone = (kind, rows) => {
+    const isUndone = (row) => store.status[row] !== STATUS[kind];
+    return rows.every(isUndone) ? rows : rows.filter(isUndone);
+  };
+  const sayWhy = (kind, rows, otherwise) =>
+    (undone(kind, rows).length ? say(otherwise, true) : say(`They are ${DONE[kind]} already.`));
+
   // What the enlarged view does with the images of the grid.
   const viewing = {
     step(by, from) {
@@ -139,8 +147,9 @@ export function makeVerbs({ grid, view, go, refine }) {
       const some = grid.chosen, isCategory = view.kind === "category", id = view.id;
       if (!some.length && !isCategory) return grid.focused >= 0 && verbs.decide("confirm", grid.focused);
       const shown = () => [...grid.rows].filter((row) => store.status[row] === data.PREDICTED);
-      const rows = inCategory(some.length ? some : shown());
-      if (!rows.length) return some.length ? say("They have no category: move them to one.", true) : verbs.next();
+      const rows = inCategory(some.length ? undone("confirm", some) : shown());
+      if (!rows.length && some.length) return sayWhy("confirm", some, "They have no category: move them to one.");
+      if (!rows.length) return verbs.next();
       const isDone = await does({ action: "confirm", rows }, done("confirm"));
       if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
     },
@@ -152,7 +161,9 @@ export function makeVerbs({ grid, view, go, refine }) {
     },
     async flag() {
       if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("flag", grid.focused);
-      await does({ action: "flag", rows: grid.chosen }, done("flag"));
+      const some = grid.chosen, rows = undone("flag", some);
+      if (!rows.length) return sayWhy("flag", some);
+      await does({ action: "flag", rows }, done("flag"));
     },
     async move(turn = NOW, some = null) {
       if (!(some ?? chosen()).length) return;
