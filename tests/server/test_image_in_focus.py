@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from chromium import CTRL, Page
-from review_page import ask, go_to, hold_back, hold_down, let_through, rows, state, text, wait_for
+from review_page import ask, go_to, hold_back, hold_down, let_through, rows, seen, state, text, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.actions import STATUSES
@@ -67,6 +67,7 @@ def test_when_the_last_image_of_a_list_is_decided_the_enlarged_view_closes(page:
     page.click('[data-view="none"]')
     assert rows(page) == [row]
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     ask(page, "Enter")
     page.key("x")  # it has no category to be rejected from
     page.wait("document.getElementById('said').textContent.includes('no category')")
@@ -88,6 +89,7 @@ def test_a_second_choice_that_was_renamed_is_still_one(page: Page, run: Path) ->
     page.click(f'.category[data-id="{here}"]')
     page.wait(f"shoal.view.id === {here}")
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     page.wait("document.querySelector('#details h2')")
     page.wait("document.getElementById('details').textContent.includes('a name it has now')")
     page.settle()
@@ -199,6 +201,7 @@ def test_an_enlarged_image_that_another_person_moves_is_shown_where_it_is_and_no
         page.key("Escape")
         page.click('[data-view="all"]')
         page.run("document.getElementById('grid').focus(), true")
+        seen(page)
         both = rows(page)[:2]
         ask(page, "Enter")
         page.key("b")  # it stays in this list

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chromium import CTRL, SHIFT, Page
-from review_page import ask, change, rows, state, text, wait_for
+from review_page import ask, change, rows, seen, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
@@ -254,6 +254,7 @@ def draw_around(page: Page, share: float) -> None:
 def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(page: Page, run: Path) -> None:
     page.click('[data-view="unsure"]')
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     first, second, third, *_ = rows(page)
     page.key("c")
     wait_for(page, 1)
@@ -263,6 +264,7 @@ def test_in_a_list_across_categories_a_key_decides_on_the_image_in_focus_alone(p
     wait_for(page, 2)
     page.click('[data-view="all"]')
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     shown = rows(page)
     page.key("c")
     wait_for(page, 3)

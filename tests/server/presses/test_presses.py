@@ -17,6 +17,7 @@ from review_page import (
     let_through,
     pictured,
     rows,
+    seen,
     state,
     text,
     wait_for,
@@ -150,6 +151,7 @@ def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Pa
     page.click('[data-view="all"]')
     page.wait("shoal.view.kind === 'all'")
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     first, *_, second = rows(page)  # one that was never in sight, so that nothing is known of it
     before = done(page)
     detailed(page, first)
@@ -190,6 +192,7 @@ def test_a_split_is_made_only_as_it_is_shown(page: Page, run: Path) -> None:
 def test_between_both_twice_says_so(page: Page, run: Path) -> None:
     page.click('[data-view="all"]')
     page.run("document.getElementById('grid').focus(), true")
+    seen(page)
     page.key("End")
     row, before = page.run("shoal.grid.focused"), done(page)
     detailed(page, row)

@@ -222,7 +222,11 @@ function wire() {
   $("menu").onclick = () => showMenu(!document.body.classList.contains("menu"));
   $("main").addEventListener("pointerdown", () => showMenu(false));
   $("more").onclick = () => showMore(!isMore());
-  document.addEventListener("click", ({ target }) => target.closest("#more") || showMore(false));
+  document.addEventListener("click", ({ target, detail }) => {
+    if (!target.closest("#more")) showMore(false);
+    const isTool = target.closest("#top button, #verbs button, #selected button");
+    if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
+  });
   $("find").oninput = () => drawCategories(view, visit);
   $("sort").onchange = () => drawCategories(view, visit);
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
