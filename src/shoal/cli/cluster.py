@@ -89,7 +89,8 @@ def _settings(
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})
     shift = ShiftSettings(n_neighbors=n_neighbors, alpha=alpha)
     number, numbers = read_n_clusters(n_clusters)
-    inference = InferenceSettings(shift=shift, must_link=protocol in (None, "shoal"), **chosen).with_range(numbers)
+    is_ours = protocol in (None, "shoal")
+    inference = InferenceSettings(shift=shift, must_link=is_ours, try_average=is_ours, **chosen).with_range(numbers)
     return ClusterSettings(n_clusters=number, inference=inference)
 
 

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Bools, Floats, Ints
+from shoal.arrays import Bools, Ints
+from shoal.clustering.average import LINKAGE_METHODS, LinkageMethod, better_method, join_small
 from shoal.clustering.inference import InferenceSettings, stops
 from shoal.clustering.iterates import check_distinct, iterates
-from shoal.clustering.matching import put_right
+from shoal.clustering.matching import is_worse, put_right
 from shoal.errors import TooFewDistinct
 
 WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
@@ -44,6 +45,8 @@ class Trial:
     """After how many shifts most of them are right."""
     right: Bools
     """(J,) which of them are then in the cluster that is matched to their class."""
+    linkage_method: LinkageMethod = "ward"
+    """How small clusters are then joined."""
 
 
 def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
@@ -94,37 +97,27 @@ def choose_weight(trials: Sequence[Trial]) -> Trial:
     return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
 
 
-def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None = None) -> bool:
-    """Whether fewer images are right than in the other by more than so many standard errors of the difference.
-
-    Images with the same number in `units` (J,) go right or wrong together and count as one draw; without, each is one.
-    """
-    apart = other.astype(np.int64) - right
-    by_unit = apart if units is None else np.bincount(units, weights=apart)
-    return is_more(by_unit, n_errors)
-
-
-def is_more(by_unit: Ints | Floats, n_errors: float) -> bool:
-    """Whether the sum over draws (U,) is above 0 by more than so many standard errors."""
-    return bool(by_unit.sum() > n_errors * np.linalg.norm(by_unit))
-
-
 def _try(
     points: Tensor, weight: float, at: Ints, truth: Ints, n_clusters: int, settings: InferenceSettings
 ) -> Trial | None:
     """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
-    rights: list[Bools] = []
+    methods = LINKAGE_METHODS if settings.try_average else LINKAGE_METHODS[:1]
+    rights: dict[LinkageMethod, list[Bools]] = {method: [] for method in methods}
     try:
         for one in islice(iterates(points, settings.shift), MAX_SHIFTS + 1):
             check_distinct(one.tree, n_clusters)
-            rights.append(put_right(truth, one.tree.cut(n_clusters)[at]))
-            if stops([float(right.mean()) for right in rights]):
+            for method in methods:
+                tree = join_small(one.points, one.tree, n_clusters, method)
+                rights[method].append(put_right(truth, tree.cut(n_clusters)[at]))
+            if stops([float(right.mean()) for right in rights["ward"]]):
                 break
     except TooFewDistinct:
-        if not rights:
+        if not rights["ward"]:
             return None
-    n_shifts = int(np.argmax([right.sum() for right in rights]))
-    return Trial(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
+    n_shifts = {method: int(np.argmax([right.sum() for right in found])) for method, found in rights.items()}
+    method = better_method({method: rights[method][n_shifts[method]] for method in methods})
+    right = rights[method][n_shifts[method]]
+    return Trial(weight=weight, n_shifts=n_shifts[method], right=right, linkage_method=method)
 
 
 def _sample(n_rows: int, judged: Ints, seed: int) -> Ints:

@@ -61,6 +61,9 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     must_link
         Whether the labeled rows of a class begin as one cluster, and no cluster holds two classes; False is
         the paper's.
+    try_average
+        Whether clusters may be joined by average linkage, where the labels say that is better than Ward's; False
+        is the paper's.
     outlier_share
         Share of the fitted points that lie beyond the threshold of `predict`.
     device
@@ -85,6 +88,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         (T + 1,) labeled accuracy after 0, 1 … T shifts; NaN without labels.
     n_shifts_
         After how many shifts the result was taken.
+    linkage_method_
+        How clusters were joined in the end, 'ward' or 'average'.
     tree_
         The `Tree` that was cut.
     confidence_
@@ -114,6 +119,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         estimate_shifts: int = 1,
         max_clusters: int | None = None,
         must_link: bool = True,
+        try_average: bool = True,
         outlier_share: float = 0.01,
         device: str | torch.device | None = None,
     ) -> None:
@@ -126,6 +132,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.estimate_shifts = estimate_shifts
         self.max_clusters = max_clusters
         self.must_link = must_link
+        self.try_average = try_average
         self.outlier_share = outlier_share
         self.device = device
 
@@ -190,6 +197,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             min_clusters=least,
             max_clusters=most,
             must_link=self.must_link,
+            try_average=self.try_average,
         )
         return n_clusters, settings
 
@@ -204,6 +212,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.curve_ = found.estimate.curve if found.estimate else None
         self.shifts_ = np.array(found.accuracies)
         self.n_shifts_ = found.n_shifts
+        self.linkage_method_ = found.linkage_method
         self.tree_ = found.tree
         self.rule_ = found.estimate.rule if found.estimate else None
         self._n_neighbors = int(self.n_neighbors)  # what `threshold_` belongs to, whatever is set later

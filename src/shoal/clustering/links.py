@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
+from shoal.clustering.average import LinkageMethod, join_small
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.iterates import unit_tree
 from shoal.clustering.sums import grouped_sums
@@ -80,12 +81,15 @@ class Links:
         return parted
 
 
-def linked_clusters(points: Tensor, labels: Ints, n_clusters: int) -> tuple[Tree, Ints] | None:
+def linked_clusters(
+    points: Tensor, labels: Ints, n_clusters: int, method: LinkageMethod = "ward"
+) -> tuple[Tree, Ints] | None:
     """The tree that begins with the classes, and its K clusters (N,); None where K does not allow it."""
     links = Links.of(points, labels)
     tree = unit_tree(links.rows)
     if not links.n_classes or tree.n_distinct < n_clusters:
         return None
+    tree = join_small(points, tree, n_clusters, method)
     return tree, links.cut(tree, n_clusters)
 
 

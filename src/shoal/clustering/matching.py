@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import UNLABELED, Bools, Ints, as_count, is_missing, name_rows
+from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_count, is_missing, name_rows
 from shoal.errors import DataError, UsageError
 
 
@@ -118,6 +118,21 @@ def put_right(y_true: ArrayLike, y_pred: ArrayLike) -> Bools:
     class_of = dict(zip(matching.clusters.tolist(), matching.classes.tolist(), strict=True))
     true, pred = np.asarray(y_true).tolist(), np.asarray(y_pred).tolist()
     return np.array([class_of.get(cluster) == label for label, cluster in zip(true, pred, strict=True)], dtype=bool)
+
+
+def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None = None) -> bool:
+    """Whether fewer images are right than in the other by more than so many standard errors of the difference.
+
+    Images with the same number in `units` (J,) go right or wrong together and count as one draw; without, each is one.
+    """
+    apart = other.astype(np.int64) - right
+    by_unit = apart if units is None else np.bincount(units, weights=apart)
+    return is_more(by_unit, n_errors)
+
+
+def is_more(by_unit: Ints | Floats, n_errors: float) -> bool:
+    """Whether the sum over draws (U,) is above 0 by more than so many standard errors."""
+    return bool(by_unit.sum() > n_errors * np.linalg.norm(by_unit))
 
 
 def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:

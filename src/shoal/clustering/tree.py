@@ -1,4 +1,4 @@
-"""The tree that Ward's method grows, and every way of cutting it; numpy only.
+"""The tree of a hierarchical clustering, and every way of cutting it; numpy only.
 
 N leaves, numbered 0 … N-1; the i-th merge makes node N+i (scipy's numbering). A *slot* is one of N places that hold the
 current clusters while a cut moves down the tree: cluster c sits in slot min(leaves of c), so a merge keeps the
@@ -112,6 +112,21 @@ class Tree:
             heights=self.heights[done:],
             n_clusters=np.arange(n_clusters - 1, 0, -1),
         )
+
+    def with_top(self, n_clusters: int, kept: Ints, gone: Ints, heights: Floats) -> "Tree":
+        """The same tree up to `n_clusters` clusters M, and other merges above.
+
+        Slots are the labels of `cut(n_clusters)`: step t absorbs slot `gone[t]` into slot `kept[t]`; (M-1,) each.
+        """
+        labels, done = self.cut(n_clusters), self.n_leaves - n_clusters
+        nodes = np.empty(n_clusters, dtype=np.int64)
+        nodes[labels] = self._roots_after(done)
+        sizes, top = np.bincount(labels), []
+        for step, (one, other, height) in enumerate(zip(kept.tolist(), gone.tolist(), heights.tolist(), strict=True)):
+            sizes[one] += sizes[other]
+            top.append((*sorted((nodes[one], nodes[other])), height, sizes[one]))
+            nodes[one] = self.n_leaves + done + step
+        return Tree(np.concatenate([self.linkage[:done], np.array(top).reshape(-1, 4)]), rounding=self.rounding)
 
     def members(self, node: int) -> Ints:
         """The leaves under a node, ascending: node < N is a leaf, N+i the i-th merge."""

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import Trial, choose_weight, is_worse, try_weights
+from shoal.clustering.blend import Trial, choose_weight, try_weights
 from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.matching import put_right
+from shoal.clustering.matching import is_worse, put_right
 from shoal.discovery.validation import Withheld, drawn_units
 from shoal.words import count, part_of
 
@@ -92,6 +92,8 @@ class Choice:
         elif self.may_be_chance:
             kept = "trained" if self.keeps_training else "first"
             end = f"{'no difference' if without == with_it else 'that may be chance'}, the {kept} answer stands"
+        if self.chosen.linkage_method == "average":
+            end += ", clusters joined by average linkage"
         if 0 < weight < 1:
             end += f", with the encoder as it came weighing {100 * weight:.0f} %"
         shares = f"{without} without training, {with_it} with it"
@@ -100,13 +102,19 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""
         tried = [
-            {"weight": trial.weight, "n_shifts": trial.n_shifts, "accuracy": float(trial.right.mean())}
+            {
+                "weight": trial.weight,
+                "n_shifts": trial.n_shifts,
+                "linkage_method": trial.linkage_method,
+                "accuracy": float(trial.right.mean()),
+            }
             for trial in self.trials
         ]
         return {
             "kept": self.kept,
             "frozen_weight": self.chosen.weight,
             "n_shifts": self.chosen.n_shifts,
+            "linkage_method": self.chosen.linkage_method,
             "accuracy": {"frozen": self.frozen, "trained": self.trained},
             "n_images": self.n_images,
             "tried": tried,

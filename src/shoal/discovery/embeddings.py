@@ -25,7 +25,7 @@ class ClusterSettings:
 
     n_clusters: int | None = None
     """The number of clusters; none: estimated from the labels."""
-    inference: InferenceSettings = field(default_factory=lambda: InferenceSettings(must_link=True))
+    inference: InferenceSettings = field(default_factory=lambda: InferenceSettings(must_link=True, try_average=True))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

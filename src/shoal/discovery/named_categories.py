@@ -148,7 +148,7 @@ def write_categories(
     if discovery.accuracies:
         accuracies = [None if value != value else value for value in discovery.accuracies]
         shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
-        run.write_json("shifts", shifts)
+        run.write_json("shifts", shifts | {"linkage_method": discovery.linkage_method})
 
 
 def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]:

@@ -47,6 +47,8 @@ class DiscoverySettings:
     or nothing is; none: all of it."""
     must_link: bool = True
     """Whether the labeled images of a category begin as one cluster, and no cluster holds two; not in the paper."""
+    try_average: bool = True
+    """Whether clusters may be joined by average linkage where labels say that is better; not in the paper."""
     pixel_size: int = 256
     """Side at which decoded images are kept."""
     stability: int = 0
@@ -93,9 +95,10 @@ class DiscoverySettings:
 
     @cached_property
     def of_method(self) -> Any:
-        """The settings of the method, a `MethodSettings`, with this seed and must-links as asked for here."""
+        """The settings of the method, a `MethodSettings`, with this seed, must-links and linkages as asked for here."""
         chosen = self.method_settings.with_seed(self.seed)
-        return replace(chosen, inference=replace(chosen.inference, must_link=self.must_link))
+        linked = replace(chosen.inference, must_link=self.must_link, try_average=self.try_average)
+        return replace(chosen, inference=linked)
 
     def at_depth(self, n_tail_blocks: int | None) -> "DiscoverySettings":
         """The same with so many of the encoder's last blocks trained."""
@@ -167,7 +170,7 @@ def choose_settings(
     if protocol is not None:
         settings = follow_protocol(settings, protocol, chosen)
         if protocol != "shoal":
-            base = replace(base, hidden_share=0.0, must_link=False)
+            base = replace(base, hidden_share=0.0, must_link=False, try_average=False)
     if answer is not None:
         base = replace(base, hidden_share=_share_to_hide(answer, base.hidden_share))
     _check_names(given)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from shoal.arrays import Ints
+from shoal.clustering.average import LinkageMethod
 from shoal.clustering.blend import USUAL_WEIGHT, Trial, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
@@ -100,7 +101,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     chosen = choice.with_training
     if chosen.weight == 1:
         return job.first, None
-    tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)
+    tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts, chosen.linkage_method)
     if learned is not None and learned.is_done:
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
     # Training did not help, or was stopped: a trial that is done is better than a training that is not.
@@ -114,7 +115,7 @@ def _blended(
     """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
     found = tried
     if trained_in == job.run.path:
-        found = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
+        found = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts, chosen.linkage_method)
     collection = job.images.collection
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
     answer = make_answer(TRAINED, found, collection, job.settings, calibrated_on=tried, **judged)
@@ -123,7 +124,9 @@ def _blended(
     return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
 
 
-def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None) -> Discovery:
+def _cluster_blend(
+    job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None, linkage_method: LinkageMethod
+) -> Discovery:
     """Cluster by the frozen and the trained embeddings at once; K is that of the first answer, estimated on all.
 
     Where the number of shifts is not chosen, given labels choose it.
@@ -134,6 +137,7 @@ def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_s
         embeddings=blend(frozen.embeddings, learned.embeddings, weight),
         embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
         n_shifts=n_shifts,
+        linkage_method=linkage_method,
     )
     with job.reporter.progress(CLUSTERING):
         found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
@@ -158,7 +162,7 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     check_distinct(unit_tree(learned.embeddings), first.n_clusters)  # else the frozen encoder would hide it
     share = f"the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one"
     job.reporter.say(f"{NOTE}{share}, as is usually best, because no label can judge training here")
-    found = _cluster_blend(job, learned, USUAL_WEIGHT, None)
+    found = _cluster_blend(job, learned, USUAL_WEIGHT, None, first.linkage_method)
     answer = make_answer(TRAINED, found, collection, job.settings, **judged)
     return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)
 
@@ -166,6 +170,7 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
 def _cluster_alone(job: TrainingJob, learned: Representation, withheld: Withheld) -> Discovery:
     """Cluster by what was trained, with K of the first answer unless that is given or the paper's rule estimates it."""
     labels, settings, first = job.images.collection.labels, job.settings, job.first.discovery
+    learned = replace(learned, linkage_method="ward")  # labels that training saw cannot say
     if takes_first_number(settings):
         found = cluster(learned, labels, settings, first.n_clusters)
         return replace(found, estimate=first.estimate, counted_by=first.counted_by)

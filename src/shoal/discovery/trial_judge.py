@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from shoal.arrays import Bools, Ints
-from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, Trial, is_worse
+from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, Trial
+from shoal.clustering.matching import is_worse
 from shoal.discovery.choice import Choice, compare, judge_frozen
 from shoal.discovery.training import TrainingJob
 from shoal.discovery.validation import Withheld
@@ -161,14 +162,24 @@ def read_judged(trial: Run) -> list[Judged]:
 
 def _plain(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return [
-        {"weight": trial.weight, "n_shifts": trial.n_shifts, "right": trial.right.astype(int).tolist()}
+        {
+            "weight": trial.weight,
+            "n_shifts": trial.n_shifts,
+            "linkage_method": trial.linkage_method,
+            "right": trial.right.astype(int).tolist(),
+        }
         for trial in trials
     ]
 
 
 def _trial(found: dict[str, Any]) -> Trial:
     right = np.array(found["right"], dtype=bool)
-    return Trial(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
+    return Trial(
+        weight=float(found["weight"]),
+        n_shifts=int(found["n_shifts"]),
+        right=right,
+        linkage_method="average" if found.get("linkage_method") == "average" else "ward",
+    )
 
 
 def _percent(judged: Judged) -> str:

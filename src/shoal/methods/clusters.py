@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.average import LinkageMethod
 from shoal.clustering.categories import category_centers
 from shoal.clustering.inference import Inference, InferenceSettings, infer
 from shoal.clustering.iterates import ROWS_AT_ONCE
@@ -46,6 +47,8 @@ class Representation:
     """The rule that decided on that K, where one did."""
     n_shifts: int | None = None
     """How often to shift, where labels cannot say: on embeddings that were trained with all of them."""
+    linkage_method: LinkageMethod | None = None
+    """How to join small clusters, where labels cannot say."""
     tokens: TokenCache | None = None
     """The trunk's tokens of the task's images, where they were to be kept for another training."""
     pool: ViewPool | None = None
@@ -90,6 +93,8 @@ class Discovery:
     """Accuracy on the labeled images after 0, 1, 2 … shifts."""
     n_shifts: int = 0
     """How many of them the clusters come from."""
+    linkage_method: LinkageMethod = "ward"
+    """How the tree joins small clusters."""
     estimate: NClustersEstimate | None = None
     """Where the number of clusters was estimated on these labels: the curve it was read from."""
     counted_by: str = ""
@@ -122,6 +127,7 @@ def shift_and_cut(
         generator=torch.Generator().manual_seed(seed),
         device=device,
         n_shifts=learned.n_shifts,
+        linkage_method=learned.linkage_method,
     )
     return replace(as_discovery(found, learned.embeddings), metrics=learned.metrics, epoch=learned.epoch)
 
@@ -139,6 +145,7 @@ def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:
         linkage=found.tree.linkage,
         accuracies=found.accuracies,
         n_shifts=found.n_shifts,
+        linkage_method=found.linkage_method,
         estimate=found.estimate,
     )
 

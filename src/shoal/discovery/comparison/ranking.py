@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
-from shoal.clustering.blend import is_more
+from shoal.clustering.matching import is_more
 
 N_RESAMPLES = 2_000
 """How often the units are drawn again."""

@@ -1,0 +1,96 @@
+"""Average linkage above Ward's small clusters: an end of the tree that does not cut large classes to pieces.
+
+Ward's distance of two clusters grows with their sizes, so at K clusters all are about equally large: a class with a
+tenth of the images is cut into several, and small ones are joined instead. The mean distance of two clusters' images
+does not depend on how many they are, but single images that are far from everything would be clusters of their own.
+So Ward's tree is kept up to a few small clusters per cluster, and these are joined by their mean squared distance.
+
+N images, D columns, K clusters, M small clusters.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shoal.arrays import Bools, Floats, Ints
+from shoal.clustering.matching import is_worse
+from shoal.clustering.sums import grouped_sums
+from shoal.clustering.tree import Tree
+
+LinkageMethod = Literal["ward", "average"]
+"""How the small clusters of Ward's tree are joined to K."""
+
+LINKAGE_METHODS: tuple[LinkageMethod, ...] = ("ward", "average")
+
+SMALL_PER_CLUSTER = 6
+"""Small clusters for each of the K; 3 and 12 put as many of the images right that judge a trial."""
+
+MAX_SMALL = 12_000
+"""Most small clusters: each two of them have a distance, 1.2 GB for so many."""
+
+
+def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMethod) -> Tree:
+    """The tree to be cut at K: Ward's `tree` of unit rows (N, D), its top joined by `method`."""
+    n_small = min(SMALL_PER_CLUSTER * n_clusters, MAX_SMALL, tree.n_distinct)
+    if method == "ward" or n_small <= n_clusters:
+        return tree
+    labels = tree.cut(n_small)  # (N,)
+    sizes = np.bincount(labels)  # (M,)
+    sums = grouped_sums(points, torch.from_numpy(labels).to(points.device), n_small).cpu().numpy()
+    centers = sums / sizes[:, None]  # (M, D)
+    # Rows have length 1, so the mean squared distance of two clusters' rows is 2 minus twice their mean product.
+    kept, gone, distances = average_linkage(2 - 2 * centers @ centers.T, sizes)
+    done = tree.n_leaves - n_small
+    below = tree.heights[done - 1] if done else 0.0
+    return tree.with_top(n_small, kept, gone, below + np.sqrt(distances.clip(min=0)))
+
+
+def better_method(rights: Mapping[LinkageMethod, Bools | None]) -> LinkageMethod:
+    """Average linkage where it puts more of the judging images right by more than a standard error, else Ward's.
+
+    `rights` (J,) of each method that was tried; of one alone nothing has to judge.
+    """
+    if len(rights) == 1:
+        return next(iter(rights))
+    ward, average = rights["ward"], rights["average"]
+    assert ward is not None
+    assert average is not None
+    return "average" if is_worse(ward, average) else "ward"
+
+
+def average_linkage(distances: Floats, sizes: Ints) -> tuple[Ints, Ints, Floats]:
+    """Join M clusters by average linkage: which slots are `kept` and `gone` at each step, and at what distance.
+
+    `distances` (M, M) of clusters of `sizes` (M,). A joined cluster is in the lower slot of the two; distances never
+    fall. Two clusters that are each other's nearest can be joined at any time without changing what others join later,
+    so a chain of nearest ones is followed until it ends in such a pair: M² steps in all.
+    """
+    apart, n_left = distances.astype(np.float64), sizes.astype(np.float64)
+    np.fill_diagonal(apart, np.inf)
+    joined_at, is_left = np.full(len(sizes), -np.inf), np.ones(len(sizes), dtype=bool)
+    steps: list[tuple[int, int, float]] = []
+    chain: list[int] = []
+    while len(steps) < len(sizes) - 1:
+        chain = chain or [int(is_left.argmax())]
+        last, before = chain[-1], chain[-2] if len(chain) > 1 else None
+        nearest = int(apart[last].argmin())
+        if before is None or apart[last, nearest] < apart[last, before]:
+            chain.append(nearest)
+            continue
+        del chain[-2:]
+        kept, gone = min(last, before), max(last, before)
+        # Rounding may put a cluster below one that is in it.
+        joined_at[kept] = max(apart[kept, gone], joined_at[kept], joined_at[gone])
+        steps.append((kept, gone, joined_at[kept]))
+        row = (n_left[kept] * apart[kept] + n_left[gone] * apart[gone]) / (n_left[kept] + n_left[gone])
+        apart[kept], apart[:, kept] = row, row
+        apart[gone], apart[:, gone] = np.inf, np.inf
+        n_left[kept] += n_left[gone]
+        is_left[gone] = False
+    slots = np.array([step[:2] for step in steps], dtype=np.int64).reshape(-1, 2)
+    heights = np.array([step[2] for step in steps])
+    order = np.argsort(heights, kind="stable")
+    return slots[order, 0], slots[order, 1], heights[order]

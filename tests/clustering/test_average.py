@@ -1,0 +1,181 @@
+"""Average linkage above Ward's small clusters, against scipy and against slow loops over all pairs of images."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist, squareform
+
+from shoal.clustering import average
+from shoal.clustering.average import average_linkage, better_method, join_small
+from shoal.clustering.blend import try_weights
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.iterates import unit_points, unit_tree
+from shoal.clustering.links import linked_clusters
+from shoal.clustering.matching import gcd_accuracy
+from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.tree import Tree
+
+FEW_NEIGHBORS = ShiftSettings(n_neighbors=3)
+
+
+def points(n_rows: int = 60, dim: int = 5, seed: int = 0) -> torch.Tensor:
+    return unit_points(np.random.default_rng(seed).normal(size=(n_rows, dim)))
+
+
+def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(((one[:, None] == one[None]) == (other[:, None] == other[None])).all())
+
+
+def slow_join(rows: np.ndarray, groups: list[list[int]], n_clusters: int) -> np.ndarray:
+    """Join the two groups with the smallest mean squared distance of their rows, again and again."""
+    groups, gaps = [list(group) for group in groups], squareform(pdist(rows, "sqeuclidean"))
+    while len(groups) > n_clusters:
+        means = {(a, b): gaps[np.ix_(groups[a], groups[b])].mean() for a in range(len(groups)) for b in range(a)}
+        a, b = min(means, key=lambda pair: means[pair])
+        groups[b] += groups.pop(a)
+    clusters = np.empty(len(rows), dtype=int)
+    for number, group in enumerate(groups):
+        clusters[group] = number
+    return clusters
+
+
+def long_tail(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and classes: four long classes of 120 images, and twelve round ones of 6 that lie close to each other."""
+    rng, dim = np.random.default_rng(seed), 24
+    centers = np.zeros((16, dim))
+    centers[range(4), range(4)] = 3
+    centers[4:, 4] = 3
+    centers[range(4, 16), range(5, 17)] = 2.8
+    sizes = [120] * 4 + [6] * 12
+    rows = [center + 0.15 * rng.normal(size=(size, dim)) for center, size in zip(centers, sizes, strict=True)]
+    for number in range(4):
+        rows[number][:, 17 + number] += rng.normal(size=120)
+    return np.concatenate(rows), np.repeat(np.arange(16), sizes)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_single_images_are_joined_as_scipy_does(seed: int) -> None:
+    rows = points(40, seed=seed).double().numpy()
+    gaps = pdist(rows, "sqeuclidean")
+    kept, gone, heights = average_linkage(squareform(gaps), np.ones(40, dtype=int))
+    theirs = linkage(gaps, "average")
+    np.testing.assert_allclose(heights, theirs[:, 2], rtol=1e-12)
+    start = Tree(linkage(rows, "ward")).with_top(40, kept, gone, heights)
+    for n_clusters in (1, 2, 3, 7, 20, 39, 40):
+        assert same_parts(start.cut(n_clusters), Tree(theirs).cut(n_clusters))
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 4])
+def test_small_clusters_are_joined_as_by_a_slow_loop_over_their_images(n_clusters: int) -> None:
+    rows = points(70, dim=4, seed=n_clusters)
+    tree = unit_tree(rows)
+    n_small = 6 * n_clusters
+    small = tree.cut(n_small)
+    groups = [np.flatnonzero(small == number).tolist() for number in range(n_small)]
+    joined = join_small(rows, tree, n_clusters, "average")
+    for cut in range(n_clusters, n_small):
+        assert same_parts(joined.cut(cut), slow_join(rows.numpy(), groups, cut))
+
+
+def test_the_tree_below_the_small_clusters_is_wards_and_heights_never_fall() -> None:
+    rows = points(80)
+    tree = unit_tree(rows)
+    joined = join_small(rows, tree, 4, "average")
+    np.testing.assert_array_equal(joined.linkage[: 80 - 24], tree.linkage[: 80 - 24])
+    assert not same_parts(joined.cut(4), tree.cut(4))
+    assert (np.diff(joined.heights) >= 0).all()
+    assert joined.n_distinct == tree.n_distinct
+
+
+def test_ward_and_too_many_clusters_leave_the_tree_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = points(30)
+    tree = unit_tree(rows)
+    assert join_small(rows, tree, 4, "ward") is tree
+    assert join_small(rows, tree, 30, "average") is tree
+    monkeypatch.setattr(average, "MAX_SMALL", 4)
+    assert join_small(rows, tree, 4, "average") is tree
+
+
+def test_copies_stay_together() -> None:
+    rows = points(20).repeat(3, 1)
+    tree = unit_tree(rows)
+    joined = join_small(rows, tree, 10, "average")
+    assert joined.n_distinct == tree.n_distinct == 20
+    for n_clusters in (2, 10, 20):
+        first, second, third = joined.cut(n_clusters).reshape(3, 20)
+        assert (first == second).all()
+        assert (first == third).all()
+
+
+def test_more_by_a_standard_error_takes_average_linkage() -> None:
+    none, some, many = np.zeros(100, dtype=bool), np.arange(100) < 1, np.arange(100) < 5
+    assert better_method({"ward": none, "average": many}) == "average"
+    assert better_method({"ward": none, "average": some}) == "ward"
+    assert better_method({"ward": many, "average": none}) == "ward"
+    assert better_method({"average": None}) == "average"
+
+
+@pytest.fixture(scope="module")
+def tail() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, classes and labels: of two long and six round classes half of the images are labeled."""
+    rows, classes = long_tail()
+    is_known = np.isin(classes, [0, 1, *range(4, 10)])
+    labels = np.where(is_known & (np.arange(len(classes)) % 2 == 0), classes, -1)
+    return rows, classes, labels
+
+
+def all_right(classes: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> float:
+    rest = labels < 0
+    return gcd_accuracy(classes[rest], clusters[rest], np.isin(classes, labels)[rest]).all
+
+
+@pytest.mark.parametrize("must_link", [False, True])
+def test_on_a_long_tail_labels_choose_average_linkage(
+    tail: tuple[np.ndarray, np.ndarray, np.ndarray], *, must_link: bool
+) -> None:
+    rows, classes, labels = tail
+    settings = InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link)
+    ward = infer(rows, labels, 16, settings)
+    both = infer(rows, labels, 16, InferenceSettings(shift=FEW_NEIGHBORS, must_link=must_link, try_average=True))
+    assert (ward.linkage_method, both.linkage_method) == ("ward", "average")
+    assert all_right(classes, labels, both.labels) > all_right(classes, labels, ward.labels) + 0.2
+    again = infer(rows, labels, 16, settings, n_shifts=both.n_shifts, linkage_method="average")
+    np.testing.assert_array_equal(again.labels, both.labels)
+
+
+def test_the_labels_that_judge_a_trial_choose_it_too(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, _, labels = tail
+    unit, judged = unit_points(rows), np.flatnonzero(labels >= 0)
+    how = InferenceSettings(shift=FEW_NEIGHBORS, try_average=True)
+    (trial,) = try_weights(unit, unit, labels, judged, 16, how, seed=0, weights=(1.0,))
+    (plain,) = try_weights(
+        unit, unit, labels, judged, 16, InferenceSettings(shift=FEW_NEIGHBORS), seed=0, weights=(1.0,)
+    )
+    assert (trial.linkage_method, plain.linkage_method) == ("average", "ward")
+    assert trial.right.sum() > plain.right.sum()
+
+
+def test_equal_classes_keep_wards_answer_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    classes = np.repeat(np.arange(8), 15)
+    rows = np.eye(8, 12)[classes] * 4 + rng.normal(size=(120, 12)) * 0.3
+    labels = np.where((classes < 4) & (np.arange(120) % 2 == 0), classes, -1)
+    plain = infer(rows, labels, 8, InferenceSettings(shift=FEW_NEIGHBORS))
+    both = infer(rows, labels, 8, InferenceSettings(shift=FEW_NEIGHBORS, try_average=True))
+    assert both.linkage_method == "ward"
+    np.testing.assert_array_equal(both.labels, plain.labels)
+    np.testing.assert_array_equal(both.tree.linkage, plain.tree.linkage)
+
+
+def test_no_cluster_of_linked_images_holds_two_classes() -> None:
+    rows = points(90, dim=3)
+    labels = np.where(np.arange(90) % 3 == 0, np.arange(90) // 3 % 4, -1)
+    found = linked_clusters(rows, labels, 7, "average")
+    assert found is not None
+    clusters = found[1]
+    assert len(np.unique(clusters)) == 7
+    for cluster in range(7):
+        held = labels[clusters == cluster]
+        assert len(np.unique(held[held >= 0])) <= 1
+    assert len({clusters[row] for row in np.flatnonzero(labels == 2)}) == 1
