@@ -98,7 +98,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         order = [place[row.path] for row in run.assignments]
         assert order == list(range(len(truth)))
         first = Run(run.path / "frozen") if (run.path / "frozen").is_dir() else run
-        plain = replace(settings.of_method.inference, must_link=False)
+        plain = replace(settings.of_method.inference, must_link=False, try_average=False)
         frozen = infer(np.array(run.array("frozen")), labels, n_clusters, plain, device=device).labels
         cms = infer(tried[0], labels, n_clusters, plain, device=device).labels if tried else frozen
         answers = {

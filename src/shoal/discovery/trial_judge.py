@@ -21,8 +21,8 @@ from shoal.training.loop import GoesOn
 MOMENTS = (0.25, 0.5, 0.75)
 """Shares of the epochs after which a trial is judged before its end."""
 
-FEW_WEIGHTS = (0.0, USUAL_WEIGHT)
-"""Weights of the frozen encoder that are tried then."""
+FEW_WEIGHTS = (USUAL_WEIGHT,)
+"""Weights of the frozen encoder that are tried then: each costs as many trees as the whole of a few epochs."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
