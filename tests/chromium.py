@@ -71,9 +71,20 @@ class Browser:
         return message
 
     @contextmanager
-    def open(self, place: Path | str, *, width: int = 1280, height: int = 900, dark: bool = False) -> Iterator["Page"]:
-        """Load a file from disk, or an address, and wait until it has loaded."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+    def open(
+        self,
+        place: Path | str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        dark: bool = False,
+        new_window: bool = False,
+    ) -> Iterator["Page"]:
+        """Load a file from disk, or an address, and wait until it has loaded.
+
+        A tab is hidden behind the one that was opened last, or brought to the front; a new window is not.
+        """
+        target = self.call("Target.createTarget", url="about:blank", newWindow=new_window)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         address = place if isinstance(place, str) else place.resolve().as_uri()
         page = Page(self, session, "file:" if isinstance(place, Path) else address[: address.index("/", 8)])

@@ -34,7 +34,7 @@ def test_nothing_is_told_without_the_token(server: Served, path: str) -> None:
 def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_get(server: Served) -> None:
     status, body, headers = server.ask(f"/?token={server.token}", headers={"Cookie": None})
     assert (status, body, headers["location"]) == (303, b"", "/")
-    assert headers["set-cookie"] == f"shoal-{server.port}={server.token}; Path=/; HttpOnly; SameSite=Strict"
+    assert headers["set-cookie"] == f"shoal-{server.port}={server.token}; Path=/; HttpOnly; SameSite=Lax"
 
 
 @pytest.mark.parametrize(

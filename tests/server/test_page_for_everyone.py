@@ -26,7 +26,7 @@ Opened = Callable[..., AbstractContextManager[Page]]
 
 
 def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, run: Path) -> None:
-    with served(run) as server, opened(server) as ann, opened(server) as bob:
+    with served(run) as server, opened(server) as ann, opened(server, new_window=True) as bob:
         for page, name in ((ann, "ann"), (bob, "bob")):
             page.call("Page.bringToFront")
             page.click("#who")
@@ -49,6 +49,7 @@ def test_two_windows_see_each_other_and_conflicts_are_refused(opened: Opened, ru
         bob.key("f")
         bob.wait("document.getElementById('said').className.includes('error')")
         assert "by eve (action 2) has changed this meanwhile" in text(bob, "#said")
+        assert ann.run("document.visibilityState") == "visible"
         ann.wait("Number(document.body.dataset.seq) === 2")
         assert [entry.by for entry in state(run).state.entries] == ["ann", "eve"]
         bob.key("u")

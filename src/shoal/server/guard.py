@@ -106,7 +106,8 @@ class Guard:
         if status:
             await _answer(send_guarded, status, reason)
         elif self._brings_token(scope):
-            cookie = f"{self.access.cookie}={self.access.token}; Path=/; HttpOnly; SameSite=Strict"
+            # Lax: a link on another page, in a chat for example, opens this one. No other request from there has it.
+            cookie = f"{self.access.cookie}={self.access.token}; Path=/; HttpOnly; SameSite=Lax"
             more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
             await _answer(send_guarded, 303, "", more)
         else:

@@ -187,9 +187,18 @@ export function act(action, base) {
 let waiting = null;
 const AWAY = "The server does not answer. Everything it has answered is kept; start `shoal review` again.";
 
+// Whether somebody can see the page. A browser has six connections to a server, for all of its tabs: those behind
+// others leave theirs to the one in front, and ask for what they missed when they are shown again.
+const isInSight = () => document.visibilityState === "visible";
+const inSight = () => isInSight() || new Promise((done) => {
+  document.addEventListener("visibilitychange", () => done(), { once: true });
+}).then(inSight);
+document.addEventListener("visibilitychange", () => isInSight() || waiting?.abort());
+
 // Hear of what others do, for ever; `hears` is told whether the server answers.
 export async function listen(hears) {
   for (let wait = 500; ; ) {
+    await inSight();
     try {
       waiting = new AbortController();
       take(await getJson("/api/changes", { since: store.seq, ...who() }, { signal: waiting.signal }));
