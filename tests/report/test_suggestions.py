@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,9 @@ from shoal.clustering.tree import Tree
 from shoal.report import suggestions
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.suggestions import ONE_GROUP, separation, suggested_merges, suspicious_labels
-from shoal.runs import Assignment, Category, Run
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.runs import Assignment, Category, Run, RunView
 
 
 def rows(categories: list[str], *, given: list[str] | None = None, second: str = "") -> list[Assignment]:
@@ -75,6 +78,42 @@ def test_a_label_is_suspicious_when_its_image_landed_elsewhere_and_the_surest_co
     assert [(label.row, label.given, label.found) for label in found] == [(1, "dog", "cat"), (2, "dog", "novel-1")]
     with pytest.raises(NotInRun, match="no image came with a label"):
         suspicious_labels(Snapshot(plain_run_without_labels(run)))
+
+
+def test_a_label_that_binds_is_suspicious_when_few_images_around_share_it_and_another_known_category_is_nearer(
+    run_of_labels: Run,
+) -> None:
+    found = suspicious_labels(Snapshot(run_of_labels))
+    assert [(label.row, label.given, label.found) for label in found] == [(0, "gull", "heron"), (1, "gull", "novel-1")]
+    assert [label.certainty for label in found] == pytest.approx([1, 0.875])
+
+
+def test_a_label_that_a_person_has_decided_on_is_no_longer_suspicious(run_of_labels: Run) -> None:
+    verbs.decide(Review(RunView(run_of_labels.path)), "confirm", None, ["0"], by="ann")
+    verbs.merge(Review(RunView(run_of_labels.path)), ["gull", "novel-1"], by="ann")
+    assert suspicious_labels(Snapshot(run_of_labels)) == []
+
+
+@pytest.fixture
+def run_of_labels(plain_run: Callable[..., Run]) -> Run:
+    """All labels hold their images; the first two lie among others, the third is only at the edge of its own."""
+    table = rows(["gull"] * 4 + ["heron", "novel-1"], given=["gull"] * 4 + ["", ""], second="heron")
+    facts = [(0.0, "heron", "heron"), (0.125, "heron", "novel-1"), (0.25, "gull", "novel-1"), (0.6, "heron", "heron")]
+    judged = [
+        replace(row, confidence=sure, nearest_known=nearest, second_category=second)
+        for row, (sure, nearest, second) in zip(table, facts, strict=False)
+    ]
+    run = plain_run([*judged, *table[4:]])
+    ids = {row.category: row.category_id for row in table}
+    run.write_categories(
+        [
+            Category(
+                category_id=ids[name], category=name, is_novel=name == "novel-1", size=1, n_labeled=0, confidence=0.5
+            )
+            for name in ids
+        ]
+    )
+    return run
 
 
 def plain_run_without_labels(run: Run) -> Run:

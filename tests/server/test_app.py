@@ -40,7 +40,7 @@ def server(run: Run) -> Iterator[Served]:
 def status_of(server: Served) -> list[int]:
     n = server.json("/api/run")["n_images"]
     body = server.ask("/api/columns")[1]
-    return list(body[4 + 12 * n : 4 + 13 * n])
+    return list(body[4 + 16 * n : 4 + 17 * n])
 
 
 def test_an_action_is_on_the_disk_when_it_is_answered(server: Served, run: Run) -> None:
@@ -165,11 +165,12 @@ def test_two_servers_share_one_log(server: Served, run: Run) -> None:
 def test_columns_hold_order_category_label_status_and_confidence(server: Served, run: Run) -> None:
     body = server.ask("/api/columns")[1]
     n = 12
-    order, category, given = (np.frombuffer(body, "<i4", n, 4 + 4 * n * at) for at in range(3))
+    order, category, given, around = (np.frombuffer(body, "<i4", n, 4 + 4 * n * at) for at in range(4))
     assert order.tolist() == list(range(n))  # outlier scores grow with the row
     assert category.tolist() == [row.category_id for row in run.assignments]
     assert given.tolist() == [0, -1, -1, 1, *[-1] * 8]
-    assert body[4 + 13 * n] == round(0.9 * 250)
+    assert around.tolist() == given.tolist()
+    assert body[4 + 17 * n] == round(0.9 * 250)
 
 
 def test_similar_images_candidates_and_parts(server: Served) -> None:

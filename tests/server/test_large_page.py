@@ -24,7 +24,7 @@ SPEC.loader.exec_module(bench)
 IS_AS_THE_SERVER_SAYS = """
 fetch("/api/columns").then((answer) => answer.arrayBuffer()).then((bytes) => {
   const { n, category, status } = shoal.store;
-  const now = new Int32Array(bytes, 4 + 4 * n, n), decided = new Uint8Array(bytes, 4 + 12 * n, n);
+  const now = new Int32Array(bytes, 4 + 4 * n, n), decided = new Uint8Array(bytes, 4 + 16 * n, n);
   return category.every((id, row) => id === now[row]) && status.every((one, row) => one === decided[row]);
 })
 """

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -202,7 +203,7 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
         page.wait(f"shoal.view.kind === '{kind}'")
         page.settle()
     page.click('[data-view="labels"]')
-    assert page.run("[...shoal.grid.rows].every((row) => shoal.store.given[row] !== shoal.store.category[row])")
+    page.wait("location.hash === '#view=labels'")
     page.click('[data-view="all"]')
     change(page, "low", "0.9")
     page.wait("location.hash === '#view=all&low=0.9'")
@@ -229,6 +230,27 @@ def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page
     assert 0 < len(inside) < 300
     open_again(page)
     assert rows(page) == inside
+
+
+def test_labels_that_images_around_speak_against_are_listed_until_somebody_decides(
+    opened: Callable[..., AbstractContextManager[Page]], run: Path
+) -> None:
+    """Two labels bind images that lie among others; a third image is unsure, but nearest to its own label."""
+    table = [replace(row, label_given=row.label_given and row.category, confidence=1) for row in Run(run).assignments]
+    labeled = [at for at, row in enumerate(table) if row.label_given and not row.is_novel][:3]
+    names = sorted({row.category for row in table if not row.is_novel})
+    for at, confidence in zip(labeled, (0.2, 0.1, 0.1), strict=True):
+        other = next(name for name in names if name != table[at].category)
+        nearest = table[at].category if at == labeled[2] else other
+        table[at] = replace(table[at], confidence=confidence, nearest_known=nearest, second_category=other)
+    Run(run).write_assignments(table)
+    with served(run) as server, opened(server) as page:
+        page.click('[data-view="labels"]')
+        assert rows(page) == [labeled[1], labeled[0]]
+        assert text(page, '[data-view="labels"]') == "Suspected labels2"
+        page.key("c")
+        wait_for(page, 1)
+        assert rows(page) == [labeled[0]]
 
 
 def open_again(page: Page) -> None:

@@ -69,8 +69,8 @@ def suspicious(found: list[SuspiciousLabel], tiles: ImageTiles) -> list[dict[str
         {
             "tile": tiles[label.row],
             "given": shown(label.given),
-            "found": shown(label.found),
-            "confidence": number(label.confidence),
+            "found": shown(label.found or "no category"),
+            "certainty": number(label.certainty),
         }
         for label in found
     ]

@@ -3,11 +3,14 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.report.snapshot import NotInRun, Snapshot
+from shoal.review.labels import JUDGED_BY, suspected
+from shoal.review.reviewed import names_today
 from shoal.runs import Category
 
 ONE_GROUP = 2 * sqrt(3)
@@ -36,12 +39,14 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class SuspiciousLabel:
-    """A labeled image that landed in a category of another name."""
+    """A labeled image that the images around put into another category than that of its label."""
 
     row: int
     given: str
     found: str
-    confidence: float
+    """The category that the images around speak for; empty for none."""
+    certainty: float
+    """Confidence in that category, or, of an image in the category of its label, what is left of the confidence."""
 
 
 def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
@@ -100,16 +105,25 @@ def separation(a: Floats, b: Floats) -> float:
 
 
 def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:
-    """Labeled images whose category has another name than the label they came with, the surest first."""
+    """Labels that look wrong and that nobody has decided on, the surest first."""
     if not run.is_labeled.any():
         raise NotInRun("Suspicious labels are left out: no image came with a label.")
-    columns = [run.column(name) for name in ("label_given", "category", "confidence")]
+    given, category, confidence = (run.column(name) for name in ("label_given", "category", "confidence"))
     found = [
-        SuspiciousLabel(row, given, category, float(confidence))
-        for row, (given, category, confidence) in enumerate(zip(*columns, strict=True))
-        if given and given != category
+        SuspiciousLabel(row, given[row], name, 1 - sure if given[row] == category[row] else sure)
+        for row, name in suspected(_as_found(run), run.column("status"), _names_today(run)).items()
+        for sure in (float(np.nan_to_num(confidence[row])),)
     ]
-    return sorted(found, key=lambda label: (-np.nan_to_num(label.confidence), label.row))
+    return sorted(found, key=lambda label: (-label.certainty, label.row))
+
+
+def _as_found(run: Snapshot) -> Mapping[str, Any]:
+    """The columns of the run's images as it wrote them."""
+    return {name: run.column(name) for name in JUDGED_BY} if run.review is None else run.review.answer.columns
+
+
+def _names_today(run: Snapshot) -> dict[str, str]:
+    return {} if run.review is None else names_today(run.review.state)
 
 
 def _near_pairs(means: Mapping[int, Floats], novel: Collection[int]) -> list[tuple[int, int]]:

@@ -13,6 +13,7 @@ from shoal.arrays import Ints
 from shoal.review.actions import NO_CATEGORY, STATUSES, Action, Entry
 from shoal.review.changes import Record
 from shoal.review.history import Window
+from shoal.review.labels import speaks_for
 from shoal.review.review import Review
 from shoal.review.reviewed import names_today
 from shoal.review.state import State
@@ -23,7 +24,14 @@ from shoal.words import count, first_few
 MAX_ENTRIES = 200
 """Actions of the past that the page lists."""
 
-FIELDS = (("order", "<u4"), ("category", "<i4"), ("given", "<i4"), ("status", "u1"), ("confidence", "u1"))
+FIELDS = (
+    ("order", "<u4"),
+    ("category", "<i4"),
+    ("given", "<i4"),
+    ("around", "<i4"),
+    ("status", "u1"),
+    ("confidence", "u1"),
+)
 """The columns in the order of the binary answer, whole columns one after the other."""
 
 KEEPING = ("confirm", "flag", "rename", "distinct")
@@ -37,20 +45,18 @@ SURE = 250
 
 
 def columns(review: Review) -> bytes:
-    """Order (rows, most typical first), category, given label (a category), status and confidence of all images."""
+    """Order (rows, most typical first), category, given label, what the images around speak for, status, confidence."""
     with review.lock:
         state, answer = review.state, review.answer
         known = {c.category: c.category_id for c in answer.categories}
-        given = np.array([known.get(name, NO_CATEGORY) if name else NO_CATEGORY for name in _given(review)])
+        given, around = (
+            np.array([known.get(name, NO_CATEGORY) if name else NO_CATEGORY for name in names])
+            for names in (answer.columns["label_given"], speaks_for(answer.columns))
+        )
         confidence = np.rint(np.nan_to_num(answer.columns["confidence"]).clip(0, 1) * SURE)
         found = {"order": answer.typical_order, "category": state.images.category, "given": given}
-        found |= {"status": state.images.status, "confidence": confidence}
+        found |= {"around": around, "status": state.images.status, "confidence": confidence}
         return b"".join(found[name].astype(kind).tobytes() for name, kind in FIELDS)
-
-
-def _given(review: Review) -> list[str]:
-    names: list[str] = review.answer.columns["label_given"]
-    return names
 
 
 def category(state: State, number: int, record: Record) -> dict[str, Any]:

@@ -8,7 +8,7 @@ export const NONE = -1;
 export const store = {
   run: null, seq: 0, n: 0,
   theirs: 0, // the last action that was not done here
-  order: null, category: null, given: null, status: null, confidence: null,
+  order: null, category: null, given: null, around: null, status: null, confidence: null,
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
   changed: [], // images that the last answer told of
   counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
@@ -32,8 +32,9 @@ export async function load(by) {
     order: new Uint32Array(bytes, at(0), n),
     category: new Int32Array(bytes, at(1), n),
     given: new Int32Array(bytes, at(2), n),
-    status: new Uint8Array(bytes, at(3), n),
-    confidence: new Uint8Array(bytes, at(3) + n, n),
+    around: new Int32Array(bytes, at(3), n),
+    status: new Uint8Array(bytes, at(4), n),
+    confidence: new Uint8Array(bytes, at(4) + n, n),
     categories: new Map(run.categories.map((category) => [category.id, category])),
   });
   count();
@@ -74,7 +75,10 @@ export function today(id) {
 export const givenOf = (row) => today(store.given[row]);
 
 export const isSuspected = (row) =>
-  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== store.category[row];
+  store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== today(store.around[row]);
+// How sure it is that a suspected label is wrong.
+const doubtOf = (row) =>
+  store.category[row] === givenOf(row) ? store.run.sure - store.confidence[row] : store.confidence[row];
 export const isUnsure = (row) =>
   store.status[row] === FLAGGED || (store.status[row] === PREDICTED && confidenceOf(row) < store.run.unsure_below);
 
@@ -125,7 +129,7 @@ export function rowsOf(view) {
   }
   const found = rows.slice(0, length);
   if (view.kind === "unsure") found.sort((a, b) => confidence[a] - confidence[b] || a - b);
-  if (view.kind === "labels") found.sort((a, b) => confidence[b] - confidence[a] || a - b);
+  if (view.kind === "labels") found.sort((a, b) => doubtOf(b) - doubtOf(a) || a - b);
   return found;
 }
 
