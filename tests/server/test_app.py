@@ -200,11 +200,12 @@ def test_merges_are_suggested_where_two_look_like_one(tmp_path: Path) -> None:
     x[60:] = x[40:60] + np.random.default_rng(1).normal(size=(20, 8), scale=0.05)
     run.write_array("embeddings", x.astype(np.float32))
     with served(run.path) as server:
-        (found,) = server.json("/api/merges")
-        assert {found["a"], found["b"]} == {2, 3}
-        assert found["separation"] < 3.5
+        first, *others = server.json("/api/merges")
+        assert ({first["a"], first["b"]}, first["alike"]) == ({2, 3}, True)
+        assert first["separation"] < 3.5 < others[0]["separation"]
+        assert not any(pair["alike"] for pair in others)
         server.act("merge", categories=[3], into=2)
-        assert server.json("/api/merges") == []
+        assert [pair["alike"] for pair in server.json("/api/merges")] == [False, False]
 
 
 def test_paths_and_images_in_words(server: Served) -> None:

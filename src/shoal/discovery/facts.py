@@ -89,12 +89,19 @@ def _confidence(run: RunView) -> dict[str, Any] | None:
 
 
 def _merges(run: RunView) -> list[dict[str, Any]] | None:
-    """Pairs of categories that may be one; None where the run does not hold what that is seen by."""
+    """The closest pairs of categories, and whether they look like one; None where that cannot be seen."""
     try:
         found = suggested_merges(Snapshot(run))
     except NotInRun:
         return None
-    return [{"categories": [m.novel.category, m.other.category], "separation": m.separation} for m in found]
+    return [
+        {
+            "categories": [merge.novel.category, merge.other.category],
+            "separation": merge.separation,
+            "looks_like_one": merge.looks_like_one,
+        }
+        for merge in found
+    ]
 
 
 def _splits(run: RunView) -> list[dict[str, Any]] | None:

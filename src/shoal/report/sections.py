@@ -44,7 +44,12 @@ def merge(found: Merge, run: Snapshot, tiles: ImageTiles) -> dict[str, Any]:
         }
         for category in (found.novel, found.other)
     ]
-    return {"sides": sides, "separation": number(found.separation), "second_choice": percent(found.second_choice)}
+    return {
+        "sides": sides,
+        "separation": number(found.separation),
+        "looks_like_one": found.looks_like_one,
+        "second_choice": percent(found.second_choice),
+    }
 
 
 def split(found: Split, tiles: ImageTiles) -> dict[str, Any]:

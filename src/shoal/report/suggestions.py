@@ -20,6 +20,8 @@ ONE_GROUP = 2 * sqrt(3)
 MIN_IMAGES = 3
 """Categories with fewer images have no spread to compare with."""
 
+AT_LEAST = 12
+"""The closest pairs are listed up to this number, whether they look like one or not."""
 
 MOST_COMPARED = 10_000
 """Images of a category that it is compared by; of a larger one so many, from the most to the least typical."""
@@ -32,9 +34,14 @@ class Merge:
     novel: Category
     other: Category
     separation: float
-    """Distance of the two means over the spread along the line between them."""
+    """How far they lie apart, over the spread along the line between them."""
     second_choice: float
     """Share of the images of both that name the other as their second choice."""
+
+    @property
+    def looks_like_one(self) -> bool:
+        """Whether they lie as close as the two halves of one would."""
+        return self.separation < ONE_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +57,7 @@ class SuspiciousLabel:
 
 
 def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
-    """Pairs of categories that look like one cut in two, the closest first; a pair of known ones is never suggested.
+    """Pairs of categories that look like one cut in two, and the closest others; a pair of known ones never is.
 
     Reads the embeddings before the mean shift, which would draw every group together. K² pairs of K categories, each
     over the images of both.
@@ -63,13 +70,16 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
     novel = {number for number, category in by_id.items() if category.is_novel}
     return [
         Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
-        for a, b, gap in close_pairs(vectors, members, novel)[:most]
+        for a, b, gap in close_pairs(vectors, members, novel, most)
     ]
 
 
-def close_pairs(vectors: Floats, members: Mapping[int, Ints], novel: Collection[int]) -> list[tuple[int, int, float]]:
-    """Pairs of categories that look like one cut in two, the first of them novel, with their separation; closest first.
+def close_pairs(
+    vectors: Floats, members: Mapping[int, Ints], novel: Collection[int], most: int, at_least: int = AT_LEAST
+) -> list[tuple[int, int, float]]:
+    """Pairs of categories, the first of each novel, with their separation, the closest first.
 
+    Those that look like one cut in two, up to `most`; where they are few, others too, up to `at_least`.
     `vectors` (N, D); `members` are the rows of each category, too few to compare included.
     """
     large = {category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES}
@@ -77,9 +87,10 @@ def close_pairs(vectors: Floats, members: Mapping[int, Ints], novel: Collection[
     found = []
     for a, b in _near_pairs(means, novel):
         gap = separation(np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64))
-        if gap < ONE_GROUP:
+        if gap < float("inf"):
             found.append((a, b, gap))
-    return sorted(found, key=lambda pair: pair[2])
+    n_alike = sum(gap < ONE_GROUP for _, _, gap in found)
+    return sorted(found, key=lambda pair: pair[2])[: min(most, max(n_alike, at_least))]
 
 
 def compared(rows: Ints) -> Ints:
@@ -91,17 +102,28 @@ def compared(rows: Ints) -> Ints:
 
 
 def separation(a: Floats, b: Floats) -> float:
-    """How far two groups of points lie apart: distance of their means over the spread along that line.
+    """How far two groups of points, (n, D) and (m, D), lie apart: their distance over the spread along a line.
 
-    Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. 0 for equal means, infinite for
-    different means without spread.
+    Ashman's D, √2 |μ_a - μ_b| / √(σ_a² + σ_b²), on the line through both means. Each point is placed on the line that
+    the others give: on one that it has drawn to itself, few points of many dimensions would always lie far apart.
+    0 for groups that no line parts, infinite for different ones without spread.
     """
-    line = b.mean(axis=0) - a.mean(axis=0)  # (D,)
-    length = float(np.linalg.norm(line))
-    if length == 0:
+    middle = (a.mean(axis=0) + b.mean(axis=0)) / 2
+    on_a, on_b = _placed(a - middle, b - middle), _placed(b - middle, a - middle)
+    gap = -float(on_a.mean() + on_b.mean())
+    if gap <= 0:
         return 0.0
-    spread = sqrt(float(np.var(a @ line / length) + np.var(b @ line / length)))
-    return sqrt(2) * length / spread if spread > 0 else float("inf")
+    spread = sqrt(float(np.var(on_a, ddof=1) + np.var(on_b, ddof=1)))
+    return sqrt(2) * gap / spread if spread > 0 else float("inf")
+
+
+def _placed(own: Floats, other: Floats) -> Floats:
+    """(n,) where each point of a group lies on the line from the mean of the others of its group to the other group."""
+    n = len(own)
+    lines = other.mean(axis=0) - (n * own.mean(axis=0) - own) / (n - 1)  # (n, D)
+    lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)
+    placed: Floats = np.einsum("nd,nd->n", own, lines) / lengths
+    return placed
 
 
 def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError, UsageError
 from shoal.report.snapshot import Snapshot, stratified
-from shoal.report.suggestions import close_pairs
+from shoal.report.suggestions import AT_LEAST, ONE_GROUP, close_pairs
 from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
 from shoal.review.parts import cut, linkage_of
 from shoal.review.review import Review
@@ -96,7 +96,7 @@ class Search:
         return mean
 
     def merges(self) -> list[dict[str, Any]]:
-        """Pairs of categories that look like one, with the evidence: separation, and each other's second choice.
+        """The closest pairs of categories with the evidence: separation, whether they look like one, second choices.
 
         `second` is None where people made both: the run cannot have chosen either.
         """
@@ -104,6 +104,7 @@ class Search:
             state = self.review.state
             records, ids = state.categories, state.images.category.copy()
             today = {c.category_id: state.today(c.category_id) for c in self.review.answer.categories}
+            at_least = AT_LEAST + len(state.distinct)
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])
         ends = np.searchsorted(ids[order], [*records], side="right")
@@ -113,11 +114,11 @@ class Search:
         }
         novel = {number for number, record in records.items() if record.is_novel}
         found = []
-        for a, b, gap in close_pairs(self.vectors, members, novel)[:MAX_MERGES]:
+        for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, at_least):
             chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
             hits = [self._next_choice(row, x, today) == y for x, y in chosen for row in members[x].tolist()]
-            evidence = {"separation": round(gap, 2), "second": round(float(np.mean(hits)), 3) if hits else None}
-            found.append({"a": a, "b": b, **evidence})
+            second = round(float(np.mean(hits)), 3) if hits else None
+            found.append({"a": a, "b": b, "separation": round(gap, 2), "alike": gap < ONE_GROUP, "second": second})
         return found
 
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:

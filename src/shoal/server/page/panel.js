@@ -5,9 +5,10 @@ import { sideOf } from "/static/dialogs.js";
 import { awaited } from "/static/presses.js";
 import * as data from "/static/store.js";
 
-const ABOUT = "Pairs of categories that lie as close as the two halves of one would (a separation below 3.5), "
-  + "the closest first.";
-const NONE = "No two categories lie close enough to look like one.";
+const ABOUT = "The closest pairs of categories, the closest first. They look like one where they lie as close as the "
+  + "two halves of one would (a separation below 3.5).";
+const NONE = "There is no pair to compare: that takes a novel category and another, of three images each.";
+const ASIDE = "Somebody said of each of the closest pairs that they are not the same.";
 
 let areShown = false; // pairs of which somebody said that they are not the same
 let pairs = []; // as the server found them last
@@ -39,7 +40,7 @@ function showWords(words, name) {
 function arrangeCards(decides) {
   const there = pairs.filter(({ a, b }) => data.isLiving(a) && data.isLiving(b));
   const left = there.filter(({ a, b }) => areShown || !data.areApart(a, b)), n = there.length - left.length;
-  const about = make("p", { className: "muted merges", textContent: left.length ? ABOUT : NONE });
+  const about = make("p", { className: "muted merges", textContent: left.length ? ABOUT : n ? ASIDE : NONE });
   const more = button(`Show ${number(n)} put aside as not the same`, "", () => {
     areShown = true;
     arrangeCards(decides);
@@ -62,7 +63,7 @@ function cardOf(pair, decides) {
   return element;
 }
 
-function makeCard({ a, b, separation, second }, decides) {
+function makeCard({ a, b, separation, alike, second }, decides) {
   const percent = second === null ? 0 : number(Math.round(100 * second));
   const share = second === null ? "" : `; for ${percent} % of their images the other one is the second choice`;
   const settings = { disabled: data.store.run.read_only };
@@ -76,6 +77,7 @@ function makeCard({ a, b, separation, second }, decides) {
     : verb("Not the same", { action: "distinct", categories: [a, b] }, "put aside as not the same");
   return make("article", { className: "merge" },
     make("div", { className: "pair" }, sideOf(a), sideOf(b)),
-    make("p", { className: "muted" }, bdi(`Separation ${separation.toFixed(1)}${share}.`)),
+    make("p", { className: "muted" }, bdi(`Separation ${separation.toFixed(1)}`),
+      ...(alike ? [": ", make("strong", { textContent: "they look like one" })] : []), bdi(`${share}.`)),
     make("div", { className: "tools" }, into(b, a), into(a, b), apart));
 }
