@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -214,6 +215,15 @@ def test_paths_and_images_in_words(server: Served) -> None:
     image = server.json("/api/images?rows=6")[0]
     assert (image["path"], image["found"], image["status"], image["by"]) == ("06.png", "novel-001", "rejected", "ann")
     assert image["rejected"] == ["novel-001"]
+
+
+def test_a_path_finds_every_image_that_has_it(run: Run) -> None:
+    first, n_images = run.assignments[0], 20_001
+    run.write_assignments([replace(first, path=f"{row}.png") for row in range(n_images)])
+    run.write_array("embeddings", np.ones((n_images, 8), np.float32))
+    with served(run.path) as server:
+        found = server.json("/api/paths?text=.PNG")
+    assert np.array_equal(unpack_rows(found, n_images), np.arange(n_images))
 
 
 def test_the_map_holds_a_place_for_every_image(server: Served) -> None:

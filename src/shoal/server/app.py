@@ -23,6 +23,7 @@ from shoal.review.tables import Conflict
 from shoal.runs import UNSURE_BELOW, RunView, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
+from shoal.server.packing import pack_rows
 from shoal.server.pictures import MAX_SIDE, SHARP_SIDE, Originals, Thumbnails, packed
 from shoal.server.requests import action_of, number, row_numbers, window_of
 from shoal.server.search import Search
@@ -196,7 +197,7 @@ class PageHandlers:
     def paths(self, request: Request) -> Any:
         """Images by a part of their path."""
         text = request.query_params.get("text", "")
-        return self.search.paths(text) if text else []
+        return pack_rows(self.search.paths(text), len(self.review.answer)) if text else []
 
     async def map(self, _request: Request) -> Response:
         """Where a sample of the images lies."""

@@ -159,11 +159,10 @@ class Search:
         position[order] = np.arange(len(order))
         return position
 
-    def paths(self, text: str) -> list[int]:
-        """Images whose path holds a text, whatever its case."""
-        wanted = text.casefold()
-        found = (row for row, path in enumerate(self.review.answer.paths) if wanted in shown(path).casefold())
-        return [row for row, _ in zip(found, range(MAX_CANDIDATES), strict=False)]
+    def paths(self, text: str) -> Ints:
+        """All images whose path holds a text, whatever its case: a view that shows some of them leaves none out."""
+        wanted, paths = text.casefold(), self.review.answer.paths
+        return np.array([row for row, path in enumerate(paths) if wanted in shown(path).casefold()], np.int64)
 
     @cached_property
     def map(self) -> bytes:

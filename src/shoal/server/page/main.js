@@ -1,6 +1,6 @@
 // The page put together: what is shown, its head, and what its controls do.
 import { addressOf, fromAddress } from "/static/address.js";
-import { getJson, introduce, me } from "/static/api.js";
+import { introduce, me } from "/static/api.js";
 import { describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
 import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore, strip } from "/static/dom.js";
@@ -17,7 +17,6 @@ const { store } = data;
 const view = { kind: "all", id: -1, order: "least", status: "", low: 0, high: 1, path: "", rows: null, found: null };
 const MARKS = ["", "✓", "✕", "→", "?"];
 const LISTS = ["all", "unsure", "none", "labels"], PANELS = ["merges", "map"];
-const MOST_FOUND = 20000; // images that the server finds by their path
 
 const press = makePresses(), screen = makeScreen();
 
@@ -40,7 +39,7 @@ const grid = new Grid($("grid"), $("space"), $("box"), {
 let turn = 0;
 async function go(change, isFromAddress = false) {
   const mine = ++turn, path = change.path ?? view.path;
-  const asked = path ? getJson("/api/paths", { text: path }).catch(() => []) : null;
+  const asked = path ? data.withPath(path) : null;
   const [found, rows = null] = await awaited(Promise.all([asked, change.rows]));
   if (mine !== turn) return;
   Object.assign(view, { id: -1, row: -1, lasso: "", focus: -1 }, change, { found, rows });
@@ -83,11 +82,7 @@ function draw({ isSame = false } = {}) {
     return;
   }
   const isAll = view.kind === "all" && view.status === "" && !view.found; // no action adds to it or takes from it
-  let rows = isSame && isAll ? grid.rows : data.rowsOf(view);
-  if (view.found && (view.kind !== "all")) {
-    const found = new Set(view.found);
-    rows = data.rowsOf({ ...view, found: null }).filter((row) => found.has(row));
-  }
+  const rows = isSame && isAll ? grid.rows : data.rowsOf(view);
   grid.canBeSharp = store.run.has.originals;
   grid.show(rows, { isSame });
   $("nothing").hidden = rows.length > 0;
@@ -95,7 +90,7 @@ function draw({ isSame = false } = {}) {
   $("grid").setAttribute("aria-label", `Images of ${what}`);
   let decided = 0;
   for (const row of rows) if (store.status[row] !== data.PREDICTED) decided++;
-  const reachable = Math.min(grid.reachable, view.found ? MOST_FOUND : Infinity);
+  const { reachable } = grid;
   const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
   $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
   $("order").textContent = view.order === "least" ? "Least typical first" : "Most typical first";

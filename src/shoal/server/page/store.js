@@ -104,14 +104,21 @@ export function typicalOfMany(ids, most) {
   for (const [id, rows] of wanted) store.typical.set(id, { most, rows });
 }
 
+// Which images have a text in their path: a 1 for each.
+export async function withPath(text) {
+  const found = new Uint8Array(store.n);
+  for (const row of unpackRows(await getJson("/api/paths", { text }))) found[row] = 1;
+  return found;
+}
+
 // Rows of a view, in the order it wants.
 export function rowsOf(view) {
   const { n, order, category, status, confidence } = store;
   const low = view.low * store.run.sure, high = view.high * store.run.sure;
   const fits = (row) =>
-    (view.status === "" || status[row] === view.status) && confidence[row] >= low && confidence[row] <= high;
-  const given = view.rows ?? view.found;
-  if (given) return Uint32Array.from(given.filter(fits));
+    (view.status === "" || status[row] === view.status) && confidence[row] >= low && confidence[row] <= high
+    && (!view.found || view.found[row] === 1);
+  if (view.rows) return Uint32Array.from(view.rows.filter(fits));
   const tests = {
     all: () => true,
     unsure: isUnsure,
