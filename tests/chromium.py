@@ -148,6 +148,8 @@ class Page:
         return box[0], box[1]
 
     def key(self, key: str, modifiers: int = 0) -> None:
+        """Press a key; a capital letter is pressed with Shift, as without Caps Lock."""
+        modifiers |= SHIFT if len(key) == 1 and key.isupper() else 0
         code = {"windowsVirtualKeyCode": KEY_CODES[key]} if key in KEY_CODES else {}
         text = {"text": "\r"} if key == "Enter" else {"text": key} if len(key) == 1 and not modifiers & CTRL else {}
         more = {"key": key, "code": key, "modifiers": modifiers, **code}

@@ -136,15 +136,6 @@ def test_names_of_files_and_categories_are_text_whatever_they_say(opened: Opened
         assert page.complaints() == []
 
 
-def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
-    with served(run, "--read-only") as server, opened(server) as page:
-        page.key("x")
-        page.wait("document.getElementById('said').textContent.includes('reading only')")
-        assert "Confirm" not in text(page, "#verbs")
-        assert page.complaints() == []
-    assert not (run / "review.jsonl").exists()
-
-
 def test_it_can_be_used_without_seeing_it(page: Page) -> None:
     """Every control has a name, the grid says what is in focus, and what happens is said."""
     page.wait("document.querySelector('.tile').getAttribute('aria-label')?.includes('confidence')")

@@ -66,43 +66,6 @@ def test_keys_count_in_their_order_however_fast_they_come(page: Page, run: Path)
     assert [STATUSES[found[row]] for row in shown[:5]] == ["rejected", "rejected", "predicted", "rejected", "flagged"]
 
 
-def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
-    shown = rows(page)
-
-    def selected() -> set[int]:
-        return set(page.run("[...shoal.grid.selected]"))
-
-    page.click(f"#tile-{shown[0]}")
-    page.click(f"#tile-{shown[2]}")
-    assert selected() == {shown[0], shown[2]}
-    page.click(f"#tile-{shown[0]}")
-    assert selected() == {shown[2]}
-    x, y = page.middle(f"#tile-{shown[5]}")
-    for kind in ("mousePressed", "mouseReleased"):
-        page.mouse(kind, x, y, button="left", clickCount=1, buttons=1, modifiers=SHIFT)
-    assert selected() == set(shown[0:6])
-    page.key("Escape")
-    assert selected() == set()
-    (ax, ay), (bx, by) = page.middle(f"#tile-{shown[0]}"), page.middle(f"#tile-{shown[1]}")
-    page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
-    for step in range(1, 9):
-        page.mouse("mouseMoved", ax + (bx - ax) * step / 8, ay + (by - ay) * step / 8 + 4, button="left", buttons=1)
-    page.mouse("mouseReleased", bx, by + 4, button="left", buttons=1)
-    assert selected() == set(shown[:2])
-    page.key("a")
-    assert selected() == set(shown)
-    page.key("Escape")
-    page.key("Home")
-    page.key("ArrowRight", SHIFT)
-    page.key("ArrowRight", SHIFT)
-    assert selected() == set(shown[:3])
-    page.key("Escape")
-    page.key(" ")
-    assert len(selected()) == 1
-    assert page.run("document.querySelectorAll('.tile[aria-selected=true]').length") == 1
-    assert text(page, "#selected strong") == "1 selected"
-
-
 def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> None:
     here = page.run("shoal.view.id")
     one, two, three, *_ = rows(page)

@@ -1,7 +1,7 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson } from "/static/api.js";
 import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
-import { awaited, makePresses, makeScreen } from "/static/presses.js";
+import { awaited, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures, showThumbnail } from "/static/thumbs.js";
 
@@ -153,12 +153,12 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     });
     form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turned, press, done))));
     $("dialog").onkeydown = (event) => { // of the dialog: a click on the picture takes the focus out of the form
-      const { key } = event, by = { ArrowLeft: -1, ArrowRight: 1 }[key];
-      const command = event.ctrlKey || event.metaKey ? { z: event.shiftKey ? "U" : "u", Z: "U", y: "U" }[key] : key;
+      const key = keyOf(event), by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      const command = event.ctrlKey || event.metaKey ? { z: "u", Z: "U", y: "U" }[key] : key;
       if (event.altKey || (!by && !Object.hasOwn(keys, command) && !LEAVING.includes(command))) return;
       event.preventDefault();
       if (by) turned(event, by);
-      else if (!event.repeat) press(event, command);
+      else if (!event.repeat && !isRefused(command)) press(event, command);
     };
     pressed.later(async () => {
       const row = await coming;

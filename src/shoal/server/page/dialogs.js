@@ -124,7 +124,8 @@ export const showKeys = () => ask("Keys", (form) => {
     const shown = keys.split(", ").flatMap((key, at) => [at ? " " : "", make("kbd", { textContent: key })]);
     list.append(make("dt", {}, ...shown), make("dd", { textContent: words }));
   }
-  const mouse = "Click selects an image, Shift+click up to it, dragging draws a box. Double-click enlarges.";
+  const mouse = "Click selects an image, or not; Shift+click selects from there to here, dragging a box. "
+    + "Double-click enlarges.";
   form.append(list, make("p", { className: "muted", textContent: mouse }));
 }, { wide: true });
 

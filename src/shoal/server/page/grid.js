@@ -14,7 +14,7 @@ export function remaining(some, rows) {
 
 export class Grid {
   constructor(element, space, box, hooks) {
-    Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0 });
+    Object.assign(this, { element, space, box, hooks, rows: new Uint32Array(0), focus: 0, anchor: 0, before: null });
     Object.assign(this, { size: 112, side: 112, columns: 1, drawn: 0, covered: 0, canBeSharp: false });
     Object.assign(this, { selected: new Set(), tiles: new Map(), spare: new Map(), pool: [] });
     element.addEventListener("scroll", () => this.plan(), { passive: true });
@@ -241,7 +241,7 @@ export class Grid {
     if (!this.rows.length) return;
     this.focus = Math.max(0, Math.min(this.rows.length - 1, place));
     if (extend) this.range(this.anchor, this.focus);
-    else this.anchor = this.focus;
+    else Object.assign(this, { anchor: this.focus, before: null });
     this.reveal(this.focus);
     this.markAll();
     this.hooks.focus(this.focused);
@@ -262,9 +262,11 @@ export class Grid {
     this.tell();
   }
 
+  // Select from one place to another, besides what was selected before the last one was chosen.
   range(from, to) {
-    const [low, high] = from < to ? [from, to] : [to, from];
-    this.select(this.rows.subarray(low, high + 1));
+    const [low, high] = from < to ? [from, to] : [to, from], before = this.before ?? new Set(this.selected);
+    this.select([...before, ...this.rows.subarray(low, high + 1)]);
+    this.before = before;
   }
 
   // The selected rows; the same list until others are selected.
@@ -289,7 +291,7 @@ export class Grid {
 
   // Others are selected than before.
   tell() {
-    this.list = null;
+    this.list = this.before = null;
     this.markAll();
     this.hooks.select(this.selected.size);
   }

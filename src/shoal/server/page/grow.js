@@ -1,7 +1,7 @@
 // Growing a category: candidates ranked by likeness, and a binary search of yes and no for where they stop belonging.
 import { getJson } from "/static/api.js";
 import { $, ask, bdi, button, images, make, say, strip } from "/static/dom.js";
-import { makeScreen } from "/static/presses.js";
+import { keyOf, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures } from "/static/thumbs.js";
 
@@ -89,7 +89,7 @@ function search(form, done, id, { rows, likeness }) {
   form.append(own, place);
   // Of the dialog: a click on a picture takes the focus out of the form, and so from the button that Enter presses.
   $("dialog").onkeydown = (event) => {
-    const { key, target, repeat } = event, isOther = event.ctrlKey || event.metaKey || event.altKey;
+    const { target, repeat } = event, key = keyOf(event), isOther = event.ctrlKey || event.metaKey || event.altKey;
     if (!Object.hasOwn(verbs, key) || isOther || (key === "Enter" && target.matches("button"))) return;
     event.preventDefault();
     if (!repeat) press(event, key);

@@ -2,6 +2,7 @@
 import { wasDetailed } from "/static/details.js";
 import { showKeys } from "/static/dialogs.js";
 import { $, isMore, showMenu, showMore } from "/static/dom.js";
+import { isRefused, keyOf } from "/static/presses.js";
 
 const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
@@ -43,7 +44,7 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
     },
     Enter: (turn) => verbs.open(turn),
   };
-  const withCtrl = { z: verbs.undo, Z: verbs.redo, y: verbs.redo, a: verbs.all };
+  const withCtrl = { z: "u", Z: "U", y: "U", a: "a" };
 
   // What a press decides on has to be there: the selected images, those of the category, or the one in focus.
   function wasSeen(event, key) {
@@ -60,14 +61,14 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
     AHEAD.includes(key) || (wasSeen(event, key) && (!SECOND.includes(key) || wasDetailed(event, grid.focused)));
 
   function pressWithCtrl(event) {
-    const { key, shiftKey, repeat } = event, does = key === "z" && shiftKey ? verbs.redo : withCtrl[key];
-    if (!does) return;
+    const key = withCtrl[keyOf(event)];
+    if (!key) return;
     event.preventDefault();
-    if (!repeat) press(event, does, key === "a" ? needs(key) : {});
+    if (!event.repeat && !isRefused(key)) press(event, keys[key], key === "a" ? needs(key) : {});
   }
 
   function pressKey(event) {
-    const { key, shiftKey, repeat, target } = event;
+    const { shiftKey, repeat, target } = event, key = keyOf(event);
     if (repeat && key === "Enter") event.preventDefault(); // it would press a button again and again
     if ($("dialog").open || event.altKey || event.defaultPrevented) return; // such as a key that has closed the dialog
     if (target.matches("input, select, textarea")) {
@@ -82,6 +83,7 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
     event.preventDefault();
     if (repeat && !REPEATED.includes(key)) return;
     if (isAtOnce) return AT_ONCE[key]();
+    if (isRefused(key)) return;
     const does = MOVES.includes(key) ? () => grid.move(key, { extend: shiftKey }) : keys[key];
     press(event, does, { ...needs(key), wasSeen: (event) => isOnScreen(event, key) });
   }

@@ -2,6 +2,19 @@
 import { errorSince, say, unsay } from "/static/dom.js";
 import { onChange, store } from "/static/store.js";
 
+// The key that was pressed, whatever Caps Lock makes of it: a letter is large with Shift alone.
+export const keyOf = ({ key, shiftKey }) =>
+  (key.length > 1 ? key : shiftKey ? key.toUpperCase() : key.toLowerCase());
+
+// Keys that change something. Where the review is open for reading only they are refused before they ask anything.
+const CHANGING = [..."cxfmn2brjsguU"];
+export const READ_ONLY = "This review is open for reading only.";
+export function isRefused(key) {
+  const isSo = store.run.read_only && CHANGING.includes(key);
+  if (isSo) say(READ_ONLY, true);
+  return isSo;
+}
+
 // Since when something is on the screen. A press has the time it was made at, however late the page hears of it.
 export function makeScreen() {
   let since = Infinity, turn = 0;

@@ -5,7 +5,7 @@ import { askMerge, askName } from "/static/dialogs.js";
 import { $, images, number, say } from "/static/dom.js";
 import { remaining } from "/static/grid.js";
 import { askGrow } from "/static/grow.js";
-import { awaited, base, looked } from "/static/presses.js";
+import { awaited, base, looked, READ_ONLY } from "/static/presses.js";
 import { neighbor, nextOpen } from "/static/side.js";
 import { askSplit } from "/static/split.js";
 import * as data from "/static/store.js";
@@ -43,7 +43,7 @@ export function makeVerbs({ grid, view, go, refine }) {
   // Do something and say what came of it: `words` for so many images. Resolves to true, to
   // null where others have changed what it is about, or to false where it failed.
   async function does(action, words, seen = base()) {
-    if (store.run.read_only) return say("This review is open for reading only.", true);
+    if (store.run.read_only) return say(READ_ONLY, true);
     const began = performance.now(), taken = grid.unselect(action.rows ?? []); // what is selected from now on stays so
     try {
       const { n, left, others } = await send(action, seen);

@@ -1,0 +1,103 @@
+"""Keys and clicks in Chromium: which there are, what Caps Lock, Shift and reading only make of them."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import CTRL, SHIFT, Page
+from review_page import ask, pictured, rows, state, text, wait_for
+from served import served
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+
+def test_caps_lock_makes_no_other_keys(page: Page, run: Path) -> None:
+    """With it a letter is large without Shift, and small with it."""
+
+    def press(key: str, modifiers: int = 0) -> None:
+        page.call("Input.dispatchKeyEvent", type="keyDown", key=key, modifiers=modifiers)
+        page.settle()
+
+    for done, (key, modifiers) in enumerate([("X", 0), ("U", 0), ("u", SHIFT), ("Z", CTRL), ("z", CTRL | SHIFT)], 1):
+        press(key, modifiers)
+        wait_for(page, done)
+    kinds = [entry.action.kind for entry in state(run).state.entries]
+    assert kinds == ["reject", "undo", "redo", "undo", "redo"]
+    press("C", SHIFT)  # no key
+    ask(page, "Enter")
+    pictured(page)
+    press("F")
+    wait_for(page, 6)
+    press("U")
+    wait_for(page, 7)
+    assert [entry.action.kind for entry in state(run).state.entries[5:]] == ["flag", "undo"]
+
+
+def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
+    shown = rows(page)
+
+    def selected() -> set[int]:
+        return set(page.run("[...shoal.grid.selected]"))
+
+    page.click(f"#tile-{shown[0]}")
+    page.click(f"#tile-{shown[2]}")
+    assert selected() == {shown[0], shown[2]}
+    page.click(f"#tile-{shown[0]}")
+    assert selected() == {shown[2]}
+    x, y = page.middle(f"#tile-{shown[5]}")
+    for kind in ("mousePressed", "mouseReleased"):
+        page.mouse(kind, x, y, button="left", clickCount=1, buttons=1, modifiers=SHIFT)
+    assert selected() == set(shown[0:6])
+    page.click(f"#tile-{shown[8]}")
+    assert selected() == {*shown[0:6], shown[8]}
+    for last, left in (
+        (10, shown[8:11]),
+        (7, shown[7:9]),
+    ):  # from the last click on; what was selected before stays
+        x, y = page.middle(f"#tile-{shown[last]}")
+        for kind in ("mousePressed", "mouseReleased"):
+            page.mouse(kind, x, y, button="left", clickCount=1, buttons=1, modifiers=SHIFT)
+        assert selected() == {*shown[0:6], *left}
+    page.key("Escape")
+    assert selected() == set()
+    (ax, ay), (bx, by) = page.middle(f"#tile-{shown[0]}"), page.middle(f"#tile-{shown[1]}")
+    page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
+    for step in range(1, 9):
+        page.mouse("mouseMoved", ax + (bx - ax) * step / 8, ay + (by - ay) * step / 8 + 4, button="left", buttons=1)
+    page.mouse("mouseReleased", bx, by + 4, button="left", buttons=1)
+    assert selected() == set(shown[:2])
+    page.key("a")
+    assert selected() == set(shown)
+    page.key("Escape")
+    page.key("Home")
+    page.key("ArrowRight", SHIFT)
+    page.key("ArrowRight", SHIFT)
+    assert selected() == set(shown[:3])
+    page.key("Escape")
+    page.key(" ")
+    assert len(selected()) == 1
+    assert page.run("document.querySelectorAll('.tile[aria-selected=true]').length") == 1
+    assert text(page, "#selected strong") == "1 selected"
+
+
+def test_reading_only_offers_no_change(opened: Opened, run: Path) -> None:
+    with served(run, "--read-only") as server, opened(server) as page:
+        refused = "document.getElementById('said').textContent === 'This review is open for reading only.'"
+        for key in "cxfmn2brjsguU":
+            page.run("document.getElementById('said').textContent = ''")
+            page.key(key)
+            page.wait(refused)
+            assert not page.run("document.getElementById('dialog').open")
+        page.run("document.getElementById('said').textContent = ''")
+        ask(page, "Enter")
+        page.key("m")
+        page.wait(refused)
+        assert page.run("document.querySelector('#dialog .viewer') !== null")
+        page.key("Escape")
+        assert "Confirm" not in text(page, "#verbs")
+        assert page.complaints() == []
+    assert not (run / "review.jsonl").exists()
