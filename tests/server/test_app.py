@@ -278,6 +278,17 @@ def test_an_archive_is_read_like_zipfile_reads_it(tmp_path: Path, n_images: int)
     found.close()
 
 
+def test_a_picture_that_failed_is_not_kept_by_the_browser(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "00.png").write_bytes(jpeg(0))
+    run.note(root=str(tmp_path))
+    with served(run.path) as server:
+        asked = [server.ask(f"/thumbnails?sharp=1&rows={rows}")[2]["cache-control"] for rows in ("0", "0,1")]
+        (tmp_path / "01.png").write_bytes(jpeg(1))
+        asked.append(server.ask("/thumbnails?sharp=1&rows=0,1")[2]["cache-control"])
+    forever = "private, max-age=31536000, immutable"
+    assert asked == [forever, "no-store", forever]
+
+
 def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path) -> None:
     root = tmp_path / "photos"
     root.mkdir()

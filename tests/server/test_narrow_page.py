@@ -115,3 +115,12 @@ def test_the_bar_of_the_selection_hides_no_image_in_focus_however_many_buttons_i
         tile = page.run("document.querySelector('.tile.focus').getBoundingClientRect().bottom")
         assert tile <= page.run(bar)
     page.key("Escape")
+
+
+def test_the_list_of_keys_begins_at_its_top_and_is_as_wide_as_the_page(page: Page) -> None:
+    page.key("?")
+    page.wait("document.querySelector('#dialog .keys')")
+    assert page.run("document.getElementById('dialog').scrollTop") == 0
+    words, whole = page.run("['dd', 'form'].map((one) => document.querySelector(`#dialog ${one}`).clientWidth)")
+    assert words > 0.6 * whole
+    page.key("Escape")

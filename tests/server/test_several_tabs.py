@@ -1,4 +1,4 @@
-"""Several tabs of one browser, in Chromium: opened by a link on another site, or hidden behind another."""
+"""Several tabs of one browser, in Chromium: opened by a link on another site, behind another, or one step back."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chromium import Browser, Page
-from review_page import rows, wait_for
+from review_page import ask, rows, seen, wait_for
 from served import served
 from shoal.review import verbs
 from shoal.review.review import Review
@@ -63,3 +63,14 @@ def test_a_tab_behind_another_asks_for_nothing_until_it_is_shown_again(opened: O
         behind.call("Page.bringToFront")
         wait_for(behind, 1)
         assert behind.complaints() == []
+
+
+def test_one_step_back_closes_the_enlarged_image_and_shows_what_was_there_before(page: Page) -> None:
+    first = page.run("shoal.view.id")
+    page.key("]")
+    page.wait(f"shoal.view.id !== {first}")
+    seen(page)
+    ask(page, "Enter")
+    page.run("history.back()")
+    page.wait(f"!document.getElementById('dialog').open && shoal.view.id === {first}")
+    assert page.run("location.hash").endswith(f"id={first}")

@@ -153,7 +153,8 @@ class PageHandlers:
             rows = self._rows(request)
             is_drawn = "sharp" in request.query_params or not self.thumbnails.is_there
             found = self._sharp(rows) if is_drawn else self.thumbnails.get(rows)
-            return Response(packed(found), media_type="application/octet-stream", headers=FOREVER)
+            kept = FOREVER if all(found) else NEVER  # what failed may be there the next time
+            return Response(packed(found), media_type="application/octet-stream", headers=kept)
 
         return await _guarded(find)
 

@@ -160,9 +160,18 @@ def test_the_second_choice_is_that_of_the_image_that_is_shown_beside_it(page: Pa
     page.key("2")
     page.wait(TOO_EARLY)
     tools = "[...document.querySelectorAll('#details button')]"
+    page.wait("document.getElementById('details').ariaBusy === 'true'")
+    assert page.run(f"{tools}.every((one) => one.disabled)")  # they are about another image than the one in focus
+    page.key("Home")
+    page.wait(f"{tools}.every((one) => !one.disabled)")
+    page.key("End")
+    let_through(page)
+    detailed(page, second)
+    assert page.run(f"{tools}.every((one) => !one.disabled)")
+    page.key("Home")
+    detailed(page, first)
     page.run(f"{tools}.find((one) => one.textContent.startsWith('To second')).click(), true")
     wait_for(page, before + 1)
-    let_through(page)
     assert statuses(run, [first, second]) == ["moved", "predicted"]
     found = state(run).state
     assert found.categories[found.images.category[first]].name == Run(run).assignments[first].second_category

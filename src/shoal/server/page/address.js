@@ -19,6 +19,10 @@ export function addressOf(view) {
   return `#${new URLSearchParams(words)}`;
 }
 
+// A view without filters, which hide images of what it shows.
+export const CLEAR = { status: "", low: 0, high: 1, path: "" };
+export const isFiltered = (view) => Object.entries(CLEAR).some(([name, value]) => view[name] !== value);
+
 function filtersOf(words) {
   const share = (name, otherwise) => Math.min(1, Math.max(0, Number(words.get(name) ?? otherwise) || 0));
   const status = store.run.statuses.indexOf(words.get("status") ?? "-");

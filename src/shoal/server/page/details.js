@@ -86,6 +86,14 @@ export function wasDetailed(event, row) {
   return false;
 }
 
+// Another image is in focus. Until its details are drawn those of the one before are there, and their buttons are off.
+export function awaitDetails(row) {
+  const place = $("details"), isOther = !detailed.startsWith(`${row} `);
+  place.dataset.wanted = row;
+  place.ariaBusy = String(isOther && row >= 0);
+  for (const one of place.querySelectorAll("button")) one.disabled = isOther;
+}
+
 export async function drawDetails(row, verbs, press) {
   const place = $("details");
   if (row < 0) {
@@ -104,6 +112,7 @@ export async function drawDetails(row, verbs, press) {
     tools.append(...both.map(([words, key, does]) => button(words, key, (event) => press(event, () => does(row)))));
   }
   place.replaceChildren(picture(row, false), make("h2", {}, bdi(image.name)), compare(image), facts(image), tools);
+  place.ariaBusy = "false";
   if (detailed !== `${row} ${image.second}`) screen.changed();
   detailed = `${row} ${image.second}`;
 }

@@ -121,7 +121,8 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
     turn?.then((counts) => form.isConnected && (counts ? changed?.() : done(null)));
     dialog.showModal();
     raise();
-    (form.querySelector("[autofocus]") ?? form.querySelector("input, button") ?? form).focus();
+    const first = form.querySelector("[autofocus]") ?? form.querySelector("input, button");
+    (first ?? form).focus({ preventScroll: !first }); // what is only read begins at its top
   });
 }
 

@@ -1,7 +1,7 @@
 // The page put together: what is shown, its head, and what its controls do.
-import { addressOf, fromAddress } from "/static/address.js";
+import { addressOf, CLEAR, fromAddress, isFiltered } from "/static/address.js";
 import { introduce, me } from "/static/api.js";
-import { describe, drawDetails, inWords } from "/static/details.js";
+import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
 import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore, strip } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
@@ -76,6 +76,7 @@ function draw({ isSame = false } = {}) {
   $("grid").hidden = $("filters").hidden = isPanel;
   $("panel").hidden = !isPanel;
   if (isPanel) {
+    $("nothing").hidden = true;
     grid.show(new Uint32Array(0));
     if (view.kind === "merges") drawMerges(decide, { isSame });
     else drawMap(store.categories.has(view.focus) ? view.focus : null, showLasso);
@@ -85,7 +86,7 @@ function draw({ isSame = false } = {}) {
   const rows = isSame && isAll ? grid.rows : data.rowsOf(view);
   grid.canBeSharp = store.run.has.originals;
   grid.show(rows, { isSame });
-  $("nothing").hidden = rows.length > 0;
+  drawNothing(rows.length);
   const what = view.kind === "category" ? data.nameOf(view.id) : TITLES[view.kind];
   $("grid").setAttribute("aria-label", `Images of ${what}`);
   let decided = 0;
@@ -97,6 +98,14 @@ function draw({ isSame = false } = {}) {
   $("order").disabled = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
   $("status").value = view.status === "" ? "" : String(view.status);
   for (const name of ["low", "high", "path"]) if (document.activeElement !== $(name)) $(name).value = view[name];
+}
+
+// Why there is no image: filters may hide them, those of the view before for example.
+function drawNothing(n) {
+  const hidden = n || !isFiltered(view) ? 0 : data.rowsOf({ ...view, ...CLEAR, found: null }).length;
+  $("nothing").hidden = n > 0;
+  $("nothing").firstChild.textContent = hidden ? `The filters hide ${images(hidden)} here.` : "There is no image here.";
+  $("clear").hidden = !hidden;
 }
 
 const TITLES = {
@@ -197,7 +206,7 @@ function drawTop() {
 
 let focusTimer = 0;
 function focusOn(row) {
-  $("details").dataset.wanted = row;
+  awaitDetails(row);
   clearTimeout(focusTimer);
   focusTimer = setTimeout(() => drawDetails(row, verbs, press).catch(() => {}), 60);
 }
@@ -208,7 +217,10 @@ const { pressKey, needs } = makeKeys({ grid, view, verbs, press, screen });
 function wire() {
   raise();
   document.addEventListener("keydown", pressKey);
-  window.addEventListener("popstate", (event) => press(event, showAddress));
+  window.addEventListener("popstate", (event) => {
+    $("dialog").close(); // what it asks is about the view before
+    press(event, showAddress);
+  });
   $("undo").onclick = (event) => press(event, verbs.undo);
   $("redo").onclick = (event) => press(event, verbs.redo);
   $("help").onclick = showKeys;
@@ -219,7 +231,7 @@ function wire() {
   $("more").onclick = () => showMore(!isMore());
   document.addEventListener("click", ({ target, detail }) => {
     if (!target.closest("#more")) showMore(false);
-    const isTool = target.closest("#top button, #verbs button, #selected button");
+    const isTool = target.closest("#top button, #verbs button, #nothing button, #selected button");
     if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
   });
   $("find").oninput = () => drawCategories(view, visit);
@@ -230,6 +242,7 @@ function wire() {
   const share = (name) => Math.min(1, Math.max(0, Number($(name).value) || 0));
   $("status").onchange = (event) => filter(event, { status: status() });
   for (const name of ["low", "high"]) $(name).onchange = (event) => filter(event, { [name]: share(name) });
+  $("clear").onclick = (event) => filter(event, CLEAR);
   $("path").onchange = (event) => filter(event, { path: $("path").value.trim() });
   $("size").oninput = () => resized(Number($("size").value));
   const fit = Math.round(Math.min(176, Math.max(96, innerWidth / 12)) / 4) * 4;
@@ -302,6 +315,7 @@ async function start() {
   data.listen((problem) => {
     $("banner").hidden = !problem;
     if (problem) $("banner").textContent = problem;
+    else if ($("details").ariaBusy === "true") focusOn(grid.focused); // it could not be asked for before
   });
 }
 

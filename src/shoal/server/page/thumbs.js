@@ -4,6 +4,7 @@ import { store } from "/static/store.js";
 
 const AT_ONCE = 64, SHARP_AT_ONCE = 6, IN_FLIGHT = 3, KEPT = 20000, SHARP_KEPT = 1500;
 const PAUSE_MS = 40; // between two requests, so that a scrolling grid asks for some lines at once and not for each
+const AGAIN_MS = 5000; // after which a picture that could not be had is asked for again
 const LARGE = 88; // pixels on the screen beyond which a thumbnail of 64 looks soft
 
 class Loader {
@@ -76,6 +77,7 @@ class Loader {
 
   keep(row, url) {
     this.kept.set(row, url);
+    if (!url) setTimeout(() => this.kept.get(row) === "" && this.kept.delete(row), AGAIN_MS);
     if (this.kept.size <= this.most) return;
     this.kept.delete(this.kept.keys().next().value);
   }

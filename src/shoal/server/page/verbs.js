@@ -149,6 +149,8 @@ export function makeVerbs({ grid, view, go, refine }) {
       const shown = () => [...grid.rows].filter((row) => store.status[row] === data.PREDICTED);
       const rows = inCategory(some.length ? undone("confirm", some) : shown());
       if (!rows.length && some.length) return sayWhy("confirm", some, "They have no category: move them to one.");
+      const left = rows.length ? 0 : data.openOf(id);
+      if (left) return say(`The filters hide ${images(left)} that nobody has decided on: clear them first.`, true);
       if (!rows.length) return verbs.next();
       const isDone = await does({ action: "confirm", rows }, done("confirm"));
       if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
