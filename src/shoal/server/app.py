@@ -168,13 +168,17 @@ class PageHandlers:
         return found
 
     async def original(self, request: Request) -> Response:
-        """The image of a row as it is in the collection."""
+        """The image of a row as it is in the collection; `whole` has all of its pixels."""
         row = request.path_params["row"]
         if not 0 <= row < len(self.review.answer):
             return Response("no such image", 404)
-        return await _guarded(
-            lambda: Response(self.originals.get(row, MAX_SIDE), media_type="image/jpeg", headers=FOREVER)
-        )
+
+        def find() -> Response:
+            is_whole = "whole" in request.query_params
+            found = self.originals.whole(row) if is_whole else self.originals.get(row, MAX_SIDE)
+            return Response(found, media_type="image/jpeg", headers=FOREVER)
+
+        return await _guarded(find)
 
     def similar(self, request: Request) -> Any:
         """Images like one."""

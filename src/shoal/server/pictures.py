@@ -23,6 +23,9 @@ from shoal.runs import RunView, reading
 MAX_SIDE = 2048
 """Pixels of the longer side of an enlarged image."""
 
+WHOLE_SIDE = 8192
+"""The same of one that somebody zooms into, with all of its pixels where there are no more."""
+
 SHARP_SIDE = 224
 """The same of an image that stands in the grid for a thumbnail that is too small."""
 
@@ -127,6 +130,7 @@ class Originals:
         self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
         self.paths = paths
         self.get = lru_cache(maxsize=256)(self._get)
+        self._zooming = threading.Lock()
 
     @property
     def is_there(self) -> bool:
@@ -141,6 +145,11 @@ class Originals:
         if not file.is_relative_to(self.root) or file == self.root:
             raise DataError("the path leads out of the collection")
         return file
+
+    def whole(self, row: int) -> bytes:
+        """An image with all of its pixels: one at a time, and kept by the browser alone, because of its size."""
+        with self._zooming:
+            return self._get(row, WHOLE_SIDE)
 
     def _get(self, row: int, side: int) -> bytes:
         """The image as a JPEG, upright, its longer side at most `side`."""

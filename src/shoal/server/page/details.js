@@ -4,6 +4,7 @@ import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
 import { awaited, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures, showThumbnail } from "/static/thumbs.js";
+import { makeZoom } from "/static/zoom.js";
 
 const known = new Map();
 
@@ -27,6 +28,7 @@ export function inWords(image) {
 }
 
 const addressOf = (row) => `/image/${row}?v=${data.store.run.version}`;
+const wholeOf = (row) => (data.store.run.has.originals ? `${addressOf(row)}&whole=1` : null);
 
 function picture(row, isLarge) {
   const image = make("img", { className: "large", alt: "", decoding: "async" });
@@ -34,6 +36,7 @@ function picture(row, isLarge) {
   if (data.store.run.has.originals) {
     const original = new Image();
     original.onload = () => {
+      if (image.classList.contains("whole")) return; // larger already
       image.src = original.src;
       image.classList.add("original");
     };
@@ -132,9 +135,12 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     const waiting = make("p", { className: "muted", textContent: "Waiting for the server …" });
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } }, waiting);
     const drawWords = () => words.replaceChildren(compare(shown), facts(shown));
+    let zoom = null;
     const draw = () => {
       $("dialog-title").textContent = shown.name;
-      place.replaceChildren(picture(shown.row, true));
+      const frame = picture(shown.row, true), image = frame.firstChild;
+      place.replaceChildren(frame);
+      zoom = makeZoom(frame, image, wholeOf(shown.row));
       drawWords();
       screen.changed(pictures(place));
       if (next() >= 0 && data.store.run.has.originals) new Image().src = addressOf(next());
@@ -147,6 +153,7 @@ export async function enlarge(coming, { step, next, keys }, turn) {
       shown = image ?? shown;
       draw();
     };
+    const zooms = (key) => zoom?.press(key);
     const turned = (event, by) => pressed(event, () => shown && show(step(by, shown.row)));
     const press = (event, key) => pressed(event, async () => {
       if (LEAVING.includes(key)) return done({ key, row: shown.row });
@@ -160,9 +167,12 @@ export async function enlarge(coming, { step, next, keys }, turn) {
       drawWords();
       if (words.textContent !== before) screen.changed();
     });
-    form.append(make("div", { className: "viewer" }, place, make("div", {}, words, viewerTools(turned, press, done))));
+    const tools = viewerTools(turned, press, zooms, done);
+    form.append(make("div", { className: "viewer" }, place, make("div", {}, words, tools)));
     $("dialog").onkeydown = (event) => { // of the dialog: a click on the picture takes the focus out of the form
-      const key = keyOf(event), by = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      const key = keyOf(event), isOther = event.ctrlKey || event.metaKey || event.altKey;
+      if (!isOther && zoom?.press(key)) return event.preventDefault();
+      const by = { ArrowLeft: -1, ArrowRight: 1 }[key];
       const command = event.ctrlKey || event.metaKey ? { z: "u", Z: "U", y: "U" }[key] : key;
       if (event.altKey || (!by && !Object.hasOwn(keys, command) && !LEAVING.includes(command))) return;
       event.preventDefault();
@@ -179,11 +189,12 @@ export async function enlarge(coming, { step, next, keys }, turn) {
   return asked;
 }
 
-function viewerTools(turn, press, done) {
+function viewerTools(turn, press, zooms, done) {
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
   const next = button("Next ", "→", (event) => turn(event, 1));
   next.setAttribute("autofocus", "");
   const steps = [button("Previous ", "←", (event) => turn(event, -1)), next];
+  steps.push(button("Zoom in ", "+", () => zooms("+")), button("Zoom out ", "-", () => zooms("-")));
   if (data.store.run.has.embeddings) steps.push(verb("Find similar ", "l"));
   steps.push(button("Close ", "Esc", () => done(null)));
   const decisions = [

@@ -112,6 +112,8 @@ const KEYS = [
   ["a, Ctrl+A", "select all; Esc selects none"],
   ["Enter", "enlarge; there c, x, f, m, n, 2 and b decide on the image that is shown and go on, the arrows go on, "
     + "l looks for images like it, u undoes"],
+  ["+, -", "zoom in the enlarged image, as do the wheel and a double click, which shows it pixel by pixel; "
+    + "then dragging and the arrows move it, and Esc shows all of it again"],
   ["] and [", "next and previous category"],
   ["o", "most or least typical first"],
   ["/", "find a category"],
