@@ -7,7 +7,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
 from shoal.clustering import average
-from shoal.clustering.average import average_linkage, better_method, join_small
+from shoal.clustering.average import average_linkage, choose_linkage, join_small
 from shoal.clustering.blend import try_weights
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.iterates import unit_points, unit_tree
@@ -108,14 +108,6 @@ def test_copies_stay_together() -> None:
         assert (first == third).all()
 
 
-def test_more_by_a_standard_error_takes_average_linkage() -> None:
-    none, some, many = np.zeros(100, dtype=bool), np.arange(100) < 1, np.arange(100) < 5
-    assert better_method({"ward": none, "average": many}) == "average"
-    assert better_method({"ward": none, "average": some}) == "ward"
-    assert better_method({"ward": many, "average": none}) == "ward"
-    assert better_method({"average": None}) == "average"
-
-
 @pytest.fixture(scope="module")
 def tail() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, classes and labels: of two long and six round classes half of the images are labeled."""
@@ -144,16 +136,34 @@ def test_on_a_long_tail_labels_choose_average_linkage(
     np.testing.assert_array_equal(again.labels, both.labels)
 
 
-def test_the_labels_that_judge_a_trial_choose_it_too(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+def test_the_labels_that_judge_a_trial_see_the_linkage(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     rows, _, labels = tail
     unit, judged = unit_points(rows), np.flatnonzero(labels >= 0)
-    how = InferenceSettings(shift=FEW_NEIGHBORS, try_average=True)
-    (trial,) = try_weights(unit, unit, labels, judged, 16, how, seed=0, weights=(1.0,))
-    (plain,) = try_weights(
-        unit, unit, labels, judged, 16, InferenceSettings(shift=FEW_NEIGHBORS), seed=0, weights=(1.0,)
+    settings, how = InferenceSettings(shift=FEW_NEIGHBORS), {"seed": 0, "weights": (1.0,)}
+    (ward,) = try_weights(unit, unit, labels, judged, 16, settings, **how)
+    (average,) = try_weights(unit, unit, labels, judged, 16, settings, **how, linkage_method="average")
+    assert average.right.sum() > ward.right.sum()
+
+
+def test_images_without_a_label_have_no_say(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, _, labels = tail
+    unit, far = unit_points(rows), unit_points(np.random.default_rng(1).normal(size=rows.shape))
+    other = torch.where(torch.from_numpy(labels >= 0)[:, None], unit, far)
+    assert (
+        choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == choose_linkage(other, labels, FEW_NEIGHBORS, 1) == "average"
     )
-    assert (trial.linkage_method, plain.linkage_method) == ("average", "ward")
-    assert trial.right.sum() > plain.right.sum()
+
+
+def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    rows, _, labels = tail
+    unit, none = unit_points(rows), np.full(len(labels), -1)
+    one_class, few = np.where(labels == 0, 0, -1), none.copy()
+    few[[0, 1, 200]] = [0, 0, 1]
+    copies = unit_points(np.repeat(rows[:1], 40, axis=0))
+    assert choose_linkage(unit, none, FEW_NEIGHBORS, 1) == "ward"
+    assert choose_linkage(unit, one_class, FEW_NEIGHBORS, 1) == "ward"
+    assert choose_linkage(unit, few, FEW_NEIGHBORS, 1) == "ward"
+    assert choose_linkage(copies, np.arange(40) % 2, FEW_NEIGHBORS, 1) == "ward"
 
 
 def test_equal_classes_keep_wards_answer_to_the_bit() -> None:

@@ -8,15 +8,17 @@ So Ward's tree is kept up to a few small clusters per cluster, and these are joi
 N images, D columns, K clusters, M small clusters.
 """
 
-from collections.abc import Mapping
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Bools, Floats, Ints
-from shoal.clustering.matching import is_worse
+from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.iterates import iterates
+from shoal.clustering.matching import is_worse, put_right
+from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.sums import grouped_sums
 from shoal.clustering.tree import Tree
 
@@ -26,10 +28,13 @@ LinkageMethod = Literal["ward", "average"]
 LINKAGE_METHODS: tuple[LinkageMethod, ...] = ("ward", "average")
 
 SMALL_PER_CLUSTER = 6
-"""Small clusters for each of the K; 3 and 12 put as many of the images right that judge a trial."""
+"""Small clusters for each of the K; 3 and 12 put as many labeled images right."""
 
 MAX_SMALL = 12_000
 """Most small clusters: each two of them have a distance, 1.2 GB for so many."""
+
+MAX_LABELED = 10_000
+"""Most labeled images that choose between the two."""
 
 
 def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMethod) -> Tree:
@@ -48,16 +53,27 @@ def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMetho
     return tree.with_top(n_small, kept, gone, below + np.sqrt(distances.clip(min=0)))
 
 
-def better_method(rights: Mapping[LinkageMethod, Bools | None]) -> LinkageMethod:
-    """Average linkage where it puts more of the judging images right by more than a standard error, else Ward's.
+def choose_linkage(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int) -> LinkageMethod:
+    """Average linkage where it puts more labeled images right by more than a standard error, else Ward's.
 
-    `rights` (J,) of each method that was tried; of one alone nothing has to judge.
+    The labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as many clusters
+    as they have classes. Among all images labels cannot say it: they do not see what images of novel classes a cluster
+    takes in, and average linkage takes in more of them.
     """
-    if len(rights) == 1:
-        return next(iter(rights))
-    ward, average = rights["ward"], rights["average"]
-    assert ward is not None
-    assert average is not None
+    rows = np.flatnonzero(labels != UNLABELED)
+    rows = rows[:: -(-len(rows) // MAX_LABELED)] if len(rows) else rows
+    truth = labels[rows]
+    n_classes = len(np.unique(truth))
+    if n_classes < 2 or len(rows) <= moves.n_neighbors:
+        return "ward"
+    alone = points[torch.from_numpy(rows).to(points.device)]
+    one = next(islice(iterates(alone, moves), n_shifts, None))
+    if one.tree.n_distinct < n_classes:
+        return "ward"
+    ward, average = (
+        put_right(truth, join_small(one.points, one.tree, n_classes, method).cut(n_classes))
+        for method in LINKAGE_METHODS
+    )
     return "average" if is_worse(ward, average) else "ward"
 
 

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Bools, Ints
-from shoal.clustering.average import LINKAGE_METHODS, LinkageMethod, better_method, join_small
+from shoal.clustering.average import LinkageMethod, join_small
 from shoal.clustering.inference import InferenceSettings, stops
 from shoal.clustering.iterates import check_distinct, iterates
 from shoal.clustering.matching import is_worse, put_right
+from shoal.clustering.mean_shift import ShiftSettings
 from shoal.errors import TooFewDistinct
 
 WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
@@ -45,8 +46,6 @@ class Trial:
     """After how many shifts most of them are right."""
     right: Bools
     """(J,) which of them are then in the cluster that is matched to their class."""
-    linkage_method: LinkageMethod = "ward"
-    """How small clusters are then joined."""
 
 
 def blend(first: Tensor, second: Tensor, weight: float) -> Tensor:
@@ -66,6 +65,7 @@ def try_weights(
     *,
     seed: int,
     weights: Sequence[float] = WEIGHTS,
+    linkage_method: LinkageMethod = "ward",
 ) -> list[Trial]:
     """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their `labels` (N,).
 
@@ -76,9 +76,8 @@ def try_weights(
     kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     truth = labels[judged]
-    found = (
-        _try(blend(first[kept], second[kept], weight), weight, at, truth, n_clusters, settings) for weight in weights
-    )
+    how = (at, truth, n_clusters, settings.shift, linkage_method)
+    found = (_try(blend(first[kept], second[kept], weight), weight, *how) for weight in weights)
     return [trial for trial in found if trial is not None]
 
 
@@ -98,26 +97,28 @@ def choose_weight(trials: Sequence[Trial]) -> Trial:
 
 
 def _try(
-    points: Tensor, weight: float, at: Ints, truth: Ints, n_clusters: int, settings: InferenceSettings
+    points: Tensor,
+    weight: float,
+    at: Ints,
+    truth: Ints,
+    n_clusters: int,
+    moves: ShiftSettings,
+    linkage_method: LinkageMethod,
 ) -> Trial | None:
     """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
-    methods = LINKAGE_METHODS if settings.try_average else LINKAGE_METHODS[:1]
-    rights: dict[LinkageMethod, list[Bools]] = {method: [] for method in methods}
+    rights: list[Bools] = []
     try:
-        for one in islice(iterates(points, settings.shift), MAX_SHIFTS + 1):
+        for one in islice(iterates(points, moves), MAX_SHIFTS + 1):
             check_distinct(one.tree, n_clusters)
-            for method in methods:
-                tree = join_small(one.points, one.tree, n_clusters, method)
-                rights[method].append(put_right(truth, tree.cut(n_clusters)[at]))
-            if stops([float(right.mean()) for right in rights["ward"]]):
+            tree = join_small(one.points, one.tree, n_clusters, linkage_method)
+            rights.append(put_right(truth, tree.cut(n_clusters)[at]))
+            if stops([float(right.mean()) for right in rights]):
                 break
     except TooFewDistinct:
-        if not rights["ward"]:
+        if not rights:
             return None
-    n_shifts = {method: int(np.argmax([right.sum() for right in found])) for method, found in rights.items()}
-    method = better_method({method: rights[method][n_shifts[method]] for method in methods})
-    right = rights[method][n_shifts[method]]
-    return Trial(weight=weight, n_shifts=n_shifts[method], right=right, linkage_method=method)
+    n_shifts = int(np.argmax([right.sum() for right in rights]))
+    return Trial(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
 
 
 def _sample(n_rows: int, judged: Ints, seed: int) -> Ints:

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Bools, Ints, as_count, as_labels
-from shoal.clustering.average import LINKAGE_METHODS, LinkageMethod, better_method, join_small
+from shoal.arrays import UNLABELED, Ints, as_count, as_labels
+from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
 from shoal.clustering.curve import known_classes
 from shoal.clustering.iterates import Iterate, check_distinct, iterates, unit_points
 from shoal.clustering.links import linked_clusters
-from shoal.clustering.matching import put_right
+from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
@@ -53,8 +53,8 @@ class InferenceSettings:
     clusters and of shifts are chosen before, on trees that know no label: with links the labels would agree whatever is
     chosen."""
     try_average: bool = False
-    """Whether Ward's small clusters may be joined by average linkage instead, where the labels say that more of them
-    are right by more than a standard error. Ward's tree cuts large classes to pieces."""
+    """Whether Ward's small clusters are joined by average linkage where `choose_linkage` says so: Ward's tree cuts
+    large classes to pieces."""
 
     def __post_init__(self) -> None:
         for name in ("max_shifts", "unlabeled_shifts", "estimate_shifts"):
@@ -114,9 +114,9 @@ def infer(
 
     Where `n_clusters` is None, K is estimated on the tree after `estimate_shifts` shifts. Without any label K must be
     given, and a fixed number of shifts is made; `n_shifts` fixes it where there are labels too, for embeddings trained
-    with all of them, on which they no longer say when to stop; `linkage_method` is then given too, or Ward's. Shifting
-    ends before fewer than K rows are distinct beyond rounding: a cut at K would part equal rows by their number.
-    Embeddings with fewer from the start are refused.
+    with all of them, on which they no longer say when to stop; `linkage_method` is then given too. Shifting ends before
+    fewer than K rows are distinct beyond rounding: a cut at K would part equal rows by their number. Embeddings with
+    fewer from the start are refused.
 
     Where different rows are exactly as similar (binary or quantized embeddings), the lower row decides, so there the
     order of the rows may show. Cost per iterate: one neighbor search, one tree that starts from its lists, one shift.
@@ -147,7 +147,9 @@ def infer_unit_rows(
     elif (known == UNLABELED).all():
         n_shifts = settings.unlabeled_shifts if n_shifts is None else n_shifts
     pairs = ((one, one) for one in iterates(points, settings.shift, attention, generator))
-    found = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method)
+    if linkage_method is None and settings.try_average:
+        linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
+    found = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
     if settings.must_link and (known != UNLABELED).any():
         linked = linked_clusters(found.embeddings, known, found.n_clusters, found.linkage_method)
         if linked is not None:
@@ -203,16 +205,13 @@ def _run(
     n_clusters: int | None,
     settings: InferenceSettings,
     n_shifts: int | None = None,
-    linkage_method: LinkageMethod | None = None,
+    linkage_method: LinkageMethod = "ward",
 ) -> Inference:
     """Algorithm 1; `known` labels the images that judge. With `n_shifts` nothing judges: the last iterate is returned.
 
-    The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept. Ward's
-    tree alone says when to stop.
+    The iterate that the stopping rule returns is always the first of the best so far, so only that one is kept.
     """
     labeled, estimate = known != UNLABELED, None
-    is_chosen = linkage_method is None and n_shifts is None and settings.try_average
-    methods = LINKAGE_METHODS if is_chosen else (linkage_method or "ward",)
     last = settings.max_shifts if n_shifts is None else min(n_shifts, settings.max_shifts)
     if n_clusters is None:
         estimate, made = _estimate(pairs, known, settings)
@@ -221,53 +220,32 @@ def _run(
             last = min(last, len(made) - 1)
     else:
         made = [next(pairs)]
-    first = made[0][0]
-    kept = dict[LinkageMethod, _Kept]()
+    first = best = made[0][0]
+    best_t, accuracies = 0, list[float]()
     for t, (answer, judge) in enumerate(islice(chain(made, pairs), last + 1)):
         if not _is_distinct(t, (answer, judge), n_clusters, "n_clusters"):
             break
-        for method in methods:
-            right = None
-            if n_shifts is None:
-                tree = join_small(judge.points, judge.tree, n_clusters, method)
-                right = put_right(known[labeled], tree.cut(n_clusters)[labeled])
-            kept[method] = _keep_better(kept.get(method), answer, t, right)
-        if stops(list(kept[methods[0]].accuracies)):
+        right = float("nan")
+        if n_shifts is None:
+            tree = join_small(judge.points, judge.tree, n_clusters, linkage_method)
+            right = matched_accuracy(known[labeled], tree.cut(n_clusters)[labeled])
+        if n_shifts is not None or right > max(accuracies, default=-1.0):
+            best, best_t = answer, t
+        accuracies.append(right)
+        if stops(accuracies):
             break
-    method = better_method({method: one.right for method, one in kept.items()})
-    best = kept[method]
-    tree = join_small(best.iterate.points, best.iterate.tree, n_clusters, method)
+    tree = join_small(best.points, best.tree, n_clusters, linkage_method)
     return Inference(
         labels=tree.cut(n_clusters),
         n_clusters=n_clusters,
-        n_shifts=best.n_shifts,
-        accuracies=best.accuracies,
+        n_shifts=best_t,
+        accuracies=tuple(accuracies),
         tree=tree,
-        embeddings=best.iterate.points,
+        embeddings=best.points,
         estimate=estimate,
         first=first,
-        linkage_method=method,
+        linkage_method=linkage_method,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Kept:
-    """The first of the best iterates so far, by one way to join small clusters."""
-
-    iterate: Iterate
-    n_shifts: int
-    right: Bools | None
-    """(L,) which labeled images it puts right; None where nothing judges."""
-    accuracies: tuple[float, ...]
-    """Of all so far."""
-
-
-def _keep_better(before: _Kept | None, iterate: Iterate, n_shifts: int, right: Bools | None) -> _Kept:
-    """An iterate, or the best before it unless this one is better; the last one where nothing judges."""
-    accuracies = (*(before.accuracies if before else ()), float("nan") if right is None else float(right.mean()))
-    if before is None or right is None or before.right is None or right.sum() > before.right.sum():
-        return _Kept(iterate, n_shifts, right, accuracies)
-    return replace(before, accuracies=accuracies)
 
 
 def _estimate(pairs: Iterator[Pair], known: Ints, settings: InferenceSettings) -> tuple[NClustersEstimate, list[Pair]]:

@@ -129,6 +129,8 @@ def answer_first(
                 keep_answer(run, answer, settings)
         page, words = first.path / "report.html", answer.in_words(first)
         reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
+    if answer.discovery.linkage_method == "average":
+        reporter.say("clusters are joined by average linkage, which puts more of the labeled images right than Ward's")
     if answer.discovery.estimate is not None:
         doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
         if doubt:

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from shoal.arrays import Ints
+from shoal.clustering.average import LinkageMethod
 from shoal.clustering.blend import Trial, choose_weight, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import is_worse, put_right
@@ -92,8 +93,6 @@ class Choice:
         elif self.may_be_chance:
             kept = "trained" if self.keeps_training else "first"
             end = f"{'no difference' if without == with_it else 'that may be chance'}, the {kept} answer stands"
-        if self.chosen.linkage_method == "average":
-            end += ", clusters joined by average linkage"
         if 0 < weight < 1:
             end += f", with the encoder as it came weighing {100 * weight:.0f} %"
         shares = f"{without} without training, {with_it} with it"
@@ -102,19 +101,13 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""
         tried = [
-            {
-                "weight": trial.weight,
-                "n_shifts": trial.n_shifts,
-                "linkage_method": trial.linkage_method,
-                "accuracy": float(trial.right.mean()),
-            }
+            {"weight": trial.weight, "n_shifts": trial.n_shifts, "accuracy": float(trial.right.mean())}
             for trial in self.trials
         ]
         return {
             "kept": self.kept,
             "frozen_weight": self.chosen.weight,
             "n_shifts": self.chosen.n_shifts,
-            "linkage_method": self.chosen.linkage_method,
             "accuracy": {"frozen": self.frozen, "trained": self.trained},
             "n_images": self.n_images,
             "tried": tried,
@@ -136,6 +129,7 @@ def compare(
     seed: int,
     frozen_alone: Sequence[Trial],
     weights: Sequence[float],
+    linkage_method: LinkageMethod = "ward",
     predicted: Ints | None = None,
     is_collapsed: bool = False,
 ) -> Choice:
@@ -151,14 +145,23 @@ def compare(
         trials = [Trial(weight=0.0, n_shifts=0, right=right)]
     elif not is_collapsed:
         rows = (frozen, trained, labels, withheld.judged)
-        trials = try_weights(*rows, n_clusters, inference, seed=seed, weights=weights)
+        how: dict[str, Any] = {"seed": seed, "weights": weights, "linkage_method": linkage_method}
+        trials = try_weights(*rows, n_clusters, inference, **how)
     hidden = tuple(classes[label] for label in withheld.hidden)
     units = drawn_units(withheld.judged, labels[withheld.judged], withheld.hidden, len(labels))
     return Choice(hidden=hidden, trials=[*trials, *frozen_alone], units=units, is_collapsed=is_collapsed)
 
 
 def judge_frozen(
-    frozen: Tensor, labels: Ints, withheld: Withheld, n_clusters: int, inference: InferenceSettings, *, seed: int
+    frozen: Tensor,
+    labels: Ints,
+    withheld: Withheld,
+    n_clusters: int,
+    inference: InferenceSettings,
+    *,
+    seed: int,
+    linkage_method: LinkageMethod = "ward",
 ) -> list[Trial]:
     """What those labels say of the frozen embeddings (N, D) alone."""
-    return try_weights(frozen, frozen, labels, withheld.judged, n_clusters, inference, seed=seed, weights=(1.0,))
+    how: dict[str, Any] = {"seed": seed, "weights": (1.0,), "linkage_method": linkage_method}
+    return try_weights(frozen, frozen, labels, withheld.judged, n_clusters, inference, **how)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from shoal.arrays import Ints
-from shoal.clustering.average import LinkageMethod
 from shoal.clustering.blend import USUAL_WEIGHT, Trial, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
@@ -101,7 +100,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     chosen = choice.with_training
     if chosen.weight == 1:
         return job.first, None
-    tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts, chosen.linkage_method)
+    tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)
     if learned is not None and learned.is_done:
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
     # Training did not help, or was stopped: a trial that is done is better than a training that is not.
@@ -115,7 +114,7 @@ def _blended(
     """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
     found = tried
     if trained_in == job.run.path:
-        found = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts, chosen.linkage_method)
+        found = _cluster_blend(job, learned, chosen.weight, chosen.n_shifts)
     collection = job.images.collection
     judged: dict[str, Any] = {"unseen": withheld.judged, "otherwise": job.first.named.calibration}
     answer = make_answer(TRAINED, found, collection, job.settings, calibrated_on=tried, **judged)
@@ -124,10 +123,8 @@ def _blended(
     return replace(answer, counted_on=first.embeddings, frozen_weight=chosen.weight, **about)
 
 
-def _cluster_blend(
-    job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None, linkage_method: LinkageMethod
-) -> Discovery:
-    """Cluster by the frozen and the trained embeddings at once; K is that of the first answer, estimated on all.
+def _cluster_blend(job: TrainingJob, learned: Representation, weight: float, n_shifts: int | None) -> Discovery:
+    """Cluster by the frozen and the trained embeddings at once; K and the linkage are those of the first answer.
 
     Where the number of shifts is not chosen, given labels choose it.
     """
@@ -137,7 +134,7 @@ def _cluster_blend(
         embeddings=blend(frozen.embeddings, learned.embeddings, weight),
         embed=lambda pixels: blend(frozen.embed(pixels), learned.embed(pixels), weight),
         n_shifts=n_shifts,
-        linkage_method=linkage_method,
+        linkage_method=first.linkage_method,
     )
     with job.reporter.progress(CLUSTERING):
         found = cluster(both, job.images.collection.labels, job.settings, first.n_clusters)
@@ -162,7 +159,7 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
     check_distinct(unit_tree(learned.embeddings), first.n_clusters)  # else the frozen encoder would hide it
     share = f"the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one"
     job.reporter.say(f"{NOTE}{share}, as is usually best, because no label can judge training here")
-    found = _cluster_blend(job, learned, USUAL_WEIGHT, None, first.linkage_method)
+    found = _cluster_blend(job, learned, USUAL_WEIGHT, None)
     answer = make_answer(TRAINED, found, collection, job.settings, **judged)
     return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)
 

@@ -41,8 +41,9 @@ class TrialJudge:
         """TrialJudge the frozen encoder, and see how long that takes."""
         began = time.perf_counter()
         collection, inference = job.images.collection, job.settings.of_method.inference
-        n_clusters, seed = job.first.discovery.n_clusters, job.settings.seed
-        found = judge_frozen(job.frozen.embeddings, collection.labels, withheld, n_clusters, inference, seed=seed)
+        first, rows = job.first.discovery, (job.frozen.embeddings, collection.labels, withheld)
+        how: dict[str, Any] = {"seed": job.settings.seed, "linkage_method": first.linkage_method}
+        found = judge_frozen(*rows, first.n_clusters, inference, **how)
         return cls(job=job, withheld=withheld, frozen=found, seconds=time.perf_counter() - began)
 
     def trial_s(self, n_epochs: int) -> float:
@@ -64,6 +65,7 @@ class TrialJudge:
             frozen_alone=self.frozen,
             predicted=predicted,
             weights=weights,
+            linkage_method=self.job.first.discovery.linkage_method,
             is_collapsed=describe_collapse(collapse_statistics(embeddings)) is not None,
         )
 
@@ -162,24 +164,14 @@ def read_judged(trial: Run) -> list[Judged]:
 
 def _plain(trials: Sequence[Trial]) -> list[dict[str, Any]]:
     return [
-        {
-            "weight": trial.weight,
-            "n_shifts": trial.n_shifts,
-            "linkage_method": trial.linkage_method,
-            "right": trial.right.astype(int).tolist(),
-        }
+        {"weight": trial.weight, "n_shifts": trial.n_shifts, "right": trial.right.astype(int).tolist()}
         for trial in trials
     ]
 
 
 def _trial(found: dict[str, Any]) -> Trial:
     right = np.array(found["right"], dtype=bool)
-    return Trial(
-        weight=float(found["weight"]),
-        n_shifts=int(found["n_shifts"]),
-        right=right,
-        linkage_method="average" if found.get("linkage_method") == "average" else "ward",
-    )
+    return Trial(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
 
 
 def _percent(judged: Judged) -> str:
