@@ -27,6 +27,8 @@ class Decisions:
     """The images that were confirmed or moved, each with its category."""
     given: dict[str, int]
     """Other images that came with a label nobody has contradicted."""
+    contradicted: frozenset[str]
+    """Images that came with a label which people contradicted."""
     apart: dict[str, frozenset[int]]
     """The categories that images were thrown out of."""
     categories: dict[str, int]
@@ -49,12 +51,19 @@ def decisions_of(review: Review, before: Mapping[str, frozenset[int]] | None = N
     labels = {paths[row]: int(state.images.category[row]) for row in decided}
     apart = _apart(review, before or {}, ended)
     known = _known(state, set(labels.values()))
+    given = {path: name for path, name in zip(paths, review.answer.columns["label_given"], strict=True) if name}
+    contradicted = _contradicted(review, given, called, labels, apart)
     return Decisions(
         names={number: record.name for number, record in state.categories.items()},
         known=known,
         became_known=tuple(number for number in known if state.records[number].is_novel),
         labels=labels,
-        given=_given(review, called, labels, apart),
+        given={
+            path: called[name]
+            for path, name in given.items()
+            if name in called and path not in labels and path not in contradicted
+        },
+        contradicted=contradicted,
         apart=apart,
         categories={
             paths[row]: int(state.images.category[row])
@@ -92,16 +101,18 @@ def _apart(review: Review, before: Mapping[str, frozenset[int]], ended: Mapping[
     return found
 
 
-def _given(
-    review: Review, called: Mapping[str, int], labels: Mapping[str, int], apart: Mapping[str, frozenset[int]]
-) -> dict[str, int]:
-    """The labels that images came with; a rejection, a split or another category made of the image contradicts."""
-    state, found = review.state, {}
-    for row, (path, name) in enumerate(zip(review.answer.paths, review.answer.columns["label_given"], strict=True)):
-        if name not in called or path in labels or called[name] in apart.get(path, ()):
-            continue
-        own = int(state.images.category[row])
-        is_parted = own in state.categories and own not in called.values() and own != called[name]
-        if not is_parted:
-            found[path] = called[name]
-    return found
+def _contradicted(
+    review: Review,
+    given: Mapping[str, str],
+    called: Mapping[str, int],
+    labels: Mapping[str, int],
+    apart: Mapping[str, frozenset[int]],
+) -> frozenset[str]:
+    """The images whose label does not hold: a decision for another category, a rejection or a split says otherwise."""
+    state, made_by_run, found = review.state, set(called.values()), set()
+    for path, name in given.items():
+        label, own = called.get(name), int(state.images.category[review.answer.row_of[path]])
+        is_parted = own in state.categories and own not in made_by_run
+        if labels.get(path, label) != label or label in apart.get(path, ()) or is_parted:
+            found.add(path)
+    return frozenset(found)

@@ -15,7 +15,10 @@ import pytest
 from shoal.data.readers import read_collection
 from shoal.discovery.export.formats import FORMATS, export_run
 from shoal.errors import DataError, UnknownName, UsageError
-from shoal.runs import Assignment, Category, Run
+from shoal.review import verbs
+from shoal.review.review import Review
+from shoal.review.reviewed import ReviewedRun
+from shoal.runs import Assignment, Category, Run, RunView
 
 IMAGES = {"x/1.png": "cat", "y/1.png": "cat", "y/2.png": "hot/cold", "z.png": 'tab\t"&<'}
 
@@ -174,6 +177,24 @@ def test_a_given_label_wins_over_the_category_unless_the_prediction_is_asked_for
         assert sizes == {"cat": ("3", "1"), "hot/cold": ("0", "0"), 'tab\t"&<': ("1", "0")}
         assert rows(kept.folder / file)[2]["category_id"] == "0"
     assert run.assignments[2].category == "hot/cold"  # the run itself is left alone
+
+
+def test_what_people_split_off_or_threw_out_is_exported_so_whatever_its_label(run: Run, tmp_path: Path) -> None:
+    """x/1.png, y/1.png and y/2.png came as cats; the third is in another category, out of which it is thrown."""
+    given = {"x/1.png": "cat", "y/1.png": "cat", "y/2.png": "cat"}
+    run.write_assignments(replace(row, label_given=given.get(row.path, "")) for row in run.assignments)
+    review = Review(RunView(run.path))
+    verbs.split(review, "cat", {"lynx": ["x/1.png"]}, by="ann")
+    verbs.decide(review, "reject", None, ["y/2.png"], by="ann")
+    kept = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "kept")
+    assert [row["category"] for row in rows(kept.folder / "assignments.csv")] == ["lynx", "cat", "cat", 'tab\t"&<']
+    assert kept.n_disagreeing == 1
+    tasks = export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "tasks").folder / "tasks.json"
+    said = [task.get("annotations") for task in json.loads(tasks.read_text("utf-8"))]
+    assert [found and found[0]["result"][0]["value"]["choices"] for found in said] == [["lynx"], ["cat"], ["cat"], None]
+    verbs.decide(review, "reject", None, ["y/1.png"], by="ann")
+    again = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "again")
+    assert rows(again.folder / "assignments.csv")[1]["category"] == ""
 
 
 def test_label_studio_gets_the_label_and_the_prediction(run: Run, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.discovery.export.names import Linking
+from shoal.review.decisions import decisions_of
+from shoal.review.reviewed import fitting_review
 from shoal.runs import Assignment, Category, Run
 
 GivenLabels = Literal["keep", "predicted"]
@@ -36,12 +38,14 @@ class Job:
 
 def disagreeing(run: Run) -> list[Assignment]:
     """The images that came with a label and were put into another category, unless a person has decided."""
-    return [row for row in run.assignments if _disagrees(row)]
+    decided = contradicted(run)
+    return [row for row in run.assignments if row.label_given not in ("", row.category) and row.path not in decided]
 
 
-def _disagrees(row: Assignment) -> bool:
-    is_decided = row.status in ("confirmed", "moved", "rejected")
-    return bool(row.label_given) and row.label_given != row.category and not is_decided
+def contradicted(run: Run) -> frozenset[str]:
+    """The images whose label people contradicted: what they said counts."""
+    review = fitting_review(run)
+    return frozenset() if review is None else decisions_of(review).contradicted
 
 
 def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], list[Category]]:
@@ -50,7 +54,7 @@ def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], l
     if given_labels == "predicted":
         return rows, categories
     by_name = {category.category: category.category_id for category in categories}
-    wrong = {row.path for row in rows if _disagrees(row) and row.label_given in by_name}
+    wrong = {row.path for row in disagreeing(run) if row.label_given in by_name}
     if not wrong:
         return rows, categories
     kept = [

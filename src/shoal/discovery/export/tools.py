@@ -8,7 +8,7 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from shoal.discovery.export.imagefolder import table
-from shoal.discovery.export.job import Job
+from shoal.discovery.export.job import Job, contradicted
 from shoal.discovery.export.names import inside, original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
@@ -17,7 +17,8 @@ from shoal.runs import Assignment
 def to_label_studio(job: Job) -> None:
     """tasks.json with the category of every image as a prediction, and as an annotation what a person has said of it.
 
-    That is the category they have confirmed or moved it to, else the label it came with; a rejected image has neither.
+    That is the category they have confirmed, moved or split it into, else the label it came with unless they have
+    rejected it.
 
     Label Studio serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT, and of these only what lies in a storage of
     the project, which cannot be that folder itself. So images are named from the folder above theirs on. labels.xml is
@@ -25,7 +26,8 @@ def to_label_studio(job: Job) -> None:
     """
     for row in job.run.assignments if job.root is not None else ():
         inside(job.images, row.path)
-    tasks = [_task(row, "" if job.root is None else f"{job.root.name}/") for row in job.run.assignments]
+    folder, decided = "" if job.root is None else f"{job.root.name}/", contradicted(job.run)
+    tasks = [_task(row, folder, is_contradicted=row.path in decided) for row in job.run.assignments]
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
     choices = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in job.run.categories)
     view = (
@@ -67,10 +69,10 @@ def to_fiftyone(job: Job) -> None:
     write_text(job.out / "paths.csv", table(("file", "path"), paths))
 
 
-def _task(row: Assignment, folder: str) -> dict[str, Any]:
+def _task(row: Assignment, folder: str, *, is_contradicted: bool) -> dict[str, Any]:
     choice = {"from_name": "category", "to_name": "image", "type": "choices"}
     task: dict[str, Any] = {"data": {"image": f"/data/local-files/?d={quote(folder + row.path)}", "path": row.path}}
-    said = row.category if row.status in ("confirmed", "moved") else "" if row.status == "rejected" else row.label_given
+    said = row.category if is_contradicted or row.status in ("confirmed", "moved") else row.label_given
     if said:
         task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
     if row.category:
