@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from chromium import Page
 from shoal.review.review import Review
@@ -96,3 +97,19 @@ def change(page: Page, element_id: str, value: str) -> None:
 
 def state(run: Path) -> Review:
     return Review(RunView(run))
+
+
+def spoken(page: Page) -> list[dict[str, Any]]:
+    """What a screen reader is given: role, name and properties of everything that is not hidden from it."""
+    page.call("Accessibility.enable")
+    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+    return [
+        {
+            "role": node["role"]["value"],
+            "name": node.get("name", {}).get("value", ""),
+            "value": node.get("value", {}).get("value"),
+            **{one["name"]: one["value"].get("value") for one in node.get("properties", [])},
+        }
+        for node in nodes
+        if not node["ignored"]
+    ]

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from PIL import Image
 
 from chromium import Page
 from digit_runs import HOSTILE, NAMES, write_hostile
-from review_page import ask, go_to, rows, state, text, wait_for
+from review_page import ask, go_to, rows, spoken, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
@@ -162,22 +161,6 @@ def test_it_can_be_used_without_seeing_it(page: Page) -> None:
     assert page.run("document.activeElement.id") == "find"
 
 
-def spoken(page: Page) -> list[dict[str, Any]]:
-    """What a screen reader is given: role, name and properties of everything that is not hidden from it."""
-    page.call("Accessibility.enable")
-    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-    return [
-        {
-            "role": node["role"]["value"],
-            "name": node.get("name", {}).get("value", ""),
-            "value": node.get("value", {}).get("value"),
-            **{one["name"]: one["value"].get("value") for one in node.get("properties", [])},
-        }
-        for node in nodes
-        if not node["ignored"]
-    ]
-
-
 CONTROLS = ("button", "textbox", "searchbox", "combobox", "slider", "spinbutton", "option", "listbox", "progressbar")
 
 
@@ -195,7 +178,12 @@ def test_the_accessibility_tree_says_what_is_on_the_screen(page: Page) -> None:
     assert not any(tile["selected"] for tile in tiles)
     (bar,) = [node for node in found if node["role"] == "progressbar"]
     assert (bar["name"], bar["value"], bar["valuemax"]) == ("Images decided", 0, 100)
-    assert [node["name"].split(",")[0] for node in found if node["role"] == "button" and "undecided" in node["name"]]
+    (category,) = [node["name"] for node in found if node["role"] == "button" and f" {name} " in node["name"]]
+    size, sure = page.run(
+        "[shoal.store.sizes[shoal.view.id + 1], document.querySelector('#facts').textContent.slice(-4)]"
+    )
+    kind = text(page, "#kind")
+    assert category == f"{kind} {name} {size} images · confidence {sure} {size} left"
     page.key(" ")
     page.key("f")
     wait_for(page, 1)

@@ -30,8 +30,8 @@ export function inWords(image) {
 const addressOf = (row) => `/image/${row}?v=${data.store.run.version}`;
 const wholeOf = (row) => (data.store.run.has.originals ? `${addressOf(row)}&whole=1` : null);
 
-function picture(row, isLarge) {
-  const image = make("img", { className: "large", alt: "", decoding: "async" });
+function picture(row, isLarge, alt = "") {
+  const image = make("img", { className: "large", alt, decoding: "async" });
   showThumbnail(row, image);
   if (data.store.run.has.originals) {
     const original = new Image();
@@ -114,7 +114,8 @@ export async function drawDetails(row, verbs, press) {
     const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
     tools.append(...both.map(([words, key, does]) => button(words, key, (event) => press(event, () => does(row)))));
   }
-  place.replaceChildren(picture(row, false), make("h2", {}, bdi(image.name)), compare(image), facts(image), tools);
+  const heading = make("h2", {}, bdi(image.name));
+  place.replaceChildren(picture(row, false, image.path), heading, compare(image), facts(image), tools);
   place.ariaBusy = "false";
   if (detailed !== `${row} ${image.second}`) screen.changed();
   detailed = `${row} ${image.second}`;
@@ -138,7 +139,7 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     let zoom = null;
     const draw = () => {
       $("dialog-title").textContent = shown.name;
-      const frame = picture(shown.row, true), image = frame.firstChild;
+      const frame = picture(shown.row, true, shown.path), image = frame.firstChild;
       place.replaceChildren(frame);
       zoom = makeZoom(frame, image, wholeOf(shown.row));
       drawWords();

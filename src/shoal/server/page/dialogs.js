@@ -1,5 +1,6 @@
 // Small questions: a name, a target, two categories side by side, the keys, the past.
-import { $, ask, bdi, button, images, kindOf, make, number, strip } from "/static/dom.js";
+import { $, ask, bdi, button, images, kindOf, make, number } from "/static/dom.js";
+import { strip } from "/static/strips.js";
 import * as data from "/static/store.js";
 
 export function fillNames() {
@@ -88,7 +89,7 @@ export function sideOf(id) {
   return make("section", { className: "side-of" },
     make("h3", {}, bdi(category.name), " ", make("span", { className: `kind ${kind}`, textContent: kind })),
     make("p", { className: "muted", textContent: facts }),
-    strip(data.typicalOf(id, 18)));
+    strip(data.typicalOf(id, 18), `Most typical images of ${category.name}`));
 }
 
 const KEYS = [
@@ -127,7 +128,7 @@ export const showKeys = () => ask("Keys", (form) => {
     list.append(make("dt", {}, ...shown), make("dd", { textContent: words }));
   }
   const mouse = "Click selects an image, or not; Shift+click selects from there to here, dragging a box. "
-    + "Double-click enlarges.";
+    + "Double-click enlarges. “Single keys”, at the top, turns keys of one character off.";
   form.append(list, make("p", { className: "muted", textContent: mouse }));
 }, { wide: true });
 

@@ -31,8 +31,8 @@ export function thumb(row, settings = {}) {
   return make("span", { className: "thumb", data: { row }, ...settings }, image);
 }
 
-export const strip = (rows) =>
-  make("div", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
+// Words that are heard and not seen.
+export const unseen = (textContent) => make("span", { className: "unseen", textContent });
 
 export const kindOf = (category) => (category.novel ? "novel" : "known");
 

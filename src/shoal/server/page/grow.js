@@ -1,8 +1,9 @@
 // Growing a category: candidates ranked by likeness, and a binary search of yes and no for where they stop belonging.
 import { getJson } from "/static/api.js";
-import { $, ask, bdi, button, images, make, say, strip } from "/static/dom.js";
+import { $, ask, bdi, button, images, make, say } from "/static/dom.js";
 import { keyOf, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
+import { strip } from "/static/strips.js";
 import { pictures } from "/static/thumbs.js";
 
 const SHOWN = 12;
@@ -69,14 +70,14 @@ function search(form, done, id, { rows, likeness }) {
     place.replaceChildren(
       asks("Do all of these belong to ", bdi(data.nameOf(id)), "?"),
       make("p", { className: "muted", textContent: told }),
-      strip(shown),
+      strip(shown, "Candidates"),
       make("div", { className: "tools" }, verb("Yes ", "y", { className: "main" }), verb("No ", "n"), back, stop));
   };
   const drawEnd = () => {
     const end = verb(low ? `Move ${images(low)} ` : "Close ", "Enter", { className: "main" });
     place.replaceChildren(
       asks(low ? `${images(low)} will be moved here.` : "None of them belongs here."),
-      strip([...rows.slice(0, low).slice(-36)].reverse()),
+      strip([...rows.slice(0, low).slice(-36)].reverse(), "Images that will be moved, the least alike first"),
       make("div", { className: "tools" }, end, verb("Back ", "b")));
   };
   const draw = () => {
@@ -85,7 +86,8 @@ function search(form, done, id, { rows, likeness }) {
     place.querySelector("button.main").focus();
     screen.changed(pictures(place));
   };
-  const own = make("section", {}, make("h3", {}, bdi(data.nameOf(id))), strip(data.typicalOf(id, SHOWN)));
+  const typical = strip(data.typicalOf(id, SHOWN), `Most typical images of ${data.nameOf(id)}`);
+  const own = make("section", {}, make("h3", {}, bdi(data.nameOf(id))), typical);
   form.append(own, place);
   // Of the dialog: a click on a picture takes the focus out of the form, and so from the button that Enter presses.
   $("dialog").onkeydown = (event) => {

@@ -3,14 +3,15 @@ import { addressOf, CLEAR, fromAddress, isFiltered } from "/static/address.js";
 import { introduce, me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
-import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore, strip } from "/static/dom.js";
+import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
 import { drawMap } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
-import { awaited, makePresses, makeScreen } from "/static/presses.js";
+import { areKeysOn, awaited, makePresses, makeScreen, turnKeys } from "/static/presses.js";
 import { drawCategories, drawSide, markCurrent } from "/static/side.js";
 import * as data from "/static/store.js";
+import { strip } from "/static/strips.js";
 import { makeVerbs } from "/static/verbs.js";
 
 const { store } = data;
@@ -149,7 +150,7 @@ function drawHead() {
       const likeness = ` (${category.similarity?.toFixed(2) ?? "–"})`;
       const name = make("bdi", { textContent: near.name });
       const asked = make("span", {}, "Is it really new? Nearest known: ", name, likeness);
-      $("nearest").replaceChildren(asked, strip(data.typicalOf(near.id, 8)));
+      $("nearest").replaceChildren(asked, strip(data.typicalOf(near.id, 8), `Most typical images of ${near.name}`));
     }
   }
   drawVerbs(category);
@@ -225,13 +226,14 @@ function wire() {
   $("redo").onclick = (event) => press(event, verbs.redo);
   $("help").onclick = showKeys;
   $("history").onclick = showHistory;
+  $("all").onclick = (event) => press(event, verbs.all, needs("a"));
   $("order").onclick = (event) => press(event, verbs.order);
   $("menu").onclick = () => showMenu(!document.body.classList.contains("menu"));
   $("main").addEventListener("pointerdown", () => showMenu(false));
   $("more").onclick = () => showMore(!isMore());
   document.addEventListener("click", ({ target, detail }) => {
     if (!target.closest("#more")) showMore(false);
-    const isTool = target.closest("#top button, #verbs button, #nothing button, #selected button");
+    const isTool = target.closest("#top button, #verbs button, #filters button, #nothing button, #selected button");
     if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
   });
   $("find").oninput = () => drawCategories(view, visit);
@@ -259,6 +261,13 @@ function wire() {
   };
   $("who").textContent = me();
   $("who").hidden = store.run.read_only;
+  const turned = (areOn) => {
+    turnKeys(areOn);
+    document.body.classList.toggle("no-keys", !areOn);
+    $("single").textContent = `Single keys: ${areOn ? "on" : "off"}`;
+  };
+  turned(areKeysOn());
+  $("single").onclick = () => turned(!areKeysOn());
   const themed = (theme) => {
     document.documentElement.dataset.theme = theme;
     $("theme").textContent = theme === "dark" ? "Light" : "Dark";

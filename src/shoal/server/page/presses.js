@@ -2,9 +2,21 @@
 import { errorSince, say, unsay } from "/static/dom.js";
 import { onChange, store } from "/static/store.js";
 
-// The key that was pressed, whatever Caps Lock makes of it: a letter is large with Shift alone.
-export const keyOf = ({ key, shiftKey }) =>
-  (key.length > 1 ? key : shiftKey ? key.toUpperCase() : key.toLowerCase());
+// Whether keys of one character do something. Who dictates, or presses keys by accident, turns them off.
+const KEYS = "shoal-keys";
+let areOn = localStorage.getItem(KEYS) !== "off";
+export const areKeysOn = () => areOn;
+export function turnKeys(on) {
+  areOn = on;
+  localStorage.setItem(KEYS, on ? "on" : "off");
+}
+
+// The key that was pressed, whatever Caps Lock makes of it: a letter is large with Shift alone. None where it is off.
+export function keyOf({ key, shiftKey, ctrlKey, metaKey }) {
+  if (key.length > 1 || key === " ") return key;
+  if (!areOn && !ctrlKey && !metaKey) return "";
+  return shiftKey ? key.toUpperCase() : key.toLowerCase();
+}
 
 // Keys that change something. Where the review is open for reading only they are refused before they ask anything.
 const CHANGING = [..."cxfmn2brjsguU"];

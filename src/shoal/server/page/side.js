@@ -1,5 +1,5 @@
 // The left side: views over all images, then the categories with their most typical images.
-import { $, arrange, bdi, button, kindOf, make, number, thumb } from "/static/dom.js";
+import { $, arrange, bdi, button, kindOf, make, number, thumb, unseen } from "/static/dom.js";
 import * as data from "/static/store.js";
 
 const STRIP = 4, IN_SIGHT = 20, AT_ONCE = 100;
@@ -105,14 +105,15 @@ function makeItem(category, rows, go) {
   const bar = make("span", { className: "mini" }, make("span"));
   bar.firstChild.style.width = `${100 * share}%`;
   const left = open ? `${number(open)} left` : size ? "done" : "empty";
-  const line = make("span", { className: "line" }, make("span", { className: `dot ${kind}`, title: kind }), bdi(name));
-  const numbers = `${number(size)} · ${data.sureOf(id).toFixed(2)}`;
+  const dot = make("span", { className: `dot ${kind}`, title: kind }, unseen(kind));
+  const line = make("span", { className: "line" }, dot, bdi(name));
+  const sure = data.sureOf(id).toFixed(2), word = unseen(size === 1 ? " image" : " images");
+  const numbers = make("span", {}, number(size), word, " · ", unseen("confidence "), sure);
   const words = make("span", { className: "line muted" }, numbers, bar, left);
   const strip = make("span", { className: "strip", aria: { hidden: "true" } }, ...rows.map((row) => thumb(row)));
   const goes = (event) => go(event, { kind: "category", id });
   const found = button(line, "", goes, { className: "category", data: { id } });
   found.append(strip, words);
-  found.setAttribute("aria-label", `${name}, ${kind}, ${size} images, ${open} undecided`);
   return make("li", {}, found);
 }
 

@@ -1,7 +1,8 @@
 // Splitting a category: a slider over the tree, and a preview of every part.
 import { getJson } from "/static/api.js";
-import { ask, images, make, say, strip } from "/static/dom.js";
+import { ask, images, make, say } from "/static/dom.js";
 import * as data from "/static/store.js";
+import { strip } from "/static/strips.js";
 
 // The parts that shall be categories of their own, or null; opened at once, the preview is asked for at its `turn`.
 // `names` are those given to the parts, by their place: whoever has to be asked again finds them there.
@@ -28,7 +29,7 @@ export function askSplit(id, turn, { n = 2, names = [] } = {}) {
       const input = make("input", { type: "text", maxLength: 200, ...named, on });
       const size = make("span", { className: "muted", textContent: `${images(rows.length)}${at ? "" : ", stay"}` });
       const head = make("div", { className: "tools" }, input, size);
-      return make("section", { className: "part" }, head, strip(rows.slice(0, 16)));
+      return make("section", { className: "part" }, head, strip(rows.slice(0, 16), `Images of part ${at + 1}`));
     };
     const draw = async () => {
       const mine = ++asked, wanted = Number(slider.value);
