@@ -72,3 +72,14 @@ def test_a_label_does_not_hold_an_image_that_was_split_off(review: Review) -> No
     found = decisions_of(review)
     assert found.given == {"03.png": 1}
     assert (found.labels, found.known) == ({}, (0, 1, 4))
+
+
+def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> None:
+    verbs.split(review, "novel-001", 2, by="ann")
+    assert decisions_of(review).known == (0, 1)
+    (part,) = review.state.members(4).tolist()
+    verbs.decide(review, "confirm", None, [review.answer.paths[part]], by="ann")
+    assert decisions_of(review).known == (0, 1, 4)
+    review.again("undo", by="ann")
+    verbs.rename(review, "novel-001 (2)", "tern", by="ann")
+    assert decisions_of(review).became_known == (4,)

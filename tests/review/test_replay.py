@@ -13,6 +13,8 @@ from shoal.review.review import OtherAnswer, Review
 from shoal.runs import Run
 from small_runs import NAMES, write_small
 
+NOT_SPLIT = "not split off, because this run has put them otherwise"
+
 
 def reviewed(run: Run) -> Review:
     review = Review(run)
@@ -164,7 +166,8 @@ def test_a_split_decides_about_no_image(run: Run, tmp_path: Path) -> None:
     verbs.split(review, "gull", {"herring gull": ["01.png", "02.png"]}, by="ann")
     other = write_small(tmp_path / "other", ids=(0, 0, 3, 1, 1, 1, 2, 2, 2, 3, 3, 3))
     entries, misfits = replay_review(run.path, other, by="ann")
-    assert ([entry.action.kind for entry in entries], misfits) == (["split"], [])
+    assert [entry.action.kind for entry in entries] == ["split"]
+    assert [misfit.reason for misfit in misfits] == [f"1 of 2 images of herring gull {NOT_SPLIT}"]
     after = Review(other)
     assert names(after)["herring gull"] == [1]  # 02.png was put elsewhere, which the split says nothing about
     assert set(statuses(after)) == {"predicted"}
@@ -206,8 +209,25 @@ def test_a_part_none_of_whose_images_are_there_still_takes_what_was_confirmed_in
     verbs.decide(review, "confirm", None, ["01.png"], by="ann")
     other = write_small(tmp_path / "other", ids=(0, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3, 3))
     _, misfits = replay_review(run.path, other, by="ann")
-    assert misfits == []
+    assert [misfit.reason for misfit in misfits] == [f"2 of 2 images of herring gull {NOT_SPLIT}"]
     assert (names(Review(other))["herring gull"], names(Review(other))["heron"]) == ([1], [2, 3, 4, 5])
+
+
+def test_a_split_of_what_is_not_there_any_more_is_told_and_makes_no_empty_category(run: Run, tmp_path: Path) -> None:
+    verbs.split(Review(run), "novel-002", {"skua": ["09.png"], "tern": ["10.png"]}, by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2), names=NAMES[:3])
+    entries, (misfit,) = replay_review(run.path, other, by="ann")
+    assert (entries, misfit.reason.split("; ")[0]) == ([], f"1 of 1 image of skua {NOT_SPLIT}")
+    assert [*names(Review(other))] == [*NAMES[:3]]
+
+
+def test_a_part_that_nobody_named_goes_by_what_its_category_is_called_here(run: Run, tmp_path: Path) -> None:
+    """The other answer numbers novel categories the other way round."""
+    verbs.split(Review(run), "novel-002", 2, by="ann")
+    (part,) = names(Review(run))["novel-002 (2)"]
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
+    _, misfits = replay_review(run.path, other, by="ann")
+    assert (misfits, names(Review(other))["novel-001 (2)"]) == ([], [part])
 
 
 def test_two_categories_that_are_one_now_are_not_confused(run: Run, tmp_path: Path) -> None:

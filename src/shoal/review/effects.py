@@ -1,5 +1,6 @@
 """What each kind of action changes, or why it cannot be done. Nothing here changes anything."""
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -90,25 +91,31 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
 
 
 def _split(tables: Tables, action: Action, seq: int) -> Change:
-    tables.living(action.category)
+    base = tables.living(action.category).name
     rows = _once(tables, action.rows)
     if not action.groups or (tables.images.category[rows] != action.category).any():
         raise Conflict(f"split: an image is not in {tables.name(action.category)} any more; look again")
     records: dict[int, Record | None] = {}
     for part in action.groups:
-        records[part.category] = _new(tables, part.category, part.name, seq)
+        is_named = not is_numbered_part(part.name, base)
+        records[part.category] = _new(tables, part.category, part.name, seq, is_named=is_named)
     if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(action.groups):
         raise UsageError("split: two parts have the same id or name")
     category = np.concatenate([np.full(len(part.rows), part.category) for part in action.groups])
     return Change(rows=rows, values=_values(tables, rows, seq, category), records=records)
 
 
-def _new(tables: Tables, category: int, name: str, seq: int) -> Record:
+def is_numbered_part(name: str, base: str) -> bool:
+    """Whether a part of a category has the name that it gets when nobody gives it one: 'novel-001 (2)'."""
+    return re.fullmatch(rf"{re.escape(base)} \(\d+\)", name) is not None
+
+
+def _new(tables: Tables, category: int, name: str, seq: int, *, is_named: bool = True) -> Record:
     if category in tables.records or category < 0:
         raise Conflict(f"category {category}: the id is taken")
     if category > tables.next_id + len(tables.answer):  # in a log that was not written here; sizes are counted by id
         raise UsageError(f"category {category}: expected an id near {tables.next_id}, the next one")
-    return Record(name, True, True, None, seq)
+    return Record(name, True, is_named, None, seq)
 
 
 def _once(tables: Tables, rows: Ints) -> Ints:

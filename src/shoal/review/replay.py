@@ -17,6 +17,7 @@ from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import NO_CATEGORY, PREDICTED, UNREADABLE, Action, Entry, Group, checked_name
 from shoal.review.answer import Answer
+from shoal.review.effects import is_numbered_part
 from shoal.review.log import FILE, Log
 from shoal.review.replay_categories import Replay, find_categories, free_name
 from shoal.review.review import line_of, now, start_line
@@ -90,7 +91,7 @@ def _independent(line: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
     """Do an old action in the new state; what of it does not fit, in words."""
-    replay.n_missing, replay.elsewhere, replay.renamed, reasons = 0, [], [], []
+    replay.n_missing, replay.elsewhere, replay.notes, reasons = 0, [], [], []
     try:
         for action in itertools.chain(replay.make(line), _actions(replay, line)):
             change = replay.state.prepare(action)
@@ -100,7 +101,7 @@ def _done_again(replay: Replay, line: Mapping[str, Any]) -> list[str]:
         reasons.append(str(error))
     except (AttributeError, LookupError, TypeError):
         return [UNREADABLE]
-    reasons += replay.renamed
+    reasons += replay.notes
     if replay.n_missing:
         reasons.append(f"{replay.n_missing:,} of its images {plural(replay.n_missing, 'is')} not in this run")
     if replay.elsewhere:
@@ -188,25 +189,45 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
 
     Where the answer has the category already, only images that somebody decided on follow the split, as they are.
     """
-    state, old, name = replay.state, part["category"], checked_name(part["name"])
+    state, old = replay.state, part["category"]
     rows, is_here = replay.rows(part["images"]), old_source in replay.ids or old_source in replay.within
     source = replay.place(old_source) if is_here else NO_CATEGORY
+    name = _name_here(replay, old_source, source, checked_name(part["name"]))
+    replay.lost[old] = name
     there = replay.category(old) if old in replay.kept else replay.called(name)
     if there is None and (there := _found_again(replay, rows, source)) is not None:
         yield Action(kind="rename", category=there, name=name)
-    new = state.next_id
-    replay.ids[old] = new if there is None else there
     leaving = rows[state.images.category[rows] == source] if source not in (NO_CATEGORY, there) else rows[:0]
-    if there is None and not len(leaving):
-        free = replay.free_name(name)
-        yield Action(kind="create", category=new, name=free, groups=(Group(category=new, rows=leaving),))
-    elif there is None:
-        free = replay.free_name(name)
-        yield Action(kind="split", category=source, groups=(Group(category=new, rows=leaving, name=free),))
-    elif len(decided := leaving[state.images.status[leaving] != PREDICTED]):
-        between = free_name(state, name)
-        yield Action(kind="split", category=source, groups=(Group(category=new, rows=decided, name=between),))
-        yield Action(kind="merge", categories=(new,), category=there)
+    if there is not None:
+        replay.ids[old], is_there = there, state.images.category[rows] == there
+        leaving = leaving[state.images.status[leaving] != PREDICTED]
+        _note_staying(replay, name, len(rows), int(is_there.sum()) + len(leaving))
+        if len(leaving):
+            new = Group(category=state.next_id, rows=leaving, name=free_name(state, name))
+            yield Action(kind="split", category=source, groups=(new,))
+            yield Action(kind="merge", categories=(new.category,), category=there)
+        return
+    _note_staying(replay, name, len(rows), len(leaving))
+    if len(leaving):
+        new = Group(category=state.next_id, rows=leaving, name=replay.free_name(name))
+        replay.ids[old] = new.category
+        yield Action(kind="split", category=source, groups=(new,))
+    elif old in replay.decided:
+        replay.to_make[old] = name
+
+
+def _name_here(replay: Replay, old_source: int, source: int, name: str) -> str:
+    """The name of a part; one that only numbers the parts of its category goes by what that one is called here."""
+    before = replay.lost.get(old_source, "")
+    is_numbered = source != NO_CATEGORY and is_numbered_part(name, before)
+    return replay.state.records[source].name + name.removeprefix(before) if is_numbered else name
+
+
+def _note_staying(replay: Replay, name: str, n_images: int, n_following: int) -> None:
+    """Say how many images do not follow a split, of an answer that has not heeded it."""
+    if n_following < n_images and not replay.kept:
+        n_staying = f"{n_images - n_following:,} of {count(n_images, 'image')}"
+        replay.notes.append(f"{n_staying} of {shown(name)} not split off, because this run has put them otherwise")
 
 
 def _found_again(replay: Replay, rows: Ints, source: int) -> int | None:

@@ -35,8 +35,10 @@ class Replay:
     """Images of an action that are not here."""
     elsewhere: list[str] = field(default_factory=list)
     """Images of a rejection that are not in its category here."""
-    renamed: list[str] = field(default_factory=list)
-    """What a category of an action is called here, where the run has made up its name for another."""
+    notes: list[str] = field(default_factory=list)
+    """What else is not as it was: a name that the run has made up for another category; images of a split that stay."""
+    decided: set[int] = field(default_factory=set)
+    """Old categories to which people gave images that are here."""
     kept: frozenset[int] = frozenset()
     """Old categories that the new answer has with the name they have in the end."""
 
@@ -71,7 +73,7 @@ class Replay:
         if self.state.find(text) is None:
             return text
         free = free_name(self.state, text)
-        self.renamed.append(f"called {free} here, where another category has the name {text}")
+        self.notes.append(f"called {free} here, where another category has the name {text}")
         return free
 
     def make(self, line: Mapping[str, Any]) -> Iterator[Action]:
@@ -104,9 +106,9 @@ def find_categories(
     if not replay.kept:
         _find_by_name(replay, old, names)
         _find_by_exemplars(replay, old, names)
-    decided = _decided(replay, lines)
+    replay.decided = _decided(replay, lines)
     lost = [number for number in replay.lost if number not in replay.ids]
-    replay.to_make = {number: names[number] for number in lost if number in names and number in decided}
+    replay.to_make = {number: names[number] for number in lost if number in names and number in replay.decided}
 
 
 def _find_by_name(replay: Replay, old: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> None:
