@@ -70,7 +70,32 @@ def test_rename_refuses_a_name_that_is_taken(review: Review) -> None:
         verbs.rename(review, "novel-001", "x")
 
 
-@pytest.mark.parametrize("name", ["", "   ", "a\nb", "a\u202eb", "x" * 201, 3])
+def test_names_have_the_joiners_of_their_script_and_one_way_to_write_an_accent(review: Review) -> None:
+    verbs.rename(review, 2, "می\u200cخواهم")
+    verbs.rename(review, 3, "Cafe\u0301")
+    assert [review.state.categories[number].name for number in (2, 3)] == ["می\u200cخواهم", "Caf\u00e9"]
+    verbs.move(review, ["00.png"], "Cafe\u0301")
+    assert review.state.images.category[0] == 3
+    with pytest.raises(UsageError, match="another category has this name"):
+        verbs.rename(review, 0, "Cafe\u0301")
+
+
+def test_categories_and_parts_are_taken_as_numbers_of_numpy_too(review: Review) -> None:
+    verbs.rename(review, np.int64(2), "tern")
+    verbs.move(review, ["00.png"], np.int32(2))
+    verbs.split(review, np.int64(3), np.int64(2))
+    verbs.merge(review, np.array([1, 2]), np.uint8(2))
+    assert {number: record.name for number, record in review.state.categories.items()} == {
+        0: "gull", 2: "tern", 3: "novel-002", 4: "novel-002 (2)"
+    }  # fmt: skip
+    for wrong in (True, 2.0, 9):
+        with pytest.raises(UsageError, match=f"no category '{wrong}'"):
+            verbs.rename(review, wrong, "x")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="parts: found 'two'"):
+        verbs.split(review, 3, "two")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["", "   ", "\u200d", "a\nb", "a\u202eb", "x" * 201, 3])
 def test_names_that_nobody_could_read_are_refused(review: Review, name: object) -> None:
     with pytest.raises(UsageError, match="printable characters"):
         verbs.rename(review, 2, name)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 import torch
 
@@ -117,7 +117,7 @@ class DiscoveredRun(Reviewed):
         """Merge categories into one of them, the first if not said; the others end."""
         verbs.merge(self.review, categories, into)
 
-    def split(self, category: Which, parts: int | Mapping[str, Iterable[str]] = 2) -> None:
+    def split(self, category: Which, parts: SupportsIndex | Mapping[str, Iterable[str]] = 2) -> None:
         """Split a category into so many parts, as the tree of the run parts it, or off it images by name."""
         verbs.split(self.review, category, parts)
 

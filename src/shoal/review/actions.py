@@ -23,6 +23,7 @@ merge or a split moves images and keeps their status. `fields_of` and `action_of
 of images.
 """
 
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,9 @@ NO_CATEGORY = -1
 
 MAX_NAME = 200
 """Characters of a name."""
+
+JOINERS = dict.fromkeys((0x200C, 0x200D))
+"""Characters without width that join or part letters: Persian, Hindi and others cannot be written without them."""
 
 UNREADABLE = "a field is missing or of another kind"
 """What is said of a line whose fields are not those of its action."""
@@ -87,11 +91,21 @@ class Entry:
 
 
 def checked_name(name: Any) -> str:
-    """A name fit for a category, or an error."""
+    """A name fit for a category, as it is written down: without space around it, its letters composed; or an error."""
+    return composed(_fit_name(name))
+
+
+def _fit_name(name: Any) -> str:
     text = name.strip() if isinstance(name, str) else ""
-    if not text or len(text) > MAX_NAME or not text.isprintable():
+    letters = text.translate(JOINERS)
+    if not letters or len(text) > MAX_NAME or not letters.isprintable():
         raise UsageError(f"name: found {str(name)[:40]!r}, expected 1 to {MAX_NAME} printable characters")
     return text
+
+
+def composed(name: str) -> str:
+    """A name with every letter and its accents as one character, so that what looks the same is the same."""
+    return unicodedata.normalize("NFC", name)
 
 
 def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
@@ -123,17 +137,17 @@ def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[
     if kind in ("assign", "create"):
         category = _whole(fields["category"])
         group = Group(category=category, rows=rows_of(fields["images"]))
-        name = checked_name(fields["name"]) if kind == "create" else ""
+        name = _fit_name(fields["name"]) if kind == "create" else ""
         return Action(kind=kind, groups=(group,), category=category, name=name)
     if kind == "rename":
-        return Action(kind=kind, category=_whole(fields["category"]), name=checked_name(fields["name"]))
+        return Action(kind=kind, category=_whole(fields["category"]), name=_fit_name(fields["name"]))
     if kind == "merge":
         others = tuple(map(_whole, fields["categories"]))
         return Action(kind=kind, categories=others, category=_whole(fields["into"]))
     if kind == "distinct":
         return Action(kind=kind, categories=tuple(map(_whole, fields["categories"])))
     if kind == "split":
-        parts = tuple(_group(part, rows_of, checked_name(part["name"])) for part in fields["parts"])
+        parts = tuple(_group(part, rows_of, _fit_name(part["name"])) for part in fields["parts"])
         return Action(kind=kind, category=_whole(fields["category"]), groups=parts)
     if kind in ("undo", "redo"):
         return Action(kind=kind, of=_whole(fields["of"]))

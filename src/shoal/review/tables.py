@@ -4,7 +4,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import NO_CATEGORY
+from shoal.review.actions import NO_CATEGORY, composed
 from shoal.review.answer import Answer
 from shoal.review.changes import Images, Record, Rejections
 
@@ -47,8 +47,9 @@ class Tables:
         return category
 
     def find(self, name: str) -> int | None:
-        """The id of the category with this name."""
-        return next((category for category, record in self.categories.items() if record.name == name), None)
+        """The id of the category with this name, however its accents are written."""
+        wanted = composed(name)
+        return next((number for number, record in self.categories.items() if composed(record.name) == wanted), None)
 
     def living(self, category: int) -> Record:
         """A category that has not ended."""

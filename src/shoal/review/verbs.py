@@ -1,6 +1,8 @@
 """The verbs of a review for Python callers: categories by name or id, images by path."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -11,18 +13,21 @@ from shoal.review.parts import parts_of
 from shoal.review.review import Review
 from shoal.review.state import State
 
-Which = str | int
-"""A category by its name or its id."""
+Which = str | SupportsIndex
+"""A category by its name or its id, numpy's numbers too."""
 
 
 def find(state: State, category: Which) -> int:
     """The id of a category."""
-    found = category if isinstance(category, int) and category in state.categories else None
-    if isinstance(category, str):
-        found = state.find(category)
-    if found is None:
+    found = state.find(category) if isinstance(category, str) else whole(category)
+    if found is None or found not in state.categories:
         raise UnknownName("category", str(category), [record.name for record in state.categories.values()])
     return found
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, of numpy's too; None for anything else."""
+    return operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else None
 
 
 def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
@@ -100,7 +105,7 @@ def merge(review: Review, categories: Sequence[Which], into: Which | None = None
 def split(
     review: Review,
     category: Which,
-    parts: int | Mapping[str, Iterable[str]],
+    parts: SupportsIndex | Mapping[str, Iterable[str]],
     *,
     by: str | None = None,
 ) -> Entry:
@@ -108,13 +113,20 @@ def split(
 
     def make(state: State) -> Action:
         target = find(state, category)
-        if isinstance(parts, int):
-            return split_action(state, target, parts_of(review.run, state, target, parts))
+        if not isinstance(parts, Mapping):
+            return split_action(state, target, parts_of(review.run, state, target, _n_parts(parts)))
         named = {checked_name(name): review.answer.rows(list(images)) for name, images in parts.items()}
         groups = [Group(category=state.next_id + at, rows=rows, name=n) for at, (n, rows) in enumerate(named.items())]
         return Action(kind="split", category=target, groups=tuple(groups))
 
     return review.act(make, by=by)
+
+
+def _n_parts(parts: Any) -> int:
+    number = whole(parts)
+    if number is None:
+        raise UsageError(f"parts: found {str(parts)[:40]!r}, expected a number of parts, or images by name")
+    return number
 
 
 def split_action(state: State, category: int, parts: Sequence[Ints]) -> Action:

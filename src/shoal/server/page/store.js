@@ -63,7 +63,7 @@ export const confidenceOf = (row) => store.confidence[row] / store.run.sure;
 export const nameOf = (id) => store.categories.get(id)?.name ?? "no category";
 export const living = () => [...store.categories.values()].filter((category) => category.into === null);
 export const isLiving = (id) => store.categories.get(id)?.into === null;
-export const named = (name) => living().find((category) => category.name === name);
+export const named = (name) => living().find((category) => category.name.normalize() === name.normalize());
 
 // What has become of a category: itself, or the one it was merged into.
 export function today(id) {
