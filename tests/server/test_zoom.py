@@ -90,7 +90,7 @@ def test_it_is_zoomed_and_moved_by_keys_wheel_and_dragging(page: Page) -> None:
     page.mouse("mouseMoved", x + 30, y + 20, button="left", buttons=1)
     page.mouse("mouseReleased", x + 30, y + 20, button="left", buttons=1)
     assert page.run(PLACE) == pytest.approx([by_keys[0] + 30, by_keys[1] + 20], abs=0.1)
-    for _ in range(60):
+    for _ in range(24):
         page.key("ArrowLeft")
     frame = page.run("document.querySelector('#dialog .picture').getBoundingClientRect().x")
     assert page.run(PLACE)[0] == pytest.approx(frame, abs=1)  # no further than its edge
