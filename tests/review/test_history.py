@@ -46,6 +46,18 @@ def test_a_window_redoes_what_was_undone_in_it_until_something_else_is_done_ther
         review.again("redo", by="ann", window=a)
 
 
+def test_a_window_undoes_and_redoes_what_was_done_in_it_under_another_name(review: Review) -> None:
+    confirm(review, 3, "b")
+    a = Window("a", opened=1)
+    confirm(review, 4, "a")
+    assert review.again("undo", by="bea", window=a)[0].action.of == 2
+    assert review.again("redo", by="cleo", window=a)[0].action.of == 2
+    assert review.again("undo", by="ann", window=a)[0].action.of == 2
+    with pytest.raises(UsageError, match="bea has nothing to undo in this window"):
+        review.again("undo", by="bea", window=a)  # ann did it before the window was opened
+    assert review.again("undo", by="ann", window=a)[0].action.of == 1
+
+
 def test_a_new_window_and_python_go_on_from_all_that_a_person_did(review: Review) -> None:
     confirm(review, 3, "a")
     confirm(review, 4, "b")

@@ -1,6 +1,8 @@
 """Questions that stay open while others work, and keys typed while the page still answers, in Chromium."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,50 @@ def test_growing_takes_all_but_what_somebody_decided_since_it_was_asked(refused:
     assert found.images.category[rejected] == -1
     assert sorted(found.entries[2].action.rows.tolist()) == sorted(others)
     assert found.entries[2].action.category == here
+
+
+def test_who_has_another_name_by_now_undoes_what_was_done_here_and_nothing_else(
+    opened: Callable[..., AbstractContextManager[Page]], run: Path
+) -> None:
+    by_ben(run, "flag", 0)
+    with served(run) as server, opened(server) as page:
+        page.key("x")
+        wait_for(page, 2)
+        call_oneself(page, "ann")
+        page.key("u")
+        wait_for(page, 3)
+        page.wait("document.getElementById('undo').disabled")
+        call_oneself(page, "ben")
+        page.wait("!document.getElementById('undo').disabled")  # ben has done something before the page was opened
+        call_oneself(page, "cleo")
+        page.wait("document.getElementById('undo').disabled")
+    assert [(entry.by, entry.action.kind) for entry in state(run).state.entries][2] == ("ann", "undo")
+
+
+def call_oneself(page: Page, name: str) -> None:
+    page.click("#who")
+    page.type(name)
+    page.key("Enter")
+    page.wait(f"document.getElementById('who').textContent === '{name}'")
+
+
+def test_where_others_can_come_nobody_acts_before_they_have_said_who_they_are(
+    opened: Callable[..., AbstractContextManager[Page]], run: Path
+) -> None:
+    with served(run, "--host", "0.0.0.0") as server:
+        here = replace(server, url=f"http://127.0.0.1:{server.port}/?token={server.token}")
+        status, answer = here.act("confirm", rows=[0], by="")
+        assert (status, answer["error"].split(":")[0]) == (400, "Say who you are first")
+        with opened(here) as page:
+            page.wait("document.getElementById('dialog-title')?.textContent === 'Who is reviewing?'")
+            assert page.run("[document.getElementById('who').textContent, shoal.store.undo]") == ["Who are you?", ""]
+            page.type("ann")
+            page.key("Enter")
+            page.wait("document.getElementById('who').textContent === 'ann'")
+            page.wait("!document.getElementById('dialog').open")
+            page.key("x")
+            wait_for(page, 1)
+    assert state(run).state.entries[0].by == "ann"
 
 
 @pytest.mark.parametrize("kind", ["flag", "reject"])

@@ -1,9 +1,10 @@
 """Who has done what, and where: which action a person can undo or redo.
 
-A person may have several pages of the review open. What is undone in one of them was done there, or before that page
-was opened: never what the same person did in another one meanwhile.
+A person may have several pages of the review open. What is undone in one of them was done there, under whatever name,
+or by that person before the page was opened: never what the same person did in another one meanwhile.
 """
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,10 +20,6 @@ class Window:
     opened: int
     """The last action before it was opened."""
 
-    def has(self, entry: Entry) -> bool:
-        """Whether something was done in it, or before it was there."""
-        return entry.window == self.name or entry.seq <= self.opened
-
 
 class History:
     """The entries of a log, in their order."""
@@ -33,10 +30,18 @@ class History:
         self.undone: set[int] = set()
         self._done: dict[str, list[int]] = {}
         """By person, the actions that count, in the order in which they were done or redone."""
+        self._done_in: dict[str, list[int]] = {}
+        """The same by window."""
+        self._since: dict[int, int] = {}
+        """The entry that has done or redone each of them."""
         self._undoings: dict[str, list[Entry]] = {}
         """By person, the entries that undo what is undone."""
+        self._undoings_in: dict[str, list[Entry]] = {}
+        """The same by window."""
         self._acted: dict[str, dict[str, int]] = {}
         """By person and window, the last action there that neither undoes nor redoes."""
+        self._acted_in: dict[str, int] = {}
+        """The same by window."""
 
     def entry(self, seq: int) -> Entry:
         """The entry with this number."""
@@ -51,28 +56,43 @@ class History:
         if entry.action.kind == "undo":
             self.undone.add(of)
             self._done[self.entry(of).by].remove(of)
+            self._done_in[self.entry(of).window].remove(of)
             self._undoings.setdefault(entry.by, []).append(entry)
+            self._undoings_in.setdefault(entry.window, []).append(entry)
             return 0
         if entry.action.kind == "redo":
             self.undone.discard(of)
-            for person, found in self._undoings.items():
-                self._undoings[person] = [undoing for undoing in found if undoing.action.of != of]
+            for undoings in (self._undoings, self._undoings_in):
+                for name, found in undoings.items():
+                    undoings[name] = [undoing for undoing in found if undoing.action.of != of]
         else:
             of = entry.seq
-            self._acted.setdefault(entry.by, {})[entry.window] = of
+            self._acted.setdefault(entry.by, {})[entry.window] = self._acted_in[entry.window] = of
         self._done.setdefault(self.entry(of).by, []).append(of)
+        self._done_in.setdefault(self.entry(of).window, []).append(of)
+        self._since[of] = entry.seq
         return of
 
     def done_by(self, by: str, window: Window | None = None) -> Iterator[int]:
-        """The actions of a person that count, in a window or wherever they were done, the last one first."""
-        return (seq for seq in reversed(self._done.get(by, ())) if window is None or window.has(self.entry(seq)))
+        """The actions that a person can undo wherever they were done, or in a window; the last one first."""
+        own = reversed(self._done.get(by, ()))
+        if window is None:
+            return own
+        before = (seq for seq in own if seq <= window.opened)
+        here = reversed(self._done_in.get(window.name, ()))
+        return heapq.merge(here, before, key=lambda seq: -self._since[seq])
 
     def undone_by(self, by: str, window: Window | None = None) -> Iterator[int]:
         """The actions that a person has undone, the last one first, where they have done nothing else since."""
-        acted = self._acted.get(by, {})
-        for undoing in reversed(self._undoings.get(by, ())):
-            if window is not None and not window.has(undoing):
-                continue
-            where = acted if window is None else (undoing.window, window.name)
-            if undoing.seq > max((acted.get(name, 0) for name in where), default=0):
-                yield undoing.action.of
+        acted, own = self._acted.get(by, {}), reversed(self._undoings.get(by, ()))
+        if window is None:
+            last = max(acted.values(), default=0)
+            return (undoing.action.of for undoing in own if undoing.seq > last)
+        before = (undoing for undoing in own if undoing.seq <= window.opened)
+        here = reversed(self._undoings_in.get(window.name, ()))
+        last = self._acted_in.get(window.name, 0)
+        return (
+            undoing.action.of
+            for undoing in heapq.merge(here, before, key=lambda undoing: -undoing.seq)
+            if undoing.seq > max(last, acted.get(undoing.window, 0))
+        )

@@ -104,7 +104,7 @@ class PageHandlers:
         with self.review.lock:
             self.review.refresh()
             run = self.review.run
-            changed = columns.changes(self.review, self.review.state.seq, self._who(request))
+            changed = columns.changes(self.review, self.review.state.seq, self._who(request), _window(request))
             entries = self.review.state.entries[-columns.MAX_ENTRIES :]
             return {
                 "version": _version(run),
@@ -114,6 +114,7 @@ class PageHandlers:
                 "sure": columns.SURE,
                 "unsure_below": UNSURE_BELOW,
                 "who": self._who(request),
+                "asks_who": self.access.asks_who,
                 "csrf": self.access.csrf,
                 "read_only": self.access.is_read_only,
                 "has": {
@@ -231,10 +232,12 @@ class PageHandlers:
         """Do something: what, by whom, and which action they had seen last."""
         try:
             asked = json.loads(await request.body())
-            base, by = asked.get("base"), checked_who(asked.get("by"))
+            base, by = asked.get("base"), self._named(asked.get("by"))
             if type(base) is not int or not isinstance(asked, dict):
                 raise TypeError("base")
             window = window_of(asked.get("window"), asked.get("opened"))
+        except UsageError as error:
+            return _json({"error": str(error)}, 400)
         except (ValueError, TypeError, AttributeError, RecursionError, ClientDisconnect) as error:
             return _json({"error": f"The request cannot be read ({error})."}, 400)
 
@@ -256,8 +259,15 @@ class PageHandlers:
             name = window.name if window else ""
             self.review.act(lambda state: action_of(state, asked), by=by, base=base, window=name)
 
+    def _named(self, by: Any) -> str:
+        """Who does something: the account of the server where nobody says, unless that may be several people."""
+        if not by and self.access.asks_who:
+            raise UsageError("Say who you are first: the button with your name, at the top, asks for it.")
+        return checked_who(by)
+
     def _who(self, request: Request) -> str:
-        return checked_who(request.query_params.get("by") or None)
+        by = request.query_params.get("by") or None
+        return "" if by is None and self.access.asks_who else checked_who(by)
 
     def _rows(self, request: Request) -> list[int]:
         return row_numbers(request.query_params.get("rows", ""), len(self.review.answer))

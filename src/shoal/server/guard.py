@@ -62,6 +62,11 @@ class Access:
         return self.host == "localhost" or (_is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
 
     @property
+    def asks_who(self) -> bool:
+        """Whether people have to say who they are before they change anything: there may be several."""
+        return not self.is_loopback and not self.is_read_only
+
+    @property
     def cookie(self) -> str:
         """The name of the cookie; browsers share cookies between the ports of a machine."""
         return f"shoal-{self.port}"

@@ -133,12 +133,12 @@ export const showKeys = () => ask("Keys", (form) => {
 }, { wide: true });
 
 // What of the review of another answer could not be done again; told once, and again only by the next server.
-export function tellMisfits() {
+export async function tellMisfits() {
   const { does_not_fit: misfits, csrf } = data.store.run;
   if (!misfits.length || sessionStorage.getItem("shoal-misfits") === csrf) return;
   sessionStorage.setItem("shoal-misfits", csrf);
   const about = "The review of another answer was done again on this one. Of these actions not everything could be:";
-  ask("What no longer fits", (form) => form.append(
+  await ask("What no longer fits", (form) => form.append(
     make("p", { textContent: about }),
     make("ul", {}, ...misfits.map((words) => make("li", {}, bdi(words))))));
 }

@@ -1,6 +1,6 @@
 // The page put together: what is shown, its head, and what its controls do.
 import { addressOf, CLEAR, fromAddress, isFiltered } from "/static/address.js";
-import { introduce, me } from "/static/api.js";
+import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
 import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore } from "/static/dom.js";
@@ -252,14 +252,15 @@ function wire() {
   $("size").value = size;
   resized(size);
   $("who").onclick = async () => {
-    const hint = () => "Written beside everything you do.";
-    const name = await askName(() => "Who is reviewing?", { value: me(), verb: "That is me", hint });
+    const name = (await askName(() => "Who is reviewing?", {
+      value: me(), verb: "That is me", hint: () => "Written beside everything you do.",
+    }))?.slice(0, 80);
     if (!name) return;
-    localStorage.setItem("shoal-who", name.slice(0, 80));
-    introduce({ by: name.slice(0, 80) });
-    $("who").textContent = name.slice(0, 80);
+    localStorage.setItem("shoal-who", name);
+    $("who").textContent = name;
+    await data.rename(name).then(drawTop, (error) => say(error.message, true));
   };
-  $("who").textContent = me();
+  $("who").textContent = me() || "Who are you?";
   $("who").hidden = store.run.read_only;
   const turned = (areOn) => {
     turnKeys(areOn);
@@ -320,7 +321,7 @@ async function start() {
   drawSide(view, visit);
   sideSoon();
   document.body.dataset.ready = (performance.now() - began).toFixed(0);
-  tellMisfits();
+  tellMisfits().then(() => store.run.asks_who && !me() && $("who").click());
   data.listen((problem) => {
     $("banner").hidden = !problem;
     if (problem) $("banner").textContent = problem;

@@ -40,6 +40,14 @@ export async function load(by) {
   count();
 }
 
+// Go on under another name: what can be undone may be something else then.
+export async function rename(by) {
+  introduce({ by });
+  waiting?.abort(); // it asks for whom it was
+  const { undo, redo } = await getJson("/api/run", who());
+  Object.assign(store, { undo, redo });
+}
+
 function count() {
   const most = Math.max(0, ...store.categories.keys()) + 2;
   const [sizes, open, sure] = [new Int32Array(most), new Int32Array(most), new Float64Array(most)];
