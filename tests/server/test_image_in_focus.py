@@ -15,7 +15,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run, RunView
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def enlarged(page: Page, row: int) -> None:

@@ -15,7 +15,7 @@ from shoal.review.review import Review
 from shoal.runs import RunView
 from small_runs import write_small
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 CARDS = "[...document.querySelectorAll('#panel .merge')].map((card) => card.dataset.id)"
 FOCUS = "[document.activeElement.closest('.merge')?.dataset.id, document.activeElement.textContent]"

@@ -13,7 +13,7 @@ from served import served
 from shoal.runs import Run
 from small_runs import write_small
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 Opened = Callable[..., AbstractContextManager[Page]]
 

@@ -19,7 +19,7 @@ from shoal.review import verbs
 from shoal.runs import Run
 from small_runs import write_small
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 Opened = Callable[..., AbstractContextManager[Page]]
 
@@ -325,7 +325,6 @@ def check_width(page: Page, width: int, dark: bool) -> None:
     assert page.complaints() == []
 
 
-@pytest.mark.slow
 def test_a_whole_review_of_the_digits(opened: Opened, digits: Path, tmp_path: Path) -> None:
     """Name novel categories, move what is wrong, confirm the rest: every image is right; then undo it all."""
     from sklearn.datasets import load_digits

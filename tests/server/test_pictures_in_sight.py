@@ -12,7 +12,7 @@ from review_page import TOO_EARLY, answer, ask, hold_back, let_through, rows, se
 from served import served
 from small_runs import write_small
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 Opened = Callable[..., AbstractContextManager[Page]]
 

@@ -15,7 +15,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import RunView
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture

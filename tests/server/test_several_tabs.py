@@ -15,7 +15,7 @@ from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import RunView
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 Opened = Callable[..., AbstractContextManager[Page]]
 

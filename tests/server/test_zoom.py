@@ -13,7 +13,7 @@ from review_page import ask, pictured
 from served import served
 from small_runs import write_small
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 SIDE = 2600
 LARGE = "document.querySelector('#dialog .picture img')"

@@ -28,7 +28,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import Run, RunView
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def done(page: Page) -> int:

@@ -11,7 +11,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.review import Review
 from shoal.runs import RunView
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DROPPED = "document.getElementById('said').textContent.includes('was not done either')"
 
