@@ -1,6 +1,7 @@
 """The `shoal` command: its commands by name, and the one place where errors become text and exit codes."""
 
 import os
+import sys
 import traceback
 from typing import Annotated, Any
 
@@ -159,6 +160,20 @@ def _tell(text: str, ctx: Any) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line.
+
+    A process of torchrun then ends at once: torch's own threads have been seen to abort one whose work was done, and
+    torchrun then calls all of them failed.
+    """
     keep_freed_memory()
-    app()
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        app()
+        return
+    code: Any = 0
+    try:
+        app()
+    except SystemExit as end:
+        code = 0 if end.code is None else end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
