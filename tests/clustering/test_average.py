@@ -7,7 +7,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
 from shoal.clustering import average
-from shoal.clustering.average import average_linkage, choose_linkage, join_small
+from shoal.clustering.average import average_linkage, choose_linkage, draw_in_proportion, join_small
 from shoal.clustering.blend import try_weights
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.iterates import unit_points, unit_tree
@@ -108,11 +108,17 @@ def test_copies_stay_together() -> None:
         assert (first == third).all()
 
 
+@pytest.fixture
+def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small drawn collection choose."""
+    monkeypatch.setattr(average, "MIN_LABELED", 50)
+
+
 @pytest.fixture(scope="module")
 def tail() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, classes and labels: of two long and six round classes half of the images are labeled."""
+    """Rows, classes and labels: of three long and six round classes half of the images are labeled."""
     rows, classes = long_tail()
-    is_known = np.isin(classes, [0, 1, *range(4, 10)])
+    is_known = np.isin(classes, [0, 1, 2, *range(4, 10)])
     labels = np.where(is_known & (np.arange(len(classes)) % 2 == 0), classes, -1)
     return rows, classes, labels
 
@@ -122,6 +128,7 @@ def all_right(classes: np.ndarray, labels: np.ndarray, clusters: np.ndarray) -> 
     return gcd_accuracy(classes[rest], clusters[rest], np.isin(classes, labels)[rest]).all
 
 
+@pytest.mark.usefixtures("few_are_enough")
 @pytest.mark.parametrize("must_link", [False, True])
 def test_on_a_long_tail_labels_choose_average_linkage(
     tail: tuple[np.ndarray, np.ndarray, np.ndarray], *, must_link: bool
@@ -145,13 +152,26 @@ def test_the_labels_that_judge_a_trial_see_the_linkage(tail: tuple[np.ndarray, n
     assert average.right.sum() > ward.right.sum()
 
 
-def test_images_without_a_label_have_no_say(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+@pytest.mark.usefixtures("few_are_enough")
+def test_equal_classes_of_which_some_are_labeled_more_keep_wards_tree() -> None:
+    rng = np.random.default_rng(0)
+    classes = np.repeat(np.arange(8), 120)
+    rows = np.eye(8, 12)[classes] * 4 + rng.normal(size=(len(classes), 12)) * 0.3
+    labels = np.full(len(classes), -1)
+    for known, n_labels in enumerate((110, 60, 20, 6)):
+        labels[np.flatnonzero(classes == known)[:n_labels]] = known
+    unit = unit_points(rows)
+    drawn = np.bincount(labels[draw_in_proportion(unit, labels)])
+    assert drawn.max() <= 3 * drawn.min()
+    assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"
+
+
+def test_labels_in_proportion_are_kept_in_proportion(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
     rows, _, labels = tail
-    unit, far = unit_points(rows), unit_points(np.random.default_rng(1).normal(size=rows.shape))
-    other = torch.where(torch.from_numpy(labels >= 0)[:, None], unit, far)
-    assert (
-        choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == choose_linkage(other, labels, FEW_NEIGHBORS, 1) == "average"
-    )
+    drawn = draw_in_proportion(unit_points(rows), labels)
+    counts = np.bincount(labels[drawn], minlength=10)
+    assert set(labels[drawn]) == {0, 1, 2, *range(4, 10)}
+    assert counts[:3].min() > 5 * counts[4:].max()
 
 
 def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
@@ -159,11 +179,12 @@ def test_few_labels_keep_wards_tree(tail: tuple[np.ndarray, np.ndarray, np.ndarr
     unit, none = unit_points(rows), np.full(len(labels), -1)
     one_class, few = np.where(labels == 0, 0, -1), none.copy()
     few[[0, 1, 200]] = [0, 0, 1]
-    copies = unit_points(np.repeat(rows[:1], 40, axis=0))
+    copies = unit_points(np.repeat(rows[:1], 400, axis=0))
+    assert choose_linkage(unit, labels, FEW_NEIGHBORS, 1) == "ward"  # fewer than 200
     assert choose_linkage(unit, none, FEW_NEIGHBORS, 1) == "ward"
     assert choose_linkage(unit, one_class, FEW_NEIGHBORS, 1) == "ward"
     assert choose_linkage(unit, few, FEW_NEIGHBORS, 1) == "ward"
-    assert choose_linkage(copies, np.arange(40) % 2, FEW_NEIGHBORS, 1) == "ward"
+    assert choose_linkage(copies, np.arange(400) % 2, FEW_NEIGHBORS, 1) == "ward"
 
 
 def test_equal_classes_keep_wards_answer_to_the_bit() -> None:

@@ -19,6 +19,7 @@ from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import is_worse, put_right
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.sums import grouped_sums
 from shoal.clustering.tree import Tree
 
@@ -33,8 +34,8 @@ SMALL_PER_CLUSTER = 6
 MAX_SMALL = 12_000
 """Most small clusters: each two of them have a distance, 1.2 GB for so many."""
 
-MAX_LABELED = 10_000
-"""Most labeled images that choose between the two."""
+MIN_LABELED, MAX_LABELED = 200, 10_000
+"""Fewest and most labeled images that choose between the two."""
 
 
 def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMethod) -> Tree:
@@ -56,15 +57,14 @@ def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMetho
 def choose_linkage(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int) -> LinkageMethod:
     """Average linkage where it puts more labeled images right by more than a standard error, else Ward's.
 
-    The labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as many clusters
-    as they have classes. Among all images labels cannot say it: they do not see what images of novel classes a cluster
-    takes in, and average linkage takes in more of them.
+    Labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as many clusters as
+    they have classes. Among all images labels cannot say it: they do not see what images of novel classes a cluster
+    takes in, and average linkage takes in more of them. Few labels say too little.
     """
-    rows = np.flatnonzero(labels != UNLABELED)
-    rows = rows[:: -(-len(rows) // MAX_LABELED)] if len(rows) else rows
+    rows = draw_in_proportion(points, labels)
     truth = labels[rows]
     n_classes = len(np.unique(truth))
-    if n_classes < 2 or len(rows) <= moves.n_neighbors:
+    if len(rows) < MIN_LABELED or n_classes < 2:
         return "ward"
     alone = points[torch.from_numpy(rows).to(points.device)]
     one = next(islice(iterates(alone, moves), n_shifts, None))
@@ -75,6 +75,30 @@ def choose_linkage(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts:
         for method in LINKAGE_METHODS
     )
     return "average" if is_worse(ward, average) else "ward"
+
+
+def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
+    """Rows of labeled images, of each class about as many as it has images: people label some classes more than others.
+
+    How many images (N, D) a class has is taken from how many are nearest to its mean. Of classes with more labels for
+    that than a quarter of the classes have, some are left out, evenly over its rows.
+    """
+    labeled = np.flatnonzero(labels != UNLABELED)
+    if not len(labeled):
+        return labeled
+    classes, own = np.unique(labels[labeled], return_inverse=True)
+    n_labels = np.bincount(own)  # (C,)
+    groups = torch.from_numpy(own).to(points.device)
+    means = grouped_sums(points[torch.from_numpy(labeled).to(points.device)], groups, len(classes))
+    nearest = k_nearest(points, torch.nn.functional.normalize(means, dim=1).to(points.dtype), 1).indices[:, 0]
+    n_images = np.maximum(torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels)  # (C,)
+    share = min(float(np.quantile(n_labels / n_images, 0.25)), MAX_LABELED / n_images.sum())
+    wanted = np.minimum(n_labels, np.maximum(1, np.rint(share * n_images).astype(np.int64)))  # (C,)
+    kept = [
+        np.flatnonzero(own == c)[np.linspace(0, n_labels[c] - 1, wanted[c]).round().astype(np.int64)]
+        for c in range(len(classes))
+    ]
+    return labeled[np.sort(np.concatenate(kept))]
 
 
 def average_linkage(distances: Floats, sizes: Ints) -> tuple[Ints, Ints, Floats]:
