@@ -235,3 +235,13 @@ def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         settings(**bad)
+
+
+def test_a_shorter_training_keeps_a_second_stage():
+    def first_of(first_stage, epochs):
+        return settings(first_stage=first_stage, training=TrainSettings(epochs=epochs)).n_first
+
+    assert first_of(15, 25) == 15  # as it is set
+    assert first_of(15, 15) == 10
+    assert first_of(15, 3) == 2
+    assert first_of(0, 3) == 0

@@ -44,7 +44,8 @@ class PromptCalSettings(GcdSettings):
     prompt_weight: float = 0.35
     """How much the losses of the prompts' features count beside those of the features."""
     first_stage: int = 200
-    """Epochs of the first stage; what is left of `training.epochs` is the second."""
+    """Epochs of the first stage; what is left of `training.epochs` is the second. Where nothing would be left, because
+    training is made shorter, the first stage takes two thirds of it, as published."""
     momentum: float = 0.999
     """How much of the teacher stays in each step."""
     memory_size: int = 4096
@@ -70,9 +71,15 @@ class PromptCalSettings(GcdSettings):
             temperatures=["affinity_temperature"],
         )
 
+    @property
+    def n_first(self) -> int:
+        """Epochs of the first stage in a training of so many."""
+        epochs = self.training.epochs
+        return self.first_stage if self.first_stage < epochs else 2 * epochs // 3
+
     def affinity_weight_at(self, epoch: int) -> float:
         """w of an epoch, counted from 0."""
-        n_epochs = epoch - self.first_stage
+        n_epochs = epoch - self.n_first
         return self.affinity_weight * (min(1.0, n_epochs / self.affinity_epochs) if self.affinity_epochs else 1.0)
 
 
@@ -136,14 +143,14 @@ class PromptCal(Model):
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Begin the second stage: the teacher is what was learned so far, and the memory is empty."""
-        if epoch.number == self.settings.first_stage:
+        if epoch.number == self.settings.n_first:
             self._move_teacher(1.0)
             self.n_remembered.zero_()
         return {}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The losses of the features and, weighted, of the prompts."""
-        is_second = batch.epoch >= self.settings.first_stage
+        is_second = batch.epoch >= self.settings.n_first
         if is_second:
             with torch.no_grad(), autocast(self.device):
                 own = self.run({name: self.teacher[name] for name in self.parts}, batch.inputs)
@@ -196,7 +203,7 @@ class PromptCal(Model):
 
     def after_step(self, batch: Batch) -> None:
         """In the second stage: let the teacher follow, and remember what it made of the first view of each image."""
-        if batch.epoch < self.settings.first_stage:
+        if batch.epoch < self.settings.n_first:
             return
         self._move_teacher(1 - self.settings.momentum)
         n_rows, n_new = self.settings.memory_size, min(batch.n_images, self.settings.memory_size)
