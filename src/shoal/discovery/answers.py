@@ -130,7 +130,8 @@ def answer_first(
         page, words = first.path / "report.html", answer.in_words(first)
         reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
     if answer.discovery.linkage_method == "average":
-        reporter.say("clusters are joined by average linkage, which puts more of the labeled images right than Ward's")
+        better = "it puts more of the labeled images, taken alone, right than Ward's"
+        reporter.say(f"clusters are joined by average linkage: {better}")
     if answer.discovery.estimate is not None:
         doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
         if doubt:

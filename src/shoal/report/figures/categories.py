@@ -64,7 +64,7 @@ def top_of_tree(run: Snapshot) -> Top:
 
 @styled
 def dendrogram(run: Run) -> Figure:
-    """The top of Ward's tree: categories that join far left are nearest; circles are known, diamonds novel."""
+    """The top of the tree: categories that join far left are nearest; circles are known, diamonds novel."""
     top = top_of_tree(Snapshot.of(run))
     positions, lines = _drawn(top)
     figure = new_figure(5.2, 0.7 + 0.22 * len(top.names))
