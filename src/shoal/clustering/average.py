@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.clustering.categories import category_centers
 from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import is_worse, put_right
 from shoal.clustering.mean_shift import ShiftSettings
@@ -88,9 +89,8 @@ def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
         return labeled
     classes, own = np.unique(labels[labeled], return_inverse=True)
     n_labels = np.bincount(own)  # (C,)
-    groups = torch.from_numpy(own).to(points.device)
-    means = grouped_sums(points[torch.from_numpy(labeled).to(points.device)], groups, len(classes))
-    nearest = k_nearest(points, torch.nn.functional.normalize(means, dim=1).to(points.dtype), 1).indices[:, 0]
+    means = category_centers(points[torch.from_numpy(labeled).to(points.device)], own, len(classes))  # (C, D)
+    nearest = k_nearest(points, means.to(points.dtype), 1).indices[:, 0]  # (N,)
     n_images = np.maximum(torch.bincount(nearest, minlength=len(classes)).cpu().numpy(), n_labels)  # (C,)
     share = min(float(np.quantile(n_labels / n_images, 0.25)), MAX_LABELED / n_images.sum())
     wanted = np.minimum(n_labels, np.maximum(1, np.rint(share * n_images).astype(np.int64)))  # (C,)

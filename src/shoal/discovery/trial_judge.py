@@ -22,7 +22,7 @@ MOMENTS = (0.25, 0.5, 0.75)
 """Shares of the epochs after which a trial is judged before its end."""
 
 FEW_WEIGHTS = (USUAL_WEIGHT,)
-"""Weights of the frozen encoder that are tried then: each costs as many trees as the whole of a few epochs."""
+"""Weights of the frozen encoder that are tried then. One says whether to go on, and each costs up to seven trees."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
