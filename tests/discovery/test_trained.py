@@ -11,7 +11,7 @@ import torch
 
 from patched_method import with_represent
 from photo_runs import run_on
-from shoal.clustering.blend import USUAL_WEIGHT
+from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
 from shoal.discovery import broadcast, training
 from shoal.discovery.choice import Choice
@@ -20,6 +20,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trial_judge import TrialJudge
 from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
+from shoal.training.loop import train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -180,3 +181,48 @@ def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_a
     assert len(run.metrics) == 1
     assert run.is_finished
     assert not run.is_stopped
+
+
+def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide a category of two or more, and keep what was trained whatever the judging labels say."""
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+    best = property(lambda self: choose_weight([trial for trial in self.trials if trial.weight < 1]))
+    monkeypatch.setattr(Choice, "chosen", best)
+
+
+def test_after_a_trial_of_five_epochs_training_goes_on_from_it_and_interrupted_it_gives_the_same_bytes(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    keep_training(monkeypatch)
+    begins, ends = [], []
+
+    def seen(data, model, *rest, **options):
+        begins.append(model.saved_tensors()["head/layers.0.weight"].clone())
+        trained = train(data, model, *rest, **options)
+        ends.append(model.saved_tensors()["head/layers.0.weight"].clone())
+        return trained
+
+    monkeypatch.setattr("shoal.methods.method.train", seen)
+    heard: list[str] = []
+    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
+    whole = run_on(photos, tmp_path / "whole", wanted, reporter=Reporter(heard.append))
+    assert "training goes on for 2 epochs, with the labels that were kept from it" in heard
+    assert len(whole.metrics) == 2
+    assert whole.provenance["trial_epochs"] == 5
+    assert torch.equal(begins[1], ends[0]), "the last training begins with the trial's weights"
+    assert not torch.equal(begins[1], begins[0])
+
+    first_epochs: list[str] = []
+
+    def interrupt(line: str) -> None:
+        first_epochs.extend([line] if line.startswith("epoch 1:") else [])
+        if len(first_epochs) == 2:  # the first of the last training is done
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_on(photos, tmp_path / "cut", wanted, reporter=Reporter(detail=interrupt))
+    resumed = run_on(photos, tmp_path / "cut", wanted, resume=True)
+    for name in ("model.safetensors", "assignments.csv", "choice.json"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+    assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics]

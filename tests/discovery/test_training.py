@@ -32,7 +32,7 @@ def listening(heard: list[object]) -> Reporter:
 
 
 def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_it() -> None:
-    alone, compared = (announce([COST], is_compared=is_compared) for is_compared in (False, True))
+    alone, compared = (announce([COST], last_share=share) for share in (None, 1.0))
     assert alone == (
         "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all "
         "(with the default method, 0 to 15 more of 100 images were right on four collections). "
@@ -40,7 +40,7 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
     )
     assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
     assert "on four collections), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
-    twice = announce([COST, replace(COST, step_s=4.8)], is_compared=True)
+    twice = announce([COST, replace(COST, step_s=4.8)], last_share=1.0)
     assert twice.startswith("training takes about 12 minutes on this machine (2,000 views and 150 steps); ")
 
 

@@ -127,6 +127,10 @@ def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callabl
     found = summarize(Snapshot(run))
     assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "2 epochs; training again, with all labels, was stopped early"
+    run.note(stopped_early=None, trial_epochs=5)
+    assert dict(summarize(Snapshot(run)).facts)["Trained for"] == (
+        "5 epochs with some labels kept from it, then 2 epochs with all"
+    )
 
 
 def test_confidence_that_labels_could_not_check_is_said_to_be_the_share(plain_run: Callable[..., Run]) -> None:

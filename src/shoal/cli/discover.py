@@ -94,7 +94,8 @@ def discover(
     numbers: dict[str, Any] = {"n_clusters": n_clusters, "epochs": epochs, "input_size": input_size, "seed": seed}
     rest: dict[str, Any] = {"protocol": protocol, "stability": stability, "train": train, "max_minutes": max_minutes}
     settings = {**own, **numbers, **rest, "changes": read_changes(changes or [])}
-    job = prepare(given, settings, review=review, out=out, resume=resume, reporter=reporter())
+    where: dict[str, Any] = {"out": out, "device": device, "resume": resume}
+    job = prepare(given, settings, review=review, reporter=reporter(), **where)
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     do = _show_plan if dry_run else _run
     do(job, how, as_json=json)

@@ -13,7 +13,9 @@ from shoal.data.readers import read_collection
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
+from shoal.device import choose_device
 from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.budget import is_short, shorter_on_cpu
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
 from shoal.discovery.refinement import Refinement
@@ -21,6 +23,7 @@ from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.distributed import is_main
 from shoal.review.reviewed import Reviewed
+from shoal.settings import read_yaml
 
 
 def load(path: str | os.PathLike[str]) -> DiscoveredRun:
@@ -118,7 +121,8 @@ def discover(
         reporter = stderr_reporter() if verbose and is_main() else Reporter()
     table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
     given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **table}
-    job = prepare(given, settings, review=review, out=out, resume=resume, reporter=reporter)
+    where: dict[str, Any] = {"out": out, "device": device, "resume": resume}
+    job = prepare(given, settings, review=review, reporter=reporter, **where)
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "tensorboard": tensorboard}
     run = DiscoveredRun(discover_images(*job, report=True, reporter=reporter, **how).path)
     if is_main():
@@ -173,18 +177,24 @@ def prepare(
     *,
     review: str | os.PathLike[str] | None,
     out: str | os.PathLike[str] | None,
+    device: str | torch.device | None,
     resume: bool,
     reporter: Reporter,
 ) -> Job:
     """What `discover_images` takes: the images, where to write, the settings, and the review to go on from.
 
-    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`.
+    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`. On a CPU training is shorter,
+    unless something is said of it.
     """
     folder = None if out is None else Path(out)
     if review is None:
         named = given["source"] if given["source"] is not None else given["unlabeled"]
-        chosen = choose_settings(**settings)
-        return read_collection(**given), folder or default_folder(named), chosen, None
+        folder = folder or default_folder(named)
+        on_cpu = choose_device(device).type == "cpu"
+        if resume and (written := folder / "config.yaml").is_file():  # it may have been begun on another device
+            on_cpu = is_short(read_yaml(written))
+        chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
+        return read_collection(**given), folder, chosen, None
     refinement = Refinement.open(Path(review))
     folder = folder or refinement.next_folder
     refinement.check_out(folder, resume=resume)

@@ -16,6 +16,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import first_trial
 from shoal.discovery.validation import (
     free_trunk,
+    last_settings,
     set_aside,
     training_task,
     trial_folder,
@@ -47,9 +48,10 @@ def broadcast_no_training(device: torch.device) -> None:
     flag_from_main(False, device)
 
 
-def broadcast_last_training(is_wanted: bool, device: torch.device) -> None:
-    """Say whether the trial is followed by a training with all labels."""
+def broadcast_last_training(is_wanted: bool, device: torch.device, *, goes_on: bool = False) -> None:
+    """Say whether the trial is followed by a training with all labels, and whether that goes on from the trial."""
     flag_from_main(is_wanted, device)
+    flag_from_main(goes_on, device)
 
 
 def broadcast_finished(settings: DiscoverySettings, device: torch.device) -> None:
@@ -93,6 +95,9 @@ def share_training(
     trial, final = trial_tasks(images, withheld, n_clusters)
     folder = trial_folder(run, settings)
     tried = method.represent(trial, trial_settings(settings), folder=folder, keeps_trunk=True, **how)
-    if flag_from_main(False, device):
-        method.represent(with_trunk_of(tried, final), settings.of_method, folder=run.path, **how)
+    is_wanted, goes_on = flag_from_main(False, device), flag_from_main(False, device)
+    if is_wanted:
+        last = last_settings(settings) if goes_on else settings
+        how["start"] = tried.model if goes_on else None
+        method.represent(with_trunk_of(tried, final), last.of_method, folder=run.path, **how)
     free_trunk(tried)

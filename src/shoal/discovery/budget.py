@@ -1,18 +1,39 @@
-"""How much training fits into the minutes that a user gives it: which depths and temperatures, and how many epochs.
+"""How much is trained: less on a CPU, and no more than fits into the minutes that a user gives.
 
-Decided once, by what was measured before training, and kept in plan.json, so that a resumed run does the same.
+Which depths and temperatures fit, and how many epochs, is decided once, by what was measured before training, and kept
+in plan.json, so that a resumed run does the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shoal.encoders.catalog import DEFAULT_ENCODER
+from shoal.methods.registry import DEFAULT_METHOD, load_recipe
 from shoal.progress import about
 from shoal.runs import Run, damaged
 from shoal.training.cost import Cost
 
 MIN_EPOCHS = 3
 """Fewer epochs teach nothing: then nothing is trained."""
+
+SHORT_RECIPE = "cpu"
+"""The recipe of the default method for a CPU."""
+
+
+def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
+    usual = {"method": DEFAULT_METHOD, "encoder": DEFAULT_ENCODER, "protocol": "shoal"}
+    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
+    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
+    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
+    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed else {}
+
+
+def is_short(config: Mapping[str, Any]) -> bool:
+    """Whether a run's settings, as in its config.yaml, are of that recipe."""
+    found, short = (config.get(DEFAULT_METHOD) or {}).get("training") or {}, load_recipe(SHORT_RECIPE).training
+    return (found.get("epochs"), found.get("lr")) == (short.epochs, short.lr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +57,12 @@ def plan_training(
     temperatures: tuple[float | None, ...],
     seconds: float,
     *,
-    n_trainings: int,
+    last_share: Callable[[int], float],
 ) -> Plan:
     """As many depths as fit, the cheapest first, then temperatures; where not even one depth fits, fewer epochs of it.
 
-    `costs` are by depth. With `n_trainings` 2 one of the trials is followed by a training with all labels, which takes
-    its steps once more.
+    `costs` are by depth. A training with all labels follows one of the trials: `last_share` says, for trials of so many
+    epochs, what part of their steps it takes.
     """
     order = sorted(costs, key=lambda depth: costs[depth].seconds)
     tried = [
@@ -53,23 +74,24 @@ def plan_training(
             *((len(order), n) for n in range(2, len(temperatures) + 1)),
         ]
     ]
-    fitting = [plan for plan in tried if plan_seconds(plan, costs, n_trainings) <= seconds]
-    return fitting[-1] if fitting else _with_fewer_epochs(tried[0], costs[order[0]], seconds, n_trainings)
+    fitting = [plan for plan in tried if plan_seconds(plan, costs, last_share(plan.epochs)) <= seconds]
+    return fitting[-1] if fitting else _with_fewer_epochs(tried[0], costs[order[0]], seconds, last_share)
 
 
-def plan_seconds(plan: Plan, costs: Mapping[int | None, Cost], n_trainings: int) -> float:
+def plan_seconds(plan: Plan, costs: Mapping[int | None, Cost], last_share: float) -> float:
     """What a plan takes; a further temperature looks at the views of its depth, so it costs steps and judging."""
     chosen = [costs[depth] for depth in plan.depths]
     further = (len(plan.temperatures) - 1) * max(cost.steps_s + cost.judging_s for cost in chosen)
-    again = (n_trainings - 1) * max(cost.steps_s for cost in chosen)
+    again = last_share * max(cost.steps_s for cost in chosen)
     return sum(cost.seconds for cost in chosen) + further + again
 
 
-def _with_fewer_epochs(plan: Plan, cost: Cost, seconds: float, n_trainings: int) -> Plan:
+def _with_fewer_epochs(plan: Plan, cost: Cost, seconds: float, last_share: Callable[[int], float]) -> Plan:
     """The same with as many epochs as fit; nothing where these are too few to teach anything."""
     left = seconds - cost.n_views * cost.view_s - cost.judging_s
-    fit = int(plan.epochs * left / (n_trainings * cost.steps_s)) if left > 0 else 0
-    return replace(plan, epochs=fit) if fit >= MIN_EPOCHS else Plan(depths=(), temperatures=(), epochs=0)
+    epoch_s = cost.steps_s / plan.epochs
+    fitting = [n for n in range(MIN_EPOCHS, plan.epochs + 1) if n * epoch_s * (1 + last_share(n)) <= left]
+    return replace(plan, epochs=fitting[-1]) if fitting else Plan(depths=(), temperatures=(), epochs=0)
 
 
 def read_plan(run: Run) -> Plan:

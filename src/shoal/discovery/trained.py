@@ -21,12 +21,23 @@ from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import known_number, plan_trials, run_trials
-from shoal.discovery.validation import Withheld, free_trunk, set_aside, training_task, trial_tasks, with_trunk_of
+from shoal.discovery.trials import Tried, known_number, plan_trials, run_trials
+from shoal.discovery.validation import (
+    LAST_SHARE,
+    Withheld,
+    free_trunk,
+    last_settings,
+    last_share,
+    set_aside,
+    training_task,
+    trial_tasks,
+    with_trunk_of,
+)
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
 from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.words import count
 
 
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
@@ -66,7 +77,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     """Train once, without the labels of validation images, which choose the snapshot."""
     task = training_task(job.images, withheld, known_number(job))
     cost = measure(job, task, job.run)
-    job.reporter.say(announce([cost], is_compared=False))
+    job.reporter.say(announce([cost], last_share=None))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
@@ -85,17 +96,11 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         broadcast_last_training(False, job.device)
         return job.first, None
     job, choice = best.job, best.choice
-    goes_on = choice.keeps_training and best.learned.is_done
-    broadcast_last_training(goes_on, job.device)
     learned = None
-    if goes_on:
-        n_epochs = best.n_epochs
-        short = "" if n_epochs == job.n_epochs else f", for {n_epochs} of {job.n_epochs} epochs"
-        job.reporter.say(f"training again, with the labels that were kept from it{short}")
-        _, final = trial_tasks(job.images, withheld, known_number(job))
-        how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
-        cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics])
-        learned = train_on(job, with_trunk_of(best.learned, final), job.settings.of_method, job.run.path, cost, **how)
+    if choice.keeps_training and best.learned.is_done:
+        learned = _train_with_all_labels(job, best, withheld)
+    else:
+        broadcast_last_training(False, job.device)
     free_trunk(best.learned)
     chosen = choice.with_training
     if chosen.weight == 1:
@@ -106,6 +111,28 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     # Training did not help, or was stopped: a trial that is done is better than a training that is not.
     answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
     return (answer, job.first) if choice.keeps_training else (job.first, answer)
+
+
+def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) -> Representation | None:
+    """Go on from the trial with the labels that were kept from it, or train anew.
+
+    Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs.
+    """
+    n_epochs, n_wanted = best.n_epochs, job.n_epochs
+    goes_on = last_share(job.settings.method, n_wanted) < 1 and n_epochs == len(best.learned.metrics)
+    broadcast_last_training(True, job.device, goes_on=goes_on)
+    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics])
+    how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
+    short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
+    said = f"training again, with the labels that were kept from it{short}"
+    if goes_on:
+        job = replace(job, settings=last_settings(job.settings))
+        job.run.note(trial_epochs=n_epochs)
+        cost, how = replace(cost, n_steps=round(LAST_SHARE * cost.n_steps)), {"start": best.learned.model}
+        said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
+    job.reporter.say(said)
+    _, final = trial_tasks(job.images, withheld, known_number(job))
+    return train_on(job, with_trunk_of(best.learned, final), job.settings.of_method, job.run.path, cost, **how)
 
 
 def _blended(

@@ -29,7 +29,7 @@ from shoal.runs import Run
 from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import GoesOn, OnProgress, StopTraining
-from shoal.training.model import shape_of
+from shoal.training.model import Model, shape_of
 
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial, where there is time for it."""
@@ -138,10 +138,12 @@ def train_on(
     *,
     then_s: float = 0.0,
     goes_on: GoesOn | None = None,
+    start: Model | None = None,
 ) -> Representation | None:
     """Train on a task with bars; None where it was stopped before an epoch was finished.
 
-    What the trunk has computed is kept where another training follows. `goes_on` is asked after each epoch.
+    What the trunk has computed is kept where another training follows. `goes_on` is asked after each epoch; `start` has
+    the weights to begin with.
     """
     watch = _collapse_watch(job.reporter.say)
     is_last = folder == job.run.path
@@ -157,6 +159,7 @@ def train_on(
                 on_epoch=_epoch_listener(job.run, job.reporter, job.tensorboard and is_last, watch),
                 keeps_trunk=not is_last,
                 goes_on=goes_on,
+                start=start,
             )
     except StopTraining:
         note_stopped(job, len(Run(folder).metrics))
@@ -180,16 +183,17 @@ MEASURED_GAIN = "with the default method, 0 to 15 more of 100 images were right 
 """By benchmarks/results/2026-11-16_h200_answers.md: the default answer beside the first one, K given."""
 
 
-def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
+def announce(costs: Sequence[Cost], *, last_share: float | None) -> str:
     """Say what training will take, what it may bring, and how to do without the rest of it.
 
-    There is a cost for each trial; the last training takes the steps of one of them once more.
+    There is a cost for each trial; the training after them takes so large a share of a trial's steps. None: there is no
+    trial, and nothing is compared.
     """
     cost, end = costs[-1], f"it may help much or not at all ({MEASURED_GAIN})"
     seconds, n_steps, n_views = (sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views"))
-    if is_compared:
+    if last_share is not None:
         end += ", and labels that it does not see decide which answer stands"
-        seconds, n_steps = seconds + cost.steps_s, n_steps + cost.n_steps
+        seconds, n_steps = seconds + last_share * cost.steps_s, n_steps + round(last_share * cost.n_steps)
     return (
         f"training takes {about(seconds)} on this machine ({n_views:,} views and {n_steps:,} steps); "
         f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"

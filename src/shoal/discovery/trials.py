@@ -6,6 +6,7 @@ best depth and on its views, which are there already, the other temperatures.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.validation import (
     Withheld,
     free_trunk,
+    last_share,
     shares_trunk,
     training_task,
     trial_folder,
@@ -86,7 +88,8 @@ def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) 
     fresh = replace(job, resume=False)
     costs = {depth: _measure(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths}
     assert settings.max_minutes is not None
-    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, n_trainings=1 if judge is None else 2)
+    share = partial(last_share, settings.method) if judge is not None else lambda _: 0.0
+    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, last_share=share)
     job.run.write_json("plan", plan.to_dict())
     job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
     return plan
@@ -103,7 +106,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
     task = trial_tasks(job.images, judge.withheld, n_clusters)[0]
     costs = [_measure(one, task, Run(_folder(one)), judge) for one in jobs]
     further = [replace(costs[-1], n_views=0) for _ in temperatures]
-    job.reporter.say(announce([*costs, *further], is_compared=True))
+    job.reporter.say(announce([*costs, *further], last_share=_last_share(job)))
     broadcast_training(n_clusters, job.n_epochs, job.device)
     then_s = [sum(cost.seconds for cost in [*costs, *further][at + 1 :]) for at in range(len(costs) + len(further))]
     tried: list[Tried] = []
@@ -124,7 +127,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
 def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
     """Run one more trial; False where it was stopped. `after_s` are the seconds of the trials after it."""
     folder = _folder(job)
-    then_s = cost.judging_s + after_s + cost.steps_s
+    then_s = cost.judging_s + after_s + _last_share(job) * cost.steps_s
     how: dict[str, Any] = {"then_s": then_s, "goes_on": judge.watch(Run(folder))}
     learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
     if learned is None:
@@ -163,6 +166,10 @@ def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None) 
     """What a training will take, with its judging where it is a trial."""
     cost = measure(job, task, done)
     return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
+
+
+def _last_share(job: TrainingJob) -> float:
+    return last_share(job.settings.method, job.n_epochs)
 
 
 def _folder(job: TrainingJob) -> Path:

@@ -17,12 +17,20 @@ from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.methods.clusters import Representation
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
 """How many categories a note lists."""
+
+LAST_SHARE = 0.4
+"""Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial. Kept labels cannot
+tell it from a whole training that begins anew (benchmarks/results/2026-11-17_h200_short_trainings.md)."""
+
+MIN_TRIAL_EPOCHS = 5
+"""A training goes on from a trial of so many epochs; after a shorter one it begins anew."""
 
 MIN_CATEGORIES = 5
 """Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
@@ -161,6 +169,16 @@ def trial_settings(settings: DiscoverySettings) -> Any:
     """The method's settings for the trial: its last snapshot is judged, as the one with all labels keeps its last."""
     chosen = settings.of_method
     return replace(chosen, training=replace(chosen.training, snapshot="last"))
+
+
+def last_share(method: str, n_epochs: int) -> float:
+    """Steps that the training with all labels takes, as a share of those of a trial of so many epochs."""
+    return LAST_SHARE if get_method(method).goes_on_from_trial and n_epochs >= MIN_TRIAL_EPOCHS else 1.0
+
+
+def last_settings(settings: DiscoverySettings) -> DiscoverySettings:
+    """The settings of a training with all labels that goes on from the trial."""
+    return settings.with_epochs(max(1, round(LAST_SHARE * settings.of_method.training.epochs)))
 
 
 def with_trunk_of(tried: Representation, task: Task) -> Task:

@@ -177,6 +177,7 @@ METHOD = Method(
     cluster=cluster,
     cluster_unseen=cluster_unseen,
     shifts=True,
+    goes_on_from_trial=True,
     protocols={
         "paper": {
             "loss": {"denominator": "paper", "detach_norm": False},

@@ -136,6 +136,9 @@ class Method:
     """Whether its clustering shifts, so that K too is estimated on shifted embeddings."""
     needs_n_clusters: bool = False
     """Whether K has to be known before training, because a classifier has as many outputs."""
+    goes_on_from_trial: bool = False
+    """Whether a training with all labels may begin with the weights of one with fewer classes. Not where a classifier
+    or a memory knows the classes by number, which are others then."""
     cluster_unseen: ClusterUnseen | None = None
     """Clusters of images that were not trained on; None: `nearest_clusters`."""
     protocols: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -178,9 +181,18 @@ class Method:
             return self.model(encoder, settings, shape)
 
     def represent(
-        self, task: Task, settings: Any, *, device: torch.device, **options: Unpack[LearnOptions]
+        self,
+        task: Task,
+        settings: Any,
+        *,
+        device: torch.device,
+        start: Model | None = None,
+        **options: Unpack[LearnOptions],
     ) -> Representation:
-        """Train the model on a task, or embed its images where there is none. A K in the task chooses the snapshot."""
+        """Train the model on a task, or embed its images where there is none. A K in the task chooses the snapshot.
+
+        It begins with the weights of the model `start`, or with those that the seed draws.
+        """
         if self.model is None:
             encoder = load_encoder(settings.encoder, input_size=settings.input_size).to(device)
             progress = options.get("progress")
@@ -190,6 +202,8 @@ class Method:
             task = replace(task, n_clusters=_count_frozen(task, settings, device))
         data = task.training_data
         model = self.build(settings, shape_of(data, task.n_clusters)).to(device)
+        if start is not None:
+            model.load_tensors(start.saved_tensors())
         rule = settings.inference.rule
         trained = train(data, model, settings.training, n_clusters=task.n_clusters, rule=rule, **options)
         return Representation(

@@ -250,6 +250,9 @@ def _epochs(run: Snapshot) -> str:
     stopped = run.provenance.get("stopped_early")
     if stopped and _is_whole(run):
         return f"{trained}; training again, with all labels, was stopped early"
+    before = run.provenance.get("trial_epochs")
+    if before and run.metrics and not stopped:
+        return f"{count(before, 'epoch')} with some labels kept from it, then {trained} with all"
     return f"{trained}; stopped early, {stopped['of']} were planned" if stopped else trained
 
 

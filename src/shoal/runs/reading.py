@@ -50,7 +50,7 @@ SHAPES: dict[str, Shape] = {
         **{"finished": str | None, "started": str | None, "command": str | None, "device": str | None},
         **{"seed": int | None, "seconds": float | None, "root": str | None, "folders": list[str] | None},
         **{"encoder": str | None, "fingerprint": str | None, "packages": dict | None, "made_from": dict | None},
-        **{"answer": str | None, "stopped_early": ({"epochs": int, "of": int}, None)},
+        **{"answer": str | None, "stopped_early": ({"epochs": int, "of": int}, None), "trial_epochs": int | None},
     },
     "estimate.json": {
         **{"n_clusters": int, "rule": str | None, "is_given": bool | None, "curve": (NUMBERS, None)},
