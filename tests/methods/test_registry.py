@@ -70,10 +70,22 @@ def test_values_that_were_published_for_a_benchmark_are_those_of_its_recipe(meth
 
 def test_a_recipe_of_a_benchmark_comes_before_that_of_its_kind_and_has_one_with_clip_too():
     found = load_recipe("imagenet100-clip", "promptcal")
-    assert found == replace(load_recipe("imagenet100", "promptcal"), encoder="clip-vitb16")
+    with_dino = load_recipe("imagenet100", "promptcal")
+    assert found == replace(with_dino, encoder="clip-vitb16", training=replace(with_dino.training, lr=0.01))
     assert found.training.epochs == 170
     assert load_recipe("cifar10-clip", "promptcal").training.epochs == 270
     assert len(recipe_names("promptcal")) == len(set(recipe_names("promptcal")))
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_the_learning_rate_of_promptcal_is_a_tenth_with_clip(benchmark):
+    """The CMS paper lowers it from 0.1 for its tables with CLIP, and leaves everything else; of GCD it lowers none."""
+    rates = [
+        load_recipe(recipe_for(benchmark, encoder, method), method).training.lr
+        for method in ("promptcal", "gcd")
+        for encoder in ("dino-vitb16", "clip-vitb16")
+    ]
+    assert rates == [0.1, 0.01, 0.1, 0.1]
 
 
 @pytest.mark.parametrize("encoder", ["dino", "clip"])

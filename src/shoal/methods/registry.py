@@ -1,5 +1,6 @@
 """The methods by name, and the recipes: settings of a method as YAML files, by encoder or kind of benchmark."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 from shoal.errors import UnknownName
 from shoal.methods import agglomerative, cms, dccl, gcd, gpc, orca, pim, promptcal, rankstats, simgcd, uno
 from shoal.methods.method import Method
-from shoal.settings import load_settings
+from shoal.settings import from_dict, load_settings, to_dict
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 """A folder per method, a file per recipe."""
@@ -19,7 +20,7 @@ OF_BENCHMARKS = {
     **dict.fromkeys(("cub", "cars", "aircraft", "herbarium19"), "fine-grained"),
 }
 """The recipe of each benchmark, for methods that have it and none of the benchmark's own name; '<benchmark>-clip' is
-the same with CLIP."""
+the same with CLIP, and with what else a recipe 'clip' of the method has other than 'dino'."""
 
 CLIP = "clip-vitb16"
 
@@ -64,10 +65,29 @@ def load_recipe(recipe: str = "default", method: str = DEFAULT_METHOD) -> Any:
         if not file.is_file():
             file = file.with_stem(OF_BENCHMARKS[benchmark])
         settings = _shipped(method, file)
-        return replace(settings, encoder=CLIP) if is_clip else settings
+        return _with_clip(settings, method) if is_clip else settings
     if Path(recipe).suffix in (".yaml", ".yml"):
         return load_settings(get_method(method).settings, recipe)
     raise UnknownName("recipe", recipe, recipe_names(method))
+
+
+def _with_clip(settings: Any, method: str) -> Any:
+    """The settings of a benchmark with CLIP instead of DINO."""
+    dino, clip = (RECIPES / method / f"{name}.yaml" for name in ("dino", "clip"))
+    if not clip.is_file():
+        return replace(settings, encoder=CLIP)
+    changed = _follow(*(to_dict(one) for one in (settings, _shipped(method, dino), _shipped(method, clip))))
+    return from_dict(type(settings), changed)
+
+
+def _follow(plain: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Plain settings with those values of `new` that are not the ones of `old`."""
+    return {
+        name: _follow(value, old[name], new[name])
+        if isinstance(value, dict)
+        else (value if new[name] == old[name] else new[name])
+        for name, value in plain.items()
+    }
 
 
 @cache
