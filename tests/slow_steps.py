@@ -70,10 +70,9 @@ def affinities(nodes, n_views, k):
         for i in range(n_nodes)
     ]
     steps = [[value / max(sum(row), 1) for value in row] for row in counts]
-    found = torch.zeros(n_views, n_nodes)
+    found = torch.eye(n_views, n_nodes)
+    places = [(a, b) for a in range(n_nodes) for b in range(n_nodes)]
     for i in range(n_views):
         for j in range(n_nodes):
-            for a in range(n_nodes):
-                for b in range(n_nodes):
-                    found[i, j] += steps[i][a] * steps[a][b] * steps[j][b]
+            found[i, j] += sum(steps[i][a] * steps[a][b] * steps[j][b] for a, b in places)
     return found

@@ -1,3 +1,5 @@
+import numpy as np
+import pytest
 import torch
 from torch.nn import functional as F
 
@@ -21,3 +23,27 @@ def test_two_groups_are_two_in_the_graph():
     group = torch.tensor([0, 0, 0, 1, 1, 1])
     assert torch.equal(found, group[:, None] == group[None, :])
     assert not strongest(torch.zeros(6, 6), exists, 0.5).any()
+
+
+def test_a_node_belongs_most_to_itself():
+    """The diffusion adds the identity, which weighs in the mean and in the quantile too."""
+    nodes = F.normalize(torch.randn(8, 4, generator=torch.Generator().manual_seed(1)), dim=1)
+    found = affinities(nodes, torch.ones(8, dtype=torch.bool), 6, 3)
+    assert float(found.diagonal().min()) > 1
+    assert int((found > 1).sum()) == 6
+
+
+@pytest.mark.parametrize("quantile", [0.0, 0.31, 0.5, 0.8, 1.0])
+def test_the_limit_is_a_quantile_of_those_over_the_mean(quantile):
+    found = torch.rand(7, 11, generator=torch.Generator().manual_seed(2))
+    limit = np.quantile(found[found > found.mean()].double().numpy(), quantile)
+    chosen = strongest(found, torch.ones(11, dtype=torch.bool), quantile)
+    assert torch.equal(chosen, found >= limit - 1e-6)
+
+
+def test_a_batch_of_a_thousand_images_has_its_strongest_affinities_too():
+    """2,000 views and 9,000 nodes: more numbers than torch.quantile takes."""
+    found = torch.zeros(2000, 9000)
+    found[:, :10] = torch.arange(1.0, 11)
+    chosen = strongest(found, torch.ones(9000, dtype=torch.bool), 0.5)
+    assert torch.equal(chosen, found >= 6)  # of 1 … 10, all over the mean, half lie above 5.5

@@ -1,3 +1,4 @@
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -93,45 +94,70 @@ def test_a_step_of_the_first_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     check_prompts(model, prompts)
 
 
-@pytest.mark.slow
+def taught_by(tiny_vit, model):
+    """A teacher that has gone another way than the networks: its features, and those of its prompts, slowly."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for part in (model.teacher["tail"][0], model.teacher["prompts"], model.teacher["heads"]):
+            for value in part.parameters():
+                value.add_(0.3 * torch.randn(value.shape, generator=generator) * value.std(unbiased=False))
+        whole = copy.deepcopy(tiny_vit)
+        for ours, theirs in zip(whole.layers[-1].parameters(), model.teacher["tail"][0].parameters(), strict=True):
+            ours.copy_(theirs)
+        return slow_features(whole, model.teacher["prompts"].tokens)
+
+
+def drawn_rows(n_rows, n_drawn):
+    """The places of the memory that a step draws its negatives from."""
+    return set(torch.randperm(n_rows, generator=torch.Generator().manual_seed(9))[:n_drawn].tolist())
+
+
+def slow_positives(found, labels, limit):
+    """Of each of 12 views the nodes above a limit, or of its class where labels know, or of its own image."""
+    positives = []
+    for i in range(12):
+        mine = []
+        for j in range(len(labels)):
+            is_one = float(found[i, j]) >= limit - 1e-7
+            if labels[i] >= 0 and labels[j] >= 0:
+                is_one = labels[i] == labels[j]
+            mine += [j] if is_one or (j < 12 and i % 6 == j % 6) else []
+        positives.append(mine)
+    return positives
+
+
 def test_a_step_of_the_second_stage_is_that_of_a_slow_version_on_a_vit(tiny_vit):
-    """The memory holds four rows: of the classes 0, 1, and two without a label."""
+    """The memory holds six rows in 16 places, of which ten are drawn: some that are filled, and not all of them."""
     torch.manual_seed(0)
-    model = PromptCal(tiny_vit.encoder, settings(), SHAPE)
+    model = PromptCal(tiny_vit.encoder, settings(n_negatives=10), SHAPE)
     begin(model, 1)
-    generator = torch.Generator().manual_seed(3)
-    kept = {kind: F.normalize(torch.randn(4, 32, generator=generator), dim=1) for kind in ("", "prompt_")}
+    taught = taught_by(tiny_vit, model)
+    generator, told = torch.Generator().manual_seed(3), [0, 1, -1, -1, 0, -1]
+    kept = {kind: F.normalize(torch.randn(6, 32, generator=generator), dim=1) for kind in ("", "prompt_")}
     for kind, rows in kept.items():
-        model.get_buffer(f"{kind}memory")[:4] = rows
-    model.memory_labels[:4] = torch.tensor([0, 1, -1, -1])
-    model.n_remembered.fill_(4)
+        model.get_buffer(f"{kind}memory")[:6] = rows
+    model.memory_labels[:6] = torch.tensor(told)
+    model.n_remembered.fill_(6)
+    others = [*range(12), *(12 + row for row in range(6) if row in drawn_rows(16, 10))]
+    assert 12 < len(others) < 18
     loss = model.loss(tiny_vit.batch(model, LABELS, epoch=2))["loss"]
     prompts = model.prompts.tokens.detach().clone().requires_grad_()
-    expected, share, labels = 0.0, 0.6 / 4, [*LABELS, *LABELS, 0, 1, -1, -1]
-    by_kind = zip(("", "prompt_"), (1, 0.35), slow_features(tiny_vit, prompts), strict=True)
-    for kind, weight, rows in by_kind:
+    expected, share, labels = 0.0, 0.6 / 4, [*LABELS, *LABELS, *told]
+    by_kind = zip(("", "prompt_"), (1, 0.35), slow_features(tiny_vit, prompts), taught, strict=True)
+    for kind, weight, rows, their_rows in by_kind:
         views = F.normalize(model.heads[f"{kind}head"].layers(rows), dim=1)
+        targets = F.normalize(model.teacher["heads"][f"{kind}head"].layers(their_rows), dim=1).detach()
+        assert float((views @ targets.T).diagonal().min().detach()) < 0.99, "the teacher is another network"
         known = [i for i in range(12) if labels[i] >= 0]
         same = [[j for j in known if labels[j] == labels[i]] if i in known else [] for i in range(12)]
         other = [[j for j in known if labels[j] != labels[i]] if i in known else [] for i in range(12)]
-        supervised = slow_pull(views, views.detach(), same, other, 0.3)
+        supervised = slow_pull(views, targets, same, other, 0.3)
         features = F.normalize(rows, dim=1)
-        nodes = torch.cat([features.detach(), kept[kind]])
+        nodes = torch.cat([F.normalize(their_rows, dim=1), kept[kind]])
         found = slow_graph(nodes, 12, 3)
         above = sorted(float(value) for value in found.flatten() if value > found.mean())
-        limit = float(np.quantile(above, 0.5))
-        positives = []
-        for i in range(12):
-            mine = []
-            for j in range(16):
-                is_one = float(found[i, j]) >= limit - 1e-7
-                if labels[i] >= 0 and labels[j] >= 0:
-                    is_one = labels[i] == labels[j]
-                if j < 12 and i % 6 == j % 6:
-                    is_one = True
-                mine += [j] if is_one else []
-            positives.append(mine)
-        negatives = [[j for j in range(16) if j not in mine] for mine in positives]
+        positives = slow_positives(found, labels, float(np.quantile(above, 0.5)))
+        negatives = [[j for j in others if j not in mine] for mine in positives]
         pulled = slow_pull(features, nodes, positives, negatives, 0.3)
         unsupervised = (1 - share) * slow_contrast(views, 0.5) + share * pulled
         expected = expected + weight * (0.35 * supervised + 0.65 * unsupervised)

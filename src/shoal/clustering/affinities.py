@@ -11,8 +11,8 @@ def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) ->
     """How much each of the first nodes belongs together with each of all unit nodes (G, D): (V, G).
 
     Two nodes agree as often as both are among the k nearest of a third (a node is among its own). P being these counts
-    with rows that sum to 1, an affinity is an entry of P P Pᵀ, one step of diffusion. Nodes that do not exist yet count
-    for nothing. The counts are whole numbers, so no order of adding them changes them.
+    with rows that sum to 1, an affinity is an entry of P P Pᵀ + I, one step of diffusion. Nodes that do not exist yet
+    count for nothing; the first ones all exist. The counts are whole numbers, so no order of adding them changes them.
     """
     n_nodes = len(nodes)
     with torch.autocast(nodes.device.type, enabled=False):
@@ -23,11 +23,17 @@ def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) ->
         counts = torch.zeros(n_nodes**2, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
         counts.fill_diagonal_(0)
         steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P
-        return (steps[:n_first] @ steps) @ steps.T
+        found = (steps[:n_first] @ steps) @ steps.T  # (V, G)
+        found.diagonal().add_(1)
+        return found
 
 
 def strongest(found: Tensor, exists: Tensor, quantile: float) -> Tensor:
     """Which affinities (V, G) are above a quantile of those that are over the mean."""
     mean = (found * exists).sum() / (exists.sum() * len(found))
-    limit = found.masked_fill(found <= mean, torch.nan).flatten().nanquantile(quantile)
+    # Sorted here: torch.quantile refuses more than 16 million numbers. Positions stay tensors: nothing waits for a GPU.
+    ordered = found.masked_fill(found <= mean, torch.inf).flatten().sort().values  # those over the mean come first
+    position = quantile * ((found > mean).sum() - 1).clamp_min(0).double()
+    below, above = ordered[position.floor().long()], ordered[position.ceil().long()]
+    limit = below.lerp(above, position.frac().to(found.dtype))
     return found >= limit  # nothing where there is no number above the mean
