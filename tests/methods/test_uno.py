@@ -1,5 +1,6 @@
 import copy
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -122,6 +123,15 @@ def test_the_head_with_the_lowest_loss_of_the_epoch_answers(tiny_encoder):
         for row, found in zip(rows, answer, strict=True):
             known = [row @ F.normalize(each, dim=0) for each in model.known.weight]
             assert int(torch.stack(known + slow_head(row, model.heads, number)).argmax()) == int(found)
+
+
+def test_losses_of_an_earlier_epoch_do_not_choose_the_head(task):
+    """One step an epoch: what is left after three is the loss of the last."""
+    training = TrainSettings(epochs=3, batch_size=len(task.labels), lr=0.01, snapshot="last")
+    settings = UnoSettings(training=training, **SMALL)
+    learned = get_method("uno").represent(replace(task, n_clusters=5), settings, device=CPU)
+    last = [row["loss_clusters"] for row in learned.metrics][-1]
+    assert float(learned.model.head_losses.mean()) == pytest.approx(last, rel=1e-5)
 
 
 @pytest.mark.parametrize(("n_known", "n_clusters"), [(0, 3), (2, 2)])
