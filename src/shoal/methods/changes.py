@@ -42,14 +42,12 @@ def _value(name: str, text: str) -> Any:
 
 def plain_name(name: str) -> str:
     """A dotted name without the method in front."""
-    first, dot, rest = name.partition(".")
-    return rest if dot and first in METHODS else name
+    return name if _named_method(name) is None else name.partition(".")[2]
 
 
 def has_setting(method: str, name: str) -> bool:
     """Whether a change is one of this method's settings."""
-    first, dot, _ = name.partition(".")
-    if dot and first in METHODS and first != method:
+    if _named_method(name) not in (None, method):
         return False
     *groups, last = plain_name(name).split(".")
     return last in (_group(to_dict(get_method(method).settings()), groups) or {})
@@ -81,22 +79,38 @@ def change_settings(settings: Any, method: str, changes: Mapping[str, Any], *, w
 def refuse_change(name: str, method: str, where: str, *, beside: Collection[str] = ()) -> str:
     """Why a change is refused: the whole name of a setting whose last part was meant, where there is one.
 
-    Else the names beside it where the group of settings exists, else how they are named.
+    Else the names beside it where the group of settings exists, else how they are named. With a method in front it is
+    that method's settings that are meant, whichever is run.
 
     `beside` are names outside of any group that stand beside those of the method, which then is the only one.
     """
+    named = _named_method(name)
+    if named is not None and has_setting(named, name):
+        return f"{where}: {name}: found a setting of {named}, which is not run here; leave it out, or run that method"
     *groups, last = plain_name(name).split(".")
-    asked = [method] if name.startswith(f"{method}.") or beside else list(METHODS)
+    asked, before = list(METHODS), ""
+    if named is not None:
+        asked, before, beside = [named], f"{named}.", ()
+    elif beside:
+        asked = [method]
     plain = [to_dict(get_method(other).settings()) for other in asked]
-    if meant := _meant(last, {*beside, *(one for settings in plain for one in _whole_names(settings))}, bool(groups)):
+    whole = {*beside, *(f"{before}{one}" for settings in plain for one in _whole_names(settings))}
+    if meant := _meant(last, whole, bool(groups)):
         return f"{where}: unknown setting {name!r}; did you mean {' or '.join(map(repr, meant))}?"
     known = {key for settings in plain for key in _group(settings, groups) or {}}
     if known:
         known |= set() if groups else set(beside)
-        return (
-            f"{where}: {''.join(f'{group}: ' for group in groups)}unknown setting {last!r}{did_you_mean(last, known)}"
-        )
+        place = "".join(f"{group}: " for group in ([named] if named else []) + groups)
+        return f"{where}: {place}unknown setting {last!r}{did_you_mean(last, known)}"
+    if named is not None:
+        return f"{where}: no such setting {name!r}; {named} has: {', '.join(sorted(plain[0]))}"
     return f"{where}: no such setting {name!r}; name it as the recipes do, as in training.epochs"
+
+
+def _named_method(name: str) -> str | None:
+    """The method in front of a dotted name."""
+    first, dot, _ = name.partition(".")
+    return first if dot and first in METHODS else None
 
 
 def _meant(last: str, names: Collection[str], is_exact: bool) -> list[str]:
