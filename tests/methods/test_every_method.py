@@ -13,6 +13,8 @@ from several_processes import finish_processes, start_processes
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.encoders.head import HeadSettings
+from shoal.errors import UsageError
+from shoal.methods.changes import change_settings
 from shoal.methods.registry import METHODS, get_method, load_recipe, recipe_names
 from shoal.training.cost import measure_cost
 from shoal.training.losses import LossSettings
@@ -105,6 +107,42 @@ def test_killed_and_resumed_a_method_gives_the_same_bytes(task, tmp_path, name):
     best = f"best-{found.epoch}.safetensors"
     assert (tmp_path / "cut" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
     assert 1 <= found.n_clusters <= 5
+
+
+OTHER_VALUES = {
+    "temperature": 0.7,
+    "supervised_temperature": 0.7,
+    "supervised_weight": 0.9,
+    "denominator": "paper",
+    "supervised_input": "shifted",
+    "detach_norm": False,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in TRAINED if hasattr(load_recipe(method=name), "loss")])
+def test_every_setting_of_a_loss_changes_what_is_learned(task, name):
+    """What a method does not read it does not have, so that it is refused and not ignored."""
+    settings, given = small_settings(name, snapshot="last"), replace(task, n_clusters=5)
+    represent = get_method(name).represent
+    expected = represent(given, settings, device=CPU).embeddings
+    for field in fields(settings.loss):
+        changed = replace(settings.loss, **{field.name: OTHER_VALUES[field.name]})
+        assert changed != settings.loss
+        found = represent(given, replace(settings, loss=changed), device=CPU).embeddings
+        assert not torch.equal(found, expected), f"{name} does not read loss.{field.name}"
+
+
+def test_settings_of_a_loss_or_a_bank_that_a_method_has_not_are_refused():
+    for setting in ("denominator", "detach_norm", "supervised_input"):
+        with pytest.raises(UsageError, match=f"simgcd: loss: unknown setting '{setting}'; .*known: supervised_temp"):
+            change_settings(load_recipe(method="simgcd"), "simgcd", {f"simgcd.loss.{setting}": "paper"})
+    for setting in ("detach_norm", "supervised_input"):
+        with pytest.raises(UsageError, match=f"gcd: loss: unknown setting '{setting}'; .*known: denominator"):
+            change_settings(load_recipe(method="gcd"), "gcd", {f"gcd.loss.{setting}": "paper"})
+    for name in TRAINED:
+        if name != "cms":
+            with pytest.raises(UsageError, match=r"training\.bank: found 'views' for a method without a bank"):
+                change_settings(load_recipe(method=name), name, {"training.bank": "views"})
 
 
 @pytest.mark.parametrize("name", TRAINED)

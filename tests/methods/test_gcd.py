@@ -15,7 +15,7 @@ from shoal.methods.clusters import Representation
 from shoal.methods.gcd import Gcd, GcdSettings, cluster, search_by_kmeans
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
-from shoal.training.losses import LossSettings
+from shoal.training.losses import GcdLossSettings
 from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
@@ -111,7 +111,7 @@ def test_the_loss_is_the_weighted_sum_of_two_losses_written_out(tiny_encoder):
         epoch=0,
         generator=torch.Generator(),
     )
-    loss = LossSettings(temperature=1.0, denominator="reference")
+    loss = GcdLossSettings(temperature=1.0, denominator="reference")
     settings = GcdSettings(loss=loss, head=HeadSettings(width=16, dim=8))
     found = Gcd(tiny_encoder("tiny"), settings, TaskShape(n_images=2, n_known=1, n_clusters=None)).loss(batch)
     contrastive = supervised = 0.0

@@ -12,7 +12,7 @@ from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
 from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate, contrast
 from shoal.methods.registry import get_method
-from shoal.training.losses import LossSettings
+from shoal.training.losses import GcdLossSettings
 from shoal.training.model import Epoch, TaskShape
 from shoal.training.settings import TrainSettings
 from slow_steps import affinities as slow_graph
@@ -24,7 +24,7 @@ LABELS = [0, 1, 0, -1, -1, -1]
 SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=None)
 SMALL = {
     "head": HeadSettings(kind="mlp", width=16, dim=8),
-    "loss": LossSettings(temperature=0.5, supervised_temperature=0.3, denominator="reference"),
+    "loss": GcdLossSettings(temperature=0.5, supervised_temperature=0.3, denominator="reference"),
     "memory_size": 16,
     "n_neighbors": 3,
     "quantile": 0.5,

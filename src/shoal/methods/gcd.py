@@ -26,15 +26,11 @@ from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use, to_numpy
 from shoal.methods.method import Method, TrainedSettings
 from shoal.settings import check_numbers
-from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.training.losses import GcdLossSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, Model, TaskShape, numbered_labels
 
 PUBLISHED_STARTS = 100
 """Starts of semi-supervised k-means in the released code."""
-
-
-def _loss() -> LossSettings:
-    return LossSettings(temperature=1.0, denominator="reference")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +41,7 @@ class GcdSettings(TrainedSettings):
     """
 
     head: HeadSettings = field(default_factory=HeadSettings)
-    loss: LossSettings = field(default_factory=_loss)
-    """τ of InfoNCE is `temperature`; `denominator: reference` is the usual supervised contrastive loss."""
+    loss: GcdLossSettings = field(default_factory=GcdLossSettings)
     search_n_clusters: bool = False
     """Estimate K as published: by the highest labeled accuracy of k-means on the encoder's features as they come, found
     by Brent's search; else by `inference.rule`. Where `shoal discover` takes K from its first answer, that stays."""
@@ -54,6 +49,7 @@ class GcdSettings(TrainedSettings):
     """Starts of k-means; the released code makes 100. With 6,000 images and K = 200 each costs 6 to 7 CPU seconds."""
 
     def __post_init__(self) -> None:
+        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(self, counts=["n_init"])
 
 
@@ -76,7 +72,7 @@ class Gcd(Model):
         return gcd_losses(batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss)
 
 
-def gcd_losses(views: Tensor, labels: Tensor, loss: LossSettings) -> dict[str, Tensor]:
+def gcd_losses(views: Tensor, labels: Tensor, loss: GcdLossSettings) -> dict[str, Tensor]:
     """λ · L_supervised + (1 - λ) · InfoNCE of unit rows (2B, D) with labels (2B,), and the two."""
     unsupervised = contrastive_loss(views, loss.temperature)
     is_reference = loss.denominator == "reference"

@@ -19,6 +19,7 @@ from shoal.clustering.inference import InferenceSettings, infer
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
 from shoal.encoders.embed import embed
 from shoal.encoders.vision import Encoder
+from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.training.loop import GoesOn, OnProgress, train
@@ -55,6 +56,14 @@ class TrainedSettings(MethodSettings):
     """Whose labels estimate K after training: those set aside from the loss, as in the paper, or all, on the final
     embeddings. Where `shoal discover` has a first answer, 'validation' leaves K to that, unless the rule is the
     paper's; a method that needs K before training takes it from the frozen encoder in any case."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would have no effect: CMS alone has a bank, and checks it itself."""
+        if self.training.bank != "images":
+            raise UsageError(
+                f"training.bank: found {self.training.bank!r} for a method without a bank; leave it out, or name the "
+                "method it is for, as in cms.training.bank"
+            )
 
     def with_seed(self, seed: int) -> Self:
         """The same settings with another seed."""

@@ -19,7 +19,7 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method
+from shoal.methods.method import ClassifierSettings, Method, TrainedSettings
 from shoal.settings import check_numbers
 from shoal.training.classifier import ClassifierModel, entropy_of_mean, labeled_cross_entropy
 from shoal.training.model import Batch, Epoch, TaskShape
@@ -42,6 +42,7 @@ class OrcaSettings(ClassifierSettings):
     """How much a spread mean prediction is rewarded."""
 
     def __post_init__(self) -> None:
+        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         if not 0 < self.scale <= 1000:
             raise UsageError(f"scale: found {self.scale}, expected a number in (0, 1000], say 10")
         check_numbers(self, not_negative=["max_margin", "pair_weight", "entropy_weight"])

@@ -19,7 +19,7 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method
+from shoal.methods.method import ClassifierSettings, Method, TrainedSettings
 from shoal.settings import check_numbers
 from shoal.training.classifier import ClassifierModel, labeled_cross_entropy
 from shoal.training.model import Batch, TaskShape
@@ -42,6 +42,7 @@ class RankStatsSettings(ClassifierSettings):
     """Epochs in which it rises, from next to nothing."""
 
     def __post_init__(self) -> None:
+        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(
             self,
             counts=["n_ranked"],

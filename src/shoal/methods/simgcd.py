@@ -18,7 +18,7 @@ from torch import Tensor
 from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import cluster_by_classifier
-from shoal.methods.method import ClassifierSettings, Method
+from shoal.methods.method import ClassifierSettings, Method, TrainedSettings
 from shoal.settings import check_numbers
 from shoal.training.classifier import (
     ClassifierModel,
@@ -26,13 +26,9 @@ from shoal.training.classifier import (
     labeled_cross_entropy,
     soft_cross_entropy,
 )
-from shoal.training.losses import LossSettings, contrastive_loss, supervised_loss
+from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
-
-
-def _loss() -> LossSettings:
-    return LossSettings(temperature=1.0, denominator="reference")
 
 
 def _head() -> HeadSettings:
@@ -45,7 +41,7 @@ class SimGcdSettings(ClassifierSettings):
 
     head: HeadSettings = field(default_factory=_head)
     """The projection head of the contrastive losses."""
-    loss: LossSettings = field(default_factory=_loss)
+    loss: ContrastSettings = field(default_factory=ContrastSettings)
     """Those losses; `supervised_weight` λ balances the classifier's losses too."""
     student_temperature: float = 0.1
     """τ_s: what the logits are divided by."""
@@ -59,6 +55,7 @@ class SimGcdSettings(ClassifierSettings):
     """ε: how much a spread mean prediction is rewarded."""
 
     def __post_init__(self) -> None:
+        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(
             self,
             temperatures=["student_temperature", "teacher_temperature", "first_teacher_temperature"],

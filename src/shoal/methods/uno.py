@@ -49,6 +49,7 @@ class UnoSettings(TrainedSettings):
     """Rounds of Sinkhorn's algorithm."""
 
     def __post_init__(self) -> None:
+        TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
         check_numbers(self, counts=["n_heads", "width", "dim", "overclustering", "n_rounds"])
         for name in ("temperature", "epsilon"):
             if not 0.02 <= getattr(self, name) <= 10:

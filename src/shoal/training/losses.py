@@ -14,23 +14,18 @@ from shoal.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LossSettings:
-    """Temperatures, balance and variants of the objective; the defaults are the paper's for fine-grained images."""
+class ContrastSettings:
+    """Temperatures and balance of InfoNCE and the supervised contrastive loss; the defaults are those of GCD.
 
-    temperature: float = 0.25
-    """τ_u of the contrastive mean-shift loss."""
+    A method's settings hold the class with what its losses read, so that everything else is refused.
+    """
+
+    temperature: float = 1.0
+    """τ of InfoNCE."""
     supervised_temperature: float = 0.07
     """τ_s of the supervised loss."""
     supervised_weight: float = 0.35
     """λ: the share of the supervised loss; the other loss has 1 - λ."""
-    supervised_input: Literal["embedding", "shifted"] = "embedding"
-    """What the supervised loss sees: v, or the mean-shifted z (an ablation of the paper)."""
-    denominator: Literal["paper", "reference"] = "paper"
-    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
-    positives. 'reference', the released code: the two the other way round."""
-    detach_norm: bool = False
-    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then
-    also pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than its negatives."""
 
     def __post_init__(self) -> None:
         for name in ("temperature", "supervised_temperature"):
@@ -38,6 +33,31 @@ class LossSettings:
                 raise UsageError(f"loss.{name}: found {getattr(self, name)}, expected a number in (0, 10], say 0.25")
         if not 0 <= self.supervised_weight <= 1:
             raise UsageError(f"loss.supervised_weight: found {self.supervised_weight}, expected λ in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GcdLossSettings(ContrastSettings):
+    """The same with the variants of the supervised loss."""
+
+    denominator: Literal["paper", "reference"] = "reference"
+    """Whom a row of the supervised loss is contrasted with. 'paper': equation 7 of CMS, all others but the positives.
+    'reference', the released code and the usual one: all others."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LossSettings(GcdLossSettings):
+    """The same with the variants of CMS; the defaults are the paper's for fine-grained images."""
+
+    temperature: float = 0.25
+    """τ_u of the contrastive mean-shift loss."""
+    denominator: Literal["paper", "reference"] = "paper"
+    """Whom a row is contrasted with. 'paper': equation 6, all others, the positive too; equation 7, all others but the
+    positives. 'reference', the released code: the two the other way round."""
+    supervised_input: Literal["embedding", "shifted"] = "embedding"
+    """What the supervised loss sees: v, or the mean-shifted z (an ablation of the paper)."""
+    detach_norm: bool = False
+    """Let no gradient through the length of z, as in the released code; the paper normalizes plainly. The loss then
+    also pulls a view toward its own z, and so toward its neighbors, while its positive is nearer than its negatives."""
 
 
 def contrastive_loss(views: Tensor, temperature: float, *, with_positive: bool = True) -> Tensor:
