@@ -25,7 +25,7 @@ SETTINGS = DcclSettings(
     n_init=3,
     n_neighbors=5,
     min_similarity=0.5,
-    concept_ramp=4,
+    concept_ramp=1.0,
 )
 LABELS = torch.tensor([0, -1, 1, -1, -1, 0])
 CONCEPTS = torch.tensor([2, 0, -1, 1, 1, 0])
@@ -62,10 +62,18 @@ def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():
     concept = concept / n_rows
     assert n_rows == 10
     expected = 0.65 * contrast(views, 1.0) + 0.35 * supervise(views, batch.labels.tolist(), 0.07)
-    expected = expected + (0.04 + 0.25 * (0.4 - 0.04)) * concept
+    expected = expected + (0.04 + 0.5 * (0.4 - 0.04)) * concept  # the first of two epochs is over
     assert found["loss_concept"].item() == pytest.approx(concept.item(), rel=1e-4)
     assert found["loss"].item() == pytest.approx(expected.item(), rel=1e-4)
     torch.testing.assert_close(gradients(model, found["loss"]), gradients(model, expected), rtol=1e-3, atol=1e-4)
+
+
+def test_the_weight_of_concepts_has_risen_before_the_end_of_a_training_of_any_length():
+    for epochs, ramp in ((200, 100), (25, 12.5), (8, 4)):
+        settings = DcclSettings(training=TrainSettings(epochs=epochs))
+        weights = [settings.concept_weight_at(epoch) for epoch in range(epochs)]
+        assert weights == [0.04 + min(1.0, epoch / ramp) * (0.4 - 0.04) for epoch in range(epochs)]
+        assert weights[-1] == 0.4
 
 
 def test_centers_follow_the_mean_of_their_views_and_others_stay():
@@ -183,7 +191,7 @@ def test_killed_and_resumed_every_part_ends_in_the_same_bytes(task, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"n_neighbors": 0}, {"resolutions": (0.0,)}, {"concept_temperature": 0.0}, {"concept_ramp": -1}, {"n_init": 0}],
+    [{"n_neighbors": 0}, {"resolutions": (0.0,)}, {"concept_temperature": 0.0}, {"concept_ramp": 12}, {"n_init": 0}],
     ids=str,
 )
 def test_settings_that_cannot_be_used_are_refused(wrong):

@@ -215,7 +215,7 @@ def test_two_processes_learn_as_one_does(task, tmp_path):
 
 
 PLAIN = {"n_init": 3}
-GRAPH = PLAIN | {"n_neighbors": 30, "min_similarity": 0.5, "concept_ramp": 4, "resolutions": (1.0, 2.0)}
+GRAPH = PLAIN | {"n_neighbors": 30, "min_similarity": 0.5, "concept_ramp": 0.5, "resolutions": (1.0, 2.0)}
 PURE = PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}
 MEMORY = {"memory_size": 128, "n_neighbors": 5, "n_negatives": 64, "first_stage": 3, "affinity_epochs": 4}
 

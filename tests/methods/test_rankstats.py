@@ -17,7 +17,7 @@ SHAPE = TaskShape(n_images=6, n_known=2, n_clusters=4)
 @pytest.mark.slow
 def test_colours_are_found_where_the_frozen_encoder_sees_their_light(dim_task, score, frozen_accuracy):
     training = TrainSettings(epochs=15, batch_size=25, lr=0.1, max_gradient=1.0, snapshot="last")
-    settings = RankStatsSettings(training=training, n_ranked=4, temperature=0.2, consistency_epochs=0)
+    settings = RankStatsSettings(training=training, n_ranked=4, temperature=0.2, consistency_ramp=0.0)
     found = get_method("rankstats").run(dim_task[0], settings, device=CPU)
     accuracy = score(found.clusters)
     assert accuracy.all > frozen_accuracy.all
@@ -60,7 +60,8 @@ def slow_step(features, weight, settings, weight_of_consistency, n_known=2):
 def test_a_step_is_that_of_a_slow_version_on_a_vit(tiny_vit):
     torch.manual_seed(0)
     tiny_vit.views[4] = 0.9 * tiny_vit.views[3]  # two images that rank alike
-    settings = RankStatsSettings(n_ranked=3, consistency_weight=20, consistency_epochs=10)
+    training = TrainSettings(epochs=20)
+    settings = RankStatsSettings(n_ranked=3, consistency_weight=20, consistency_ramp=0.5, training=training)
     model = RankStats(tiny_vit.encoder, settings, SHAPE)
     loss = model.loss(tiny_vit.batch(model, LABELS, epoch=4))["loss"]
     weight = model.classifier.weight.detach().clone().requires_grad_()
@@ -75,12 +76,14 @@ def test_ranks_are_of_magnitudes_and_a_set():
     assert largest_entries(features, 2).tolist() == [[1, 2], [0, 1], [1, 2]]
 
 
-def test_consistency_rises_to_its_weight():
-    settings = RankStatsSettings(consistency_weight=50, consistency_epochs=10)
-    assert settings.consistency_at(0) == pytest.approx(50 * math.exp(-5))
-    assert settings.consistency_at(5) == pytest.approx(50 * math.exp(-1.25))
-    assert settings.consistency_at(10) == settings.consistency_at(99) == 50
-    assert RankStatsSettings(consistency_epochs=0).consistency_at(0) == 50
+@pytest.mark.parametrize(("epochs", "n_rising"), [(20, 15), (8, 6), (200, 150)])
+def test_consistency_rises_to_its_weight_in_a_training_of_any_length(epochs, n_rising):
+    settings = RankStatsSettings(training=TrainSettings(epochs=epochs))
+    weights = [settings.consistency_at(epoch) for epoch in range(epochs)]
+    assert weights == [50 * math.exp(-5 * (1 - min(1.0, epoch / n_rising)) ** 2) for epoch in range(epochs)]
+    assert weights[0] < 0.5
+    assert weights[-1] == weights[n_rising] == 50
+    assert RankStatsSettings(consistency_ramp=0.0).consistency_at(0) == 50
 
 
 def test_without_labels_it_trains(tiny_vit):
@@ -96,7 +99,9 @@ def test_more_ranks_than_entries_are_refused_before_any_work(tiny_vit):
         RankStats(tiny_vit.encoder, RankStatsSettings(n_ranked=33), SHAPE).check()
 
 
-@pytest.mark.parametrize("bad", [{"n_ranked": 0}, {"temperature": 0}, {"consistency_weight": -1}])
+@pytest.mark.parametrize(
+    "bad", [{"n_ranked": 0}, {"temperature": 0}, {"consistency_weight": -1}, {"consistency_ramp": 150}]
+)
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         RankStatsSettings(**bad)

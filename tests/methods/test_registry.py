@@ -56,8 +56,8 @@ def test_the_recipe_follows_the_family_of_the_encoder():
         ("promptcal", "cifar100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 200}),
         ("promptcal", "imagenet100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 100}),
         ("promptcal", "herbarium19", {"n_neighbors": 7, "quantile": 0.8, "first_stage": 100}),
-        ("rankstats", "cifar10", {"consistency_weight": 5.0, "consistency_epochs": 50}),
-        ("rankstats", "cifar100", {"consistency_weight": 50.0, "consistency_epochs": 150}),
+        ("rankstats", "cifar10", {"consistency_weight": 5.0, "consistency_ramp": 0.25}),
+        ("rankstats", "cifar100", {"consistency_weight": 50.0, "consistency_ramp": 0.75}),
     ],
     ids=str,
 )
@@ -66,6 +66,23 @@ def test_values_that_were_published_for_a_benchmark_are_those_of_its_recipe(meth
     usual = to_dict(load_recipe("dino", method))
     assert {name: found[name] for name in values} == values
     assert {name for name in found if found[name] != usual[name]} <= {*values, "training"}
+
+
+@pytest.mark.parametrize(
+    ("method", "recipe", "n_rising"),
+    [
+        ("rankstats", "default", 18),
+        ("rankstats", "cifar10", 50),
+        ("rankstats", "dino", 150),
+        ("dccl", "default", 12),
+        ("dccl", "dino", 100),
+    ],
+)
+def test_ramps_take_the_published_number_of_epochs(method, recipe, n_rising):
+    settings = load_recipe(recipe, method)
+    share = settings.consistency_ramp if method == "rankstats" else settings.concept_ramp
+    risen = [settings.training.risen(epoch, share) for epoch in range(settings.training.epochs)]
+    assert risen == [min(1.0, epoch / n_rising) for epoch in range(settings.training.epochs)]
 
 
 def test_a_recipe_of_a_benchmark_comes_before_that_of_its_kind_and_has_one_with_clip_too():

@@ -48,11 +48,11 @@ class DcclSettings(GcdSettings):
     """How fine communities are. Of several the one with the highest labeled accuracy is taken, on the graph of the
     first epoch without what labels say about links."""
     concept_weight: float = 0.4
-    """Of the concept loss beside GCD's, from `concept_ramp` epochs on."""
+    """Of the concept loss beside GCD's, once it has risen."""
     first_concept_weight: float = 0.04
     """Where it begins; it rises along a line."""
-    concept_ramp: int = 100
-    """Epochs until it has risen."""
+    concept_ramp: float = 0.5
+    """The share of all epochs in which it rises, so that a shorter training sees its end; published: 100 of 200."""
     concept_temperature: float = 0.05
     """What cosines with the centers are divided by."""
     concept_momentum: float = 0.1
@@ -63,16 +63,16 @@ class DcclSettings(GcdSettings):
         check_numbers(
             self,
             counts=["n_neighbors", "min_members"],
-            not_negative=["concept_weight", "first_concept_weight", "concept_ramp"],
+            not_negative=["concept_weight", "first_concept_weight"],
             temperatures=["concept_temperature"],
-            shares=["concept_momentum"],
+            shares=["concept_momentum", "concept_ramp"],
         )
         if not self.resolutions or min(self.resolutions) <= 0:
             raise UsageError(f"resolutions: found {self.resolutions}, expected numbers above 0, say [1.0]")
 
     def concept_weight_at(self, epoch: int) -> float:
         """The weight of the concept loss in an epoch, counted from 0."""
-        share = min(1.0, epoch / self.concept_ramp) if self.concept_ramp else 1.0
+        share = self.training.risen(epoch, self.concept_ramp)
         return self.first_concept_weight + share * (self.concept_weight - self.first_concept_weight)
 
 

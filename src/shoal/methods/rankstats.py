@@ -38,8 +38,9 @@ class RankStatsSettings(ClassifierSettings):
     """τ: what the cosines are divided by."""
     consistency_weight: float = 50.0
     """c: how much two views that are classified alike are rewarded, once that has risen."""
-    consistency_epochs: int = 150
-    """Epochs in which it rises, from next to nothing."""
+    consistency_ramp: float = 0.75
+    """The share of all epochs in which it rises, from next to nothing, so that a shorter training sees its end;
+    published: 150 of 200."""
 
     def __post_init__(self) -> None:
         TrainedSettings.__post_init__(self)  # a dataclass with slots has no super() here
@@ -47,12 +48,13 @@ class RankStatsSettings(ClassifierSettings):
             self,
             counts=["n_ranked"],
             temperatures=["temperature"],
-            not_negative=["consistency_weight", "consistency_epochs"],
+            not_negative=["consistency_weight"],
+            shares=["consistency_ramp"],
         )
 
     def consistency_at(self, epoch: int) -> float:
         """The weight of consistency in an epoch, counted from 0: c · exp(-5 (1 - t / T)²)."""
-        share = min(1.0, epoch / self.consistency_epochs) if self.consistency_epochs else 1.0
+        share = self.training.risen(epoch, self.consistency_ramp)
         return self.consistency_weight * math.exp(-5 * (1 - share) ** 2)
 
 

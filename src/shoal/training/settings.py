@@ -50,6 +50,11 @@ class TrainSettings:
         if self.seed < 0:
             raise UsageError(f"seed: found {self.seed}, expected 0 or more")
 
+    def risen(self, epoch: int, share: float) -> float:
+        """How far something has risen, from 0 to 1, before an epoch, counted from 0; it takes a share of all epochs."""
+        n_epochs = share * self.epochs
+        return min(1.0, epoch / n_epochs) if n_epochs else 1.0
+
     def lr_at(self, epoch: int) -> float:
         """The learning rate of an epoch, counted from 0."""
         wave = (1 + math.cos(math.pi * epoch / self.epochs)) / 2
