@@ -12,7 +12,7 @@ from shoal.discovery.comparison.settings import title_of
 from shoal.errors import DataError
 
 
-def row(method: str, ties: list[str], share: float = 0.5) -> Row:
+def row(method: str, ties: list[str], share: float = 0.5, seconds: float = 1.0) -> Row:
     return Row(
         method=method,
         title=title_of(method),
@@ -21,7 +21,7 @@ def row(method: str, ties: list[str], share: float = 0.5) -> Row:
         ranks=(1, 1 + len(ties)),
         ties=tuple(ties),
         n_clusters=(5,),
-        seconds=1.0,
+        seconds=seconds,
         run="",
     )
 
@@ -33,7 +33,7 @@ def comparison(*rows: Row) -> Comparison:
         pairs=(),
         kept={"n_images": 10},
         n_clusters={},
-        epochs={one.method: 1 for one in rows if one.method != "frozen"},
+        epochs={one.method: 1 for one in rows if one.method not in ("frozen", "agglomerative")},
         unfinished=(),
         notes=(),
         command="shoal discover photos",
@@ -53,6 +53,25 @@ def test_the_headline_names_a_few_of_those_who_tie_and_counts_the_rest(ties: lis
     found = comparison(row("cms", ties), *(row(name, ["cms"]) for name in ties))
     assert found.headline == headline
     assert all(title_of(name) in found.sentences[0] for name in ties), "the sentence names all"
+
+
+@pytest.mark.parametrize(
+    ("first", "others", "quickest"),
+    [
+        (("cms", 9.0), {"gcd": 3.0, "simgcd": 5.0}, "GCD"),
+        (("cms", 9.0), {"gcd": 8.0}, None),  # another time it may be the other way round
+        (("cms", 9.0), {"frozen": 12.0, "gcd": 1.0}, "the encoder as it came"),  # views for GCD are not in its second
+        (("frozen", 9.0), {"gcd": 1.0}, None),
+        (("frozen", 9.0), {"agglomerative": 1.0}, "Agglomerative"),
+    ],
+)
+def test_the_quickest_of_those_who_tie_is_named_where_that_is_no_chance(first, others, quickest) -> None:
+    rows = [row(name, ["frozen"], seconds=taken) for name, taken in others.items()]
+    sentence = comparison(row(first[0], list(others), seconds=first[1]), *rows).sentences[0]
+    if quickest is None:
+        assert "quickest" not in sentence
+    else:
+        assert f"The quickest of them is {quickest}" in sentence
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,9 @@ class _Work:
     def _answer_first(self, frozen: Representation, kept: Kept, draw: int) -> Answer:
         """The answer of the encoder as it comes, whose number of categories is that of every method."""
         settings, given, began = self.settings.first, kept.given, time.perf_counter()
-        answer = make_answer(FROZEN, cluster_frozen(frozen, given.labels, settings), given, settings)
-        found = answer.discovery
+        found = cluster_frozen(frozen, given.labels, settings)
         seconds = time.perf_counter() - began
+        answer = make_answer(FROZEN, found, given, settings)
         kept_run = keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
         if draw == 0:
             if settings.n_clusters is None:

@@ -186,11 +186,11 @@ class Trainings:
             self.reporter.say(f"{NOTE}{why}")
             fail_run(self.run, why, settings, draw, asked=asked, seconds=trained_s)
             return
+        seconds = trained_s + time.perf_counter() - began
         unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
         answer = make_answer(FROZEN if job is None else TRAINED, found, given, settings, unseen=unseen)
         if job is not None:
             answer = replace(answer, **networks_of(job, learned, trial_folder(self.run, settings, draw)))
-        seconds = trained_s + time.perf_counter() - began
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)
 
     def _is_done(self, settings: DiscoverySettings, draw: int) -> bool:
