@@ -228,13 +228,19 @@ def test_five_colours_are_found_when_three_are_known_and_labeled_images_keep_the
     assert np.array_equal(found.clusters[task.is_labeled], task.labels[task.is_labeled])
 
 
-def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path):
-    chosen = settings(training=TrainSettings(epochs=3, batch_size=20, lr=0.01, snapshot="last"))
+@pytest.mark.parametrize("restarts", [False, True])
+def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path, restarts):
+    training = TrainSettings(epochs=3, batch_size=20, lr=0.01, snapshot="last")
+    chosen = settings(training=training, restarts_lr=restarts)
     represent = get_method("promptcal").represent
     whole = represent(task, chosen, device=CPU)
     assert float(whole.model.prompts.border.detach().abs().max()) > 0
     assert "loss_affinity" in whole.metrics[1]
     assert "loss_affinity" not in whole.metrics[0]
+    second = replace(training, epochs=2)  # after one epoch of the first stage
+    rates = [training.lr_at(epoch) for epoch in range(3)]
+    expected = [0.01, second.lr_at(0), second.lr_at(1)] if restarts else rates
+    assert [row["lr"] for row in whole.metrics] == expected
     for dies_after in (1, 2):
 
         def die(row, last=dies_after):

@@ -52,7 +52,7 @@ def test_the_recipe_follows_the_family_of_the_encoder():
         *(("simgcd", name, {"entropy_weight": 1.0}) for name in ("imagenet100", "cars", "aircraft", "herbarium19")),
         ("simgcd", "cub", {"entropy_weight": 2.0}),
         ("simgcd", "cifar100", {"entropy_weight": 4.0}),
-        ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "first_stage": 200}),
+        ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "first_stage": 200, "restarts_lr": True}),
         ("promptcal", "cifar100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 200}),
         ("promptcal", "imagenet100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 100}),
         ("promptcal", "herbarium19", {"n_neighbors": 7, "quantile": 0.8, "first_stage": 100}),

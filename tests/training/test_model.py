@@ -23,7 +23,10 @@ SHAPE = TaskShape(n_images=48, n_known=2, n_clusters=4)
 
 
 class Everything(Model):
-    """Three views, a teacher that follows by EMA, a memory, centers made once an epoch, two stages, Adam in groups."""
+    """Three views, a teacher that follows by EMA, a memory, centers made once an epoch, two stages, Adam in groups.
+
+    In the second stage the learning rate begins anew, the classifier's is four times as high, and it decays.
+    """
 
     n_views = 3
 
@@ -38,7 +41,12 @@ class Everything(Model):
     def forward(self, inputs):
         return {"features": F.normalize(self.encoder.tail(inputs).float(), dim=1)}
 
+    def lr_at(self, epoch, settings):
+        return settings.lr_at(epoch if epoch == 0 else epoch - 1)
+
     def begin_epoch(self, epoch):
+        if epoch.number == 1:
+            self.optimizer.param_groups[1] |= {"lr_scale": 4.0, "weight_decay": 0.5, "betas": (0.8, 0.99)}
         rows = epoch.embed()
         drawn = torch.randint(len(rows), (4,), generator=epoch.generator)
         self.centers = rows[drawn].clone()
@@ -65,7 +73,8 @@ class Everything(Model):
 
     def make_optimizer(self, settings):
         own = {"params": list(self.classifier.parameters()), "lr_scale": 2.0}
-        return torch.optim.AdamW([{"params": list(self.encoder.tail.parameters())}, own], lr=settings.lr)
+        self.optimizer = torch.optim.AdamW([{"params": list(self.encoder.tail.parameters())}, own], lr=settings.lr)
+        return self.optimizer
 
     def identity(self):
         return {"name": "everything"}
@@ -120,11 +129,14 @@ def test_the_teacher_is_the_average_of_the_weights_in_closed_form(toy):
     assert n_steps == 12
 
 
-def test_groups_have_their_own_share_of_the_learning_rate(toy):
-    trainer = Trainer(toy.data(), make_model(toy), settings(toy))
+def test_groups_have_their_own_share_of_a_learning_rate_that_the_method_decides(toy):
+    chosen = settings(toy)
+    trainer = Trainer(toy.data(), make_model(toy), chosen)
     trainer.prepare()
-    row = trainer.run_epoch(1)
-    assert [group["lr"] for group in trainer.optimizer.param_groups] == [row["lr"], 2 * row["lr"]]
+    for epoch, (expected, share) in enumerate([(0.01, 2), (0.01, 4), (chosen.lr_at(1), 4)]):
+        row = trainer.run_epoch(epoch)
+        assert row["lr"] == expected
+        assert [group["lr"] for group in trainer.optimizer.param_groups] == [expected, share * expected]
 
 
 def test_a_snapshot_with_a_classifier_is_judged_by_its_predictions(toy):

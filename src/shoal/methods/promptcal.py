@@ -13,7 +13,7 @@ G = 2B + M nodes of the graph.
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
+from shoal.training.settings import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,8 @@ class PromptCalSettings(GcdSettings):
     first_stage: int = 200
     """Epochs of the first stage; what is left of `training.epochs` is the second. Where nothing would be left, because
     training is made shorter, the first stage takes two thirds of it, as published."""
+    restarts_lr: bool = False
+    """Let the learning rate fall along a cosine in each stage, as published; else along one over both."""
     momentum: float = 0.999
     """How much of the teacher stays in each step."""
     memory_size: int = 4096
@@ -140,6 +143,15 @@ class PromptCal(Model):
         """Images are clustered by their features; heads and the prompts' features are for the losses."""
         features: Tensor = self.prompts(inputs, self.encoder.trunk, self.encoder.tail)["features"]
         return features
+
+    def lr_at(self, epoch: int, settings: TrainSettings) -> float:
+        """The learning rate of an epoch; that of the second stage may begin anew."""
+        n_first = self.settings.n_first
+        if not self.settings.restarts_lr:
+            return settings.lr_at(epoch)
+        if epoch < n_first:
+            return replace(settings, epochs=n_first).lr_at(epoch)
+        return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Begin the second stage: the teacher is what was learned so far, and the memory is empty."""

@@ -13,7 +13,7 @@ checkpoint.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,15 +113,27 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
     return tensors, numbers
 
 
-def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], numbers: Mapping[str, Any]) -> None:
-    """Put back what an optimizer remembered; the learning rate is set by the schedule."""
+def optimizer_groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """The values of each group of parameters, which a method may change on the way; the schedule sets the rate."""
+    groups = optimizer.state_dict()["param_groups"]
+    return [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in groups]
+
+
+def load_optimizer(
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+    numbers: Mapping[str, Any],
+    groups: Sequence[Mapping[str, Any]],
+) -> None:
+    """Put back what an optimizer remembered."""
     kept = {name.removeprefix(OPTIMIZER): value for name, value in tensors.items() if name.startswith(OPTIMIZER)}
     state: dict[int, dict[str, Any]] = {}
     for name, value in (kept | dict(numbers)).items():
         position, _, parameter = name.partition("/")
         state.setdefault(int(position), {})[parameter] = value
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    ours = optimizer.state_dict()["param_groups"]
+    changed = [{**group, **kept} for group, kept in zip(ours, groups, strict=True)]
+    optimizer.load_state_dict({"state": state, "param_groups": changed})
 
 
 class Journal:
@@ -166,7 +178,8 @@ class Journal:
         self.best_epoch = found.about["best_epoch"]
         if not found.about.get("is_finished"):
             load_model(self.model, found.tensors, str(file))
-            load_optimizer(self.optimizer, found.tensors, found.about["optimizer"])
+            groups = found.about.get("groups", optimizer_groups(self.optimizer))  # earlier checkpoints have none
+            load_optimizer(self.optimizer, found.tensors, found.about["optimizer"], groups)
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
         if is_main():
             self._follow_checkpoint()
@@ -188,7 +201,7 @@ class Journal:
         tensors = self.model.saved_tensors() | remembered
         if self._is_due(tensors):
             self.write_best()
-            about = self._about(epoch) | {"optimizer": numbers}
+            about = self._about(epoch) | {"optimizer": numbers, "groups": optimizer_groups(self.optimizer)}
             write_checkpoint(self.folder / CHECKPOINT, Checkpoint(tensors=tensors, about=about))
             self._saved_at = time.monotonic()
             self._follow_checkpoint()

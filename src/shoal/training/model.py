@@ -157,11 +157,15 @@ class Model(nn.Module):
     def make_optimizer(self, settings: TrainSettings) -> torch.optim.Optimizer:
         """What takes the steps. The learning rate of a group is that of the epoch, times its 'lr_scale' if it has one.
 
-        Every parameter that wants gradients is trained.
+        Every parameter that wants gradients is trained. What `begin_epoch` changes in a group goes into checkpoints.
         """
         return torch.optim.SGD(
             self.trained_parameters(), lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
+
+    def lr_at(self, epoch: int, settings: TrainSettings) -> float:
+        """The learning rate of an epoch, counted from 0. A function of the epoch alone, so that it is resumed."""
+        return settings.lr_at(epoch)
 
     def identity(self) -> dict[str, Any]:
         """The settings that make two runs of this method the same, for the check of a resume."""

@@ -126,11 +126,11 @@ class Trainer:
 
     def run_epoch(self, epoch: int, progress: Progress | None = None) -> dict[str, Any]:
         """Let the model begin the epoch and train on every batch once; the row of metrics says how it went."""
-        lr = self.settings.lr_at(epoch)
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr * group.get("lr_scale", 1.0)
+        lr = self.model.lr_at(epoch, self.settings)
         row: dict[str, Any] = {"epoch": epoch + 1, "lr": lr}
         row |= self.begin_epoch(epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
         batches, view_draws = self._draw(epoch)
         generator = self.epoch_draws.for_objective(epoch)
         totals = Totals(self.device)
