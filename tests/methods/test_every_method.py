@@ -1,6 +1,7 @@
 """What must hold for every method, the next one too."""
 
 import importlib
+import inspect
 import re
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -71,23 +72,49 @@ def test_every_recipe_of_every_method_can_be_read(name):
 
 
 def test_every_method_has_a_section_in_the_docs():
-    text = (Path(__file__).parents[2] / "docs" / "methods.md").read_text(encoding="utf-8")
+    text = (DOCS / "methods.md").read_text(encoding="utf-8")
     assert [name for name in METHODS if f"\n## {name}\n" not in text] == []
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def find_named(file, name):
+    """What a page names: `methods/gcd.py` and `Gcd.loss`, say."""
+    place = importlib.import_module(f"shoal.{file.replace('/', '.')}")
+    for part in name.split("."):
+        named = {one.name for one in fields(place)} if is_dataclass(place) else set()
+        assert part in named or hasattr(place, part), f"{name} is not in {file}.py"
+        place = getattr(place, part, None)
+    return place
 
 
 @pytest.mark.parametrize("page", ["methods.md", "paper.md"])
 def test_what_the_docs_name_is_where_they_say(page):
     """`methods/gcd.py`: `Gcd.loss`, `search_by_kmeans`"""
-    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
-    found = re.findall(r"`([\w/]+)\.py`: ((?:`[\w.]+`(?:, )?)+)", text)
+    found = re.findall(r"`([\w/]+)\.py`: ((?:`[\w.]+`(?:, )?)+)", (DOCS / page).read_text(encoding="utf-8"))
     assert len(found) > 5
     for file, names in found:
         for name in re.findall(r"`([\w.]+)`", names):
-            place = importlib.import_module(f"shoal.{file.replace('/', '.')}")
-            for part in name.split("."):
-                named = {one.name for one in fields(place)} if is_dataclass(place) else set()
-                assert part in named or hasattr(place, part), f"{page}: {name} is not in {file}.py"
-                place = getattr(place, part, None)
+            find_named(file, name)
+
+
+@pytest.mark.parametrize(("page", "n_least"), [("methods.md", 55), ("paper.md", 7)])
+def test_the_lines_of_equations_are_those_of_the_functions_that_the_docs_name(page, n_least):
+    """A row of a table ends in `methods/gcd.py`: `Gcd.loss` and the line itself; comments behind it are left out."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\|.* \| `([\w/]+)\.py`: `([\w.]+)` \| `(.+)` \|$", text)
+    assert len(rows) >= n_least
+    for file, name, line in rows:
+        lines = [one.strip().partition("  #")[0] for one in inspect.getsource(find_named(file, name)).splitlines()]
+        assert line in lines, f"{page}: {file}.py: {name} has no line {line!r}"
+
+
+def test_every_method_that_trains_has_a_table_of_lines():
+    """That of CMS is in paper.md."""
+    sections = re.split(r"(?m)^## ", (DOCS / "methods.md").read_text(encoding="utf-8"))
+    with_lines = {section.partition("\n")[0] for section in sections if " | where | line |" in section}
+    assert with_lines == {*TRAINED} - {"cms"}
 
 
 @pytest.mark.parametrize("name", TRAINED)
