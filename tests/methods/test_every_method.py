@@ -242,29 +242,37 @@ def test_two_processes_learn_as_one_does(task, tmp_path):
 
 
 PLAIN = {"n_init": 3}
-GRAPH = PLAIN | {"n_neighbors": 30, "min_similarity": 0.5, "concept_ramp": 0.5, "resolutions": (1.0, 2.0)}
+GRAPH = {"n_init": 20, "n_neighbors": 15, "min_similarity": 0.5, "resolutions": (0.5, 1.0)}
 PURE = PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}
 MEMORY = {"memory_size": 128, "n_neighbors": 5, "n_negatives": 64, "first_stage": 3, "affinity_epochs": 4}
 
 
 @pytest.mark.parametrize(
-    ("name", "lr", "gain", "changes"),
+    ("name", "lr", "n_seeds", "gain", "changes"),
     [
-        ("cms", 0.1, 0.2, {"loss": LossSettings(temperature=0.1, denominator="reference")}),
-        ("simgcd", 0.03, 0.2, {"start": "images"}),
-        ("gcd", 0.1, 0.1, {}),
-        pytest.param("gpc", 0.03, 0.1, PLAIN | {"mixture_columns": 8}, marks=pytest.mark.slow),
-        pytest.param("promptcal", 0.1, 0.1, MEMORY, marks=pytest.mark.slow),
-        pytest.param("dccl", 0.1, 0.05, GRAPH, marks=pytest.mark.slow),
-        pytest.param("pim", 0.1, 0.05, PURE, marks=pytest.mark.slow),
+        ("cms", 0.1, 3, 0.15, {"loss": LossSettings(temperature=0.1, denominator="reference")}),
+        ("simgcd", 0.03, 3, 0.15, {"start": "images"}),
+        ("gcd", 0.1, 3, 0.08, {}),
+        pytest.param("gpc", 0.03, 3, 0.08, PLAIN | {"mixture_columns": 8}, marks=pytest.mark.slow),
+        pytest.param("promptcal", 0.1, 5, 0.05, MEMORY, marks=pytest.mark.slow),
+        pytest.param("dccl", 0.1, 5, 0.05, GRAPH, marks=pytest.mark.slow),
+        pytest.param("pim", 0.1, 5, 0.05, PURE, marks=pytest.mark.slow),
     ],
 )
 def test_training_finds_colours_where_the_frozen_encoder_sees_their_light(
-    dim_task, score, frozen_accuracy, name, lr, gain, changes
+    dim_task, score, frozen_accuracy, name, lr, n_seeds, gain, changes
 ):
-    """The others have this test in their own files, with settings of their own."""
+    """The mean of some seeds: one may put a whole colour of the 121 hidden images more or less right.
+
+    In the mean of five PromptCAL and DCCL gain 0.08 and PIM 0.09, single seeds 0.02 to 0.19: that is why no more than
+    0.05 is asked of these, and of five seeds. k-means has to part 16 features there, where classifiers learn to.
+    The others have this test in their own files, with settings of their own.
+    """
     chosen = METHODS[name].settings()
-    training = TrainSettings(epochs=8, batch_size=25, lr=lr, max_gradient=1.0, snapshot="last")
     head = HeadSettings(kind=chosen.head.kind, width=32, dim=16, bottleneck=8)
-    found = get_method(name).run(dim_task[0], replace(chosen, training=training, head=head, **changes), device=CPU)
-    assert score(found.clusters).all > frozen_accuracy.all + gain
+    found = []
+    for seed in range(n_seeds):
+        training = TrainSettings(epochs=8, batch_size=25, lr=lr, max_gradient=1.0, snapshot="last", seed=seed)
+        settings = replace(chosen, training=training, head=head, **changes)
+        found.append(score(get_method(name).run(dim_task[0], settings, device=CPU).clusters).all)
+    assert np.mean(found) > frozen_accuracy.all + gain
