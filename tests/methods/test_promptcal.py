@@ -277,3 +277,10 @@ def test_a_shorter_training_keeps_a_second_stage():
     assert first_of(15, 15) == 10
     assert first_of(15, 3) == 2
     assert first_of(0, 3) == 0
+
+
+@pytest.mark.parametrize(("epochs", "weights"), [(7, [0, 0.3, 0.6, 0.6]), (5, [0.0, 0.6]), (3, [0.6])])
+def test_the_positives_of_the_graph_count_in_a_short_second_stage(epochs, weights):
+    chosen = settings(first_stage=3 if epochs == 7 else 99, affinity_epochs=2, training=TrainSettings(epochs=epochs))
+    found = [chosen.affinity_weight_at(epoch) for epoch in range(chosen.n_first, epochs)]
+    assert found == pytest.approx(weights)

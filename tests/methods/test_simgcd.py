@@ -94,6 +94,13 @@ def test_the_teachers_temperature_falls_along_a_line_and_stays():
     assert replace(settings, teacher_warmup=0).teacher_temperature_at(0) == 0.04
 
 
+@pytest.mark.parametrize(("epochs", "n_falling"), [(200, 30), (60, 30), (8, 4), (3, 1), (1, 0)])
+def test_the_teachers_temperature_has_fallen_before_the_end_of_a_short_training(epochs, n_falling):
+    settings = SimGcdSettings(training=TrainSettings(epochs=epochs))
+    has_fallen = [settings.teacher_temperature_at(epoch) == pytest.approx(0.04) for epoch in range(epochs)]
+    assert has_fallen == [epoch >= n_falling for epoch in range(epochs)]
+
+
 def test_biases_do_not_decay():
     model = SimGcd(tiny_vit(), SMALL, TaskShape(n_images=2, n_known=1, n_clusters=3))
     decayed, plain = model.make_optimizer(TrainSettings(weight_decay=0.1)).param_groups

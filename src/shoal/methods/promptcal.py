@@ -62,7 +62,7 @@ class PromptCalSettings(GcdSettings):
     affinity_weight: float = 0.6
     """The share of the graph's positives in the unsupervised losses, once it has risen; the other view has the rest."""
     affinity_epochs: int = 2
-    """Epochs of the second stage in which it rises."""
+    """Epochs of the second stage in which it rises; in a short one half of them."""
 
     def __post_init__(self) -> None:
         GcdSettings.__post_init__(self)  # a dataclass with slots has no super() here
@@ -82,8 +82,8 @@ class PromptCalSettings(GcdSettings):
 
     def affinity_weight_at(self, epoch: int) -> float:
         """w of an epoch, counted from 0."""
-        n_epochs = epoch - self.n_first
-        return self.affinity_weight * (min(1.0, n_epochs / self.affinity_epochs) if self.affinity_epochs else 1.0)
+        n_rising = min(self.affinity_epochs, (self.training.epochs - self.n_first) // 2)
+        return self.affinity_weight * (min(1.0, (epoch - self.n_first) / n_rising) if n_rising else 1.0)
 
 
 class PromptCal(Model):

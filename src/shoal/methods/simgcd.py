@@ -50,7 +50,7 @@ class SimGcdSettings(ClassifierSettings):
     first_teacher_temperature: float = 0.07
     """Where τ_t begins; it falls along a line."""
     teacher_warmup: int = 30
-    """Epochs until it has fallen."""
+    """Epochs until it has fallen; in a short training half of them."""
     entropy_weight: float = 2.0
     """ε: how much a spread mean prediction is rewarded."""
 
@@ -64,7 +64,8 @@ class SimGcdSettings(ClassifierSettings):
 
     def teacher_temperature_at(self, epoch: int) -> float:
         """τ_t of an epoch, counted from 0."""
-        share = min(1.0, epoch / self.teacher_warmup) if self.teacher_warmup else 1.0
+        n_falling = min(self.teacher_warmup, self.training.epochs // 2)
+        share = min(1.0, epoch / n_falling) if n_falling else 1.0
         return self.first_teacher_temperature + share * (self.teacher_temperature - self.first_teacher_temperature)
 
 
