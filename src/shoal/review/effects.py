@@ -93,7 +93,9 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
 def _split(tables: Tables, action: Action, seq: int) -> Change:
     base = tables.living(action.category).name
     rows = _once(tables, action.rows)
-    if not action.groups or (tables.images.category[rows] != action.category).any():
+    if not action.groups:
+        raise UsageError(f"split: expected one part or more to leave {base}")
+    if (tables.images.category[rows] != action.category).any():
         raise Conflict(f"split: an image is not in {tables.name(action.category)} any more; look again")
     records: dict[int, Record | None] = {}
     for part in action.groups:
