@@ -199,5 +199,7 @@ def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
     """The id of an image's class: what people decided, else what it came with unless it was thrown out of that."""
     if name in decisions.labels:
         return decisions.labels[name]
+    if name in decisions.undecided:
+        return UNLABELED
     found = given.get(name, UNLABELED)
     return UNLABELED if found in decisions.apart.get(name, ()) else found

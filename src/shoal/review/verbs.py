@@ -81,10 +81,13 @@ def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = N
     rows = review.answer.rows(_paths(images))
 
     def make(state: State) -> Action:
-        if isinstance(to, str) and state.find(to) is None:
+        between = state.named_between(to) if isinstance(to, str) else ()
+        there = state.find_between(between)
+        if isinstance(to, str) and there is None and state.find(to) is None:
             new = state.next_id
-            return Action(kind="create", category=new, name=checked_name(to), groups=(Group(category=new, rows=rows),))
-        target = find(state, to)
+            groups = (Group(category=new, rows=rows),)
+            return Action(kind="create", category=new, name=checked_name(to), groups=groups, categories=between)
+        target = find(state, to) if there is None else there
         return Action(kind="assign", category=target, groups=(Group(category=target, rows=rows),))
 
     return review.act(make, by=by)
