@@ -38,6 +38,18 @@ def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> 
     assert "next: shoal export" in said
 
 
+def test_half_a_line_is_told_where_nothing_may_be_written(run: Run) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write("half")
+    with served(run.path, "--read-only") as server:
+        server.process.send_signal(signal.SIGINT)
+        assert (
+            "review.jsonl, which was never answered, is not counted" in server.process.communicate(timeout=HANGS_S)[1]
+        )
+    assert (run.path / "review.jsonl").read_text().endswith("half")
+
+
 @pytest.mark.parametrize("line", ["half", '{"seq":1,"acti'])
 def test_half_a_line_is_told(run: Run, line: str) -> None:
     verbs.rename(Review(run), "gull", "tern")

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import shoal
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.refinement import Refinement
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, RunView
 from small_runs import write_small
@@ -117,6 +120,40 @@ def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(reviewed
     assert run.provenance["n_images"] == 61
     settings = run.config
     assert settings["n_clusters"] == 6  # there are more known ones now than were given
+
+
+def test_images_between_two_categories_are_asked_for_again_and_teach_nothing(reviewed: DiscoveredRun, photos) -> None:
+    undecided = [row.path for row in reviewed.assignments if row.category == "red"][:2]
+    reviewed.move(undecided, "red or green")
+    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {undecided[0]: "red"}
+    left = {row.category for row in reviewed.categories} - {"green or red"}
+    run = shoal.refine(reviewed, photos.folder, labels, **HOW)
+    machine = by_path(RunView(run.path))
+    assert {category for category, _, _ in machine.values()} == left
+    assert [machine[path][1] for path in undecided] == ["", ""]
+    assert {by_path(run)[path] for path in undecided} == {("green or red", "", "moved")}
+    assert json.loads((run.path / "changes.json").read_text())["does_not_fit"] == []
+
+
+def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it_by(discover_same) -> None:
+    run = shoal.load(discover_same())
+    first = next(row.category for row in run.categories if row.is_novel)
+    run.rename(first, "teal")
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write('{"seq":2')
+
+    def said(*, train: bool) -> list[str]:
+        lines: list[str] = []
+        refinement = Refinement.open(run.path)
+        settings = replace(run.config_as(DiscoverySettings), train=train)
+        refinement.settings(settings, refinement.collection(refinement.images()), Reporter(lines.append), is_asked=True)
+        return lines
+
+    (half,) = said(train=False)
+    assert half.startswith("note: half a line at the end of ")
+    assert said(train=True)[1].startswith("note: 1 known category has no labeled or confirmed image (teal): training")
+    run.confirm("teal")
+    assert said(train=True) == []
 
 
 @pytest.mark.slow

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.discovery.export.formats import export_run
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
 from shoal.review.answer import MAX_READY, Answer
 from shoal.review.log import PAUSE_S, Log
 from shoal.review.review import OtherAnswer, Review
+from shoal.review.reviewed import ReviewedRun
 from shoal.runs import Run, locked_file
 from small_runs import write_small
 
@@ -69,6 +71,34 @@ def test_half_a_last_line_is_told_and_dropped(run: Run) -> None:
     verbs.rename(review, "tern", "skua")
     assert review.log.dropped.startswith('{"seq":1')
     assert [line["seq"] for line in lines(run)] == [0, 1, 2]
+
+
+def test_who_only_reads_a_log_is_told_of_half_a_line(run: Run, tmp_path: Path) -> None:
+    verbs.rename(Review(run), "gull", "tern")
+    assert Review(run).log.note == ""
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write('{"seq":2,"acti')
+    before = (run.path / "review.jsonl").read_bytes()
+    assert Review(run).log.note.endswith("review.jsonl, which was never answered, is not counted")
+    (told,) = export_run(ReviewedRun.open(run.path), "csv", tmp_path / "out").notes
+    assert told == Review(run).log.note
+    assert (run.path / "review.jsonl").read_bytes() == before
+
+
+def test_a_last_line_that_only_lacks_its_line_break_counts(run: Run) -> None:
+    """Some editors take the line break away."""
+    verbs.rename(Review(run), "gull", "tern")
+    file = run.path / "review.jsonl"
+    file.write_bytes(file.read_bytes()[:-1])
+    reader, writer = Review(run), Review(run)
+    assert (reader.state.categories[0].name, reader.log.note, reader.log.has_more) == ("tern", "", False)
+    assert not writer.mend()
+    verbs.rename(writer, "tern", "skua")
+    reader.refresh()
+    assert reader.state.categories[0].name == "skua"
+    assert [line["seq"] for line in lines(run)] == [0, 1, 2]
+    file.write_bytes(file.read_bytes()[:-1].replace(b'"seq":2', b'"seq":7'))  # no line of this log
+    assert Review(run).state.categories[0].name == "tern"
 
 
 @pytest.mark.parametrize(

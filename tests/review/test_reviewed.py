@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -104,6 +106,54 @@ def test_exports_have_the_reviewed_categories(reviewed: ReviewedRun, tmp_path: P
     assert "predictions" not in tasks[2]
     export_run(reviewed, "hf", tmp_path / "hf")
     assert (tmp_path / "hf" / "metadata.csv").read_text().splitlines()[3].startswith("02.png,,")
+
+
+@pytest.mark.usefixtures("photos")
+@pytest.mark.parametrize(
+    ("name", "file"), [("imagefolder", "export.csv"), ("hf", "metadata.csv"), ("fiftyone", "paths.csv"),
+                       ("projector", "metadata.tsv"), ("csv", "assignments.csv"), ("spreadsheet", "assignments.csv")]
+)  # fmt: skip
+def test_every_exported_table_says_who_decided_what_and_when(
+    reviewed: ReviewedRun, tmp_path: Path, name: str, file: str
+) -> None:
+    export_run(reviewed, name, tmp_path / "out")
+    text = (tmp_path / "out" / file).read_text("utf-8-sig")
+    rows = csv.DictReader(text.splitlines(), delimiter="\t" if name == "projector" else ",")
+    found = {row.get("path") or row["file_name"]: row for row in rows}
+    told = [(found[path]["status"], found[path]["classified_by"]) for path in ("00.png", "02.png", "05.png")]
+    assert told == [("predicted", ""), ("rejected", "bob"), ("moved", "bob")]
+    assert found["05.png"]["classified_at"].endswith("+00:00")
+
+
+@pytest.mark.usefixtures("photos")
+def test_a_category_called_unlabeled_is_not_mixed_with_images_without_one(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.rename(review, "novel-001", "unlabeled")
+    verbs.rename(review, "novel-002", "Unknown")
+    verbs.decide(review, "reject", None, ["00.png"])
+    export_run(ReviewedRun.open(run.path), "imagefolder", tmp_path / "sorted")
+    folders = {
+        folder.name: len(list(folder.iterdir())) for folder in (tmp_path / "sorted").iterdir() if folder.is_dir()
+    }
+    assert folders["unlabeled"] == 1
+    assert {unquote(name): n for name, n in folders.items() if "%" in name} == {"unlabeled": 3, "Unknown": 3}
+    rows = csv.DictReader((tmp_path / "sorted" / "export.csv").read_text().splitlines())
+    assert {row["path"]: row["category"] for row in rows} == {
+        row.path: row.category for row in ReviewedRun.open(run.path).assignments
+    }
+
+
+def test_a_novel_category_without_images_is_no_known_one_and_no_choice(run: Run, tmp_path: Path) -> None:
+    review = Review(run)
+    verbs.move(review, ["06.png", "07.png", "08.png"], "gull")
+    verbs.move(review, ["09.png"], "tern")
+    verbs.move(review, ["09.png"], "novel-002")
+    text = render_report(Run(run.path))
+    assert "2 novel categories have no image left (novel-001, tern) and are not counted." in text
+    assert "known category got no image" not in text
+    choices = export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder / "labels.xml"
+    found = re.findall(r'<Choice value="(.*)"/>', choices.read_text())
+    assert found == ["gull", "heron", "novel-002", "tern"]  # a person gave the last one its name
 
 
 def test_a_label_that_a_person_overruled_is_not_kept(run: Run, tmp_path: Path) -> None:

@@ -122,6 +122,23 @@ def test_split_parts_a_category_where_the_tree_does(review: Review) -> None:
     assert review.state.members(0).tolist() == [0, 1]
 
 
+def test_a_split_without_a_part_or_an_image_is_refused(review: Review) -> None:
+    with pytest.raises(UsageError, match="split: expected one part or more to leave gull") as refused:
+        verbs.split(review, "gull", {})
+    assert not isinstance(refused.value, Conflict)
+    with pytest.raises(UsageError, match="split: no image is named for tern"):
+        verbs.split(review, "gull", {"tern": [], "skua": ["00.png"]})
+    assert review.state.seq == 0
+
+
+def test_one_path_alone_is_one_image(review: Review) -> None:
+    verbs.move(review, "00.png", "heron")
+    verbs.decide(review, "flag", None, "03.png")
+    verbs.split(review, "novel-001", {"tern": "06.png"})
+    assert review.state.members(1).tolist() == [0, 3, 4, 5]
+    assert review.state.members(4).tolist() == [6]
+
+
 def test_a_person_undoes_their_own_last_action_and_redoes_it(review: Review) -> None:
     verbs.rename(review, "novel-001", "tern", by="ann")
     verbs.rename(review, "novel-002", "skua", by="bob")
@@ -194,7 +211,8 @@ def attempt(review: Review, what: tuple[str, str, list[int], int, int]) -> None:
         elif kind == "assign":
             verbs.move(review, paths, a, by=by)
         elif kind == "create":
-            verbs.move(review, paths, f"new {a}", by=by)
+            both = [review.state.categories[c].name for c in (a, b) if c in review.state.categories]
+            verbs.move(review, paths, " or ".join(both) if len(both) == 2 else f"new {a}", by=by)
         elif kind == "rename":
             verbs.rename(review, a, f"name {b}", by=by)
         elif kind == "merge":

@@ -123,6 +123,21 @@ def test_every_kind_of_action(server: Served) -> None:
     assert [entry["action"] for entry in server.json("/api/run")["entries"]][-2:] == ["undo", "redo"]
 
 
+def test_the_log_says_which_images_were_found_by_growing_and_which_are_between_two(server: Served, run: Run) -> None:
+    for action, fields in (
+        ("assign", {"rows": [2, 3], "category": 2, "via": "grow"}),
+        ("create", {"rows": [9], "name": "gull or heron"}),
+        ("rename", {"category": 0, "name": "tern"}),
+    ):
+        status, answer = server.act(action, **fields)
+        assert status == 200, answer
+    assert {category["id"]: category["name"] for category in answer["categories"]} == {0: "tern", 4: "heron or tern"}
+    lines = [json.loads(line) for line in (run.path / "review.jsonl").read_text().splitlines()]
+    assert (lines[1]["via"], lines[2]["between"]) == ("grow", [0, 1])
+    assert server.act("assign", rows=[4], category=2, via="magic")[0] == 400
+    assert server.act("split", category=2, parts=[])[0] == 400
+
+
 def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served) -> None:
     server.act("reject", rows=[6], by="bob")
     status, answer = server.act("confirm", rows=[6, 7], base=0)

@@ -152,6 +152,7 @@ def test_growing_a_category_is_a_binary_search_of_yes_and_no(page: Page, run: Pa
     found = state(run).state
     assert set(np.flatnonzero(found.images.status == 3).tolist()) == set(candidates[:20])
     assert (found.images.category[candidates[:20]] == here).all()
+    assert found.entries[-1].action.via == "grow"  # nobody has looked at each
 
 
 def test_similar_images_map_merges_labels_and_filters_have_an_address(page: Page) -> None:

@@ -38,7 +38,7 @@ def export(
     if found.n_disagreeing:
         whose = "the label was kept" if given_labels == "keep" else "the category was taken"
         say(f"{count(found.n_disagreeing, 'image')} came with another label than the category found: {whose}")
-    for step in found.steps:
+    for step in (*found.notes, *found.steps):
         say(step)
     facts = {"out": str(found.folder), "format": to, "n_disagreeing": found.n_disagreeing, "given_labels": given_labels}
     result(str(found.folder), facts, as_json=json)

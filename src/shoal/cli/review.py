@@ -87,6 +87,8 @@ def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review"
             found = Review(run)
             if not read_only and found.mend():
                 say("note: half a line at the end of review.jsonl, which was never answered, was dropped")
+            elif found.log.note:
+                say(found.log.note)
             return found, misfits
     except OtherAnswer:
         if read_only:

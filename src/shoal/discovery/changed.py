@@ -61,7 +61,8 @@ def in_words(changes: Mapping[str, Any]) -> list[str]:
             lines[-1] += f", {len(changes[what]):,} {said} ({_listed(changes[what])})"
     if misfits := changes["does_not_fit"]:
         n = len(misfits)
-        lines.append(f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}")
+        more = f"; {n - 1:,} more in changes.json" if n > 1 else ""
+        lines.append(f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}{more}")
     return lines
 
 

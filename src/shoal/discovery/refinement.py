@@ -14,7 +14,7 @@ from shoal.data.collection import Collection, Earlier
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.originals import is_stored_place
-from shoal.discovery.changed import compare_answers, in_words
+from shoal.discovery.changed import MAX_LISTED, compare_answers, in_words
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed_clusters import n_reviewed
 from shoal.discovery.settings import DiscoverySettings
@@ -25,6 +25,7 @@ from shoal.review.log import FILE
 from shoal.review.replay import replay_review, replayed
 from shoal.review.review import Review, checked_who, has_review
 from shoal.runs import Run, RunView, damaged
+from shoal.words import count, first_few, plural
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -33,6 +34,8 @@ class Refinement:
 
     run: RunView
     decisions: Decisions
+    note: str = ""
+    """What of the log does not count."""
 
     @classmethod
     def open(cls, path: Path | str) -> "Refinement":
@@ -46,7 +49,7 @@ class Refinement:
         if not has_review(run.path):
             raise UsageError(f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does")
         review = Review(run)
-        return cls(run=run, decisions=decisions_of(review, _kept_out(run)))
+        return cls(run=run, decisions=decisions_of(review, _kept_out(run)), note=review.log.note)
 
     @property
     def config(self) -> Path:
@@ -127,11 +130,14 @@ class Refinement:
     def settings(
         self, chosen: DiscoverySettings, collection: Collection, reporter: Reporter, *, is_asked: bool
     ) -> DiscoverySettings:
-        """The settings for the collection, in which a number of categories may be wrong after the review.
+        """The settings for the collection, in which a number of categories may be wrong after the review; says so.
 
         One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed run was given, where
         people left another.
         """
+        for note in (self.note, _note_unlabeled(collection) if chosen.is_trained else ""):
+            if note:
+                reporter.say(note)
         n_known, n_left = int((collection.class_sizes > 0).sum()), n_reviewed(collection)
         number = chosen.n_clusters
         if number is None or number == n_left or (is_asked and number >= n_known):
@@ -176,9 +182,24 @@ def _kept_out(run: RunView) -> dict[str, frozenset[int]]:
         raise damaged(run.path / "changes.json", "cannot_links: expected lists of ids by image") from error
 
 
+def _note_unlabeled(collection: Collection) -> str:
+    """Say which categories are known by name alone: training may find none of their images."""
+    sizes = collection.class_sizes
+    empty = [name for name, size in zip(collection.classes, sizes, strict=True) if not size]
+    if not empty:
+        return ""
+    which, n = first_few(empty, MAX_LISTED), len(empty)
+    return (
+        f"note: {count(n, 'known category')} {plural(n, 'has')} no labeled or confirmed image ({which}): training may "
+        "leave none there; confirm some first, or go on without training"
+    )
+
+
 def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
     """The id of an image's class: what people decided, else what it came with unless it was thrown out of that."""
     if name in decisions.labels:
         return decisions.labels[name]
+    if name in decisions.undecided:
+        return UNLABELED
     found = given.get(name, UNLABELED)
     return UNLABELED if found in decisions.apart.get(name, ()) else found

@@ -173,12 +173,17 @@ def _reviewed(run: Snapshot) -> str:
 
 
 def _not_found(run: Snapshot) -> str:
-    """Name the known categories that no image was given to, which are not counted."""
-    empty = [shown(category.category) for category in run.categories if not category.size]
-    if not empty:
+    """Name the categories without images, which are not counted: no image was given to them, or people left none."""
+    return " ".join(filter(None, (_empty(run, is_novel=is_novel) for is_novel in (False, True))))
+
+
+def _empty(run: Snapshot, *, is_novel: bool) -> str:
+    found = [shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel]
+    if not (n := len(found)):
         return ""
-    which = f"{count(len(empty), 'known category')} got no image ({first_few(empty, MAX_NAMED)})"
-    return f"{which} and {plural(len(empty), 'is')} not counted."
+    known = f"{count(n, 'known category')} got no image"
+    novel = f"{count(n, 'novel category')} {plural(n, 'has')} no image left"
+    return f"{novel if is_novel else known} ({first_few(found, MAX_NAMED)}) and {plural(n, 'is')} not counted."
 
 
 def _unsure(run: Snapshot) -> str:

@@ -9,8 +9,10 @@ are named by their paths, categories by their ids.
     confirm  groups: [{category, images}]       these images belong to that category, in which they are
     reject   groups: [{category, images}]       they do not; now they have no category (-1)
     flag     groups: [{category, images}]       somebody looked and is unsure; category -1 for those without one
-    assign   category, images                   they belong to that category instead of their own
-    create   category, name, images             a new category (its id is new), with these images, none perhaps
+    assign   category, images                   they belong to that category instead of their own; `via` says how they
+                                                were found where not one by one: grow
+    create   category, name, images             a new category (its id is new), with these images, none perhaps;
+                                                `between`: the ids of others, one of which each image belongs to
     rename   category, name                     a name that no other category has
     merge    categories, into                   the images of `categories` go to `into`; those categories end
     split    category, parts: [{category, name, images}]   these images leave it for new categories
@@ -45,6 +47,12 @@ JOINERS = dict.fromkeys((0x200C, 0x200D))
 UNREADABLE = "a field is missing or of another kind"
 """What is said of a line whose fields are not those of its action."""
 
+OR = " or "
+"""Between the names of categories in the name of one for images that belong to one of them, nobody knows to which."""
+
+VIAS = ("grow",)
+"""Ways to find many images at once, of which a person has seen some."""
+
 STATUSES = ("predicted", "confirmed", "rejected", "moved", "flagged")
 PREDICTED, CONFIRMED, REJECTED, MOVED, FLAGGED = range(len(STATUSES))
 
@@ -69,7 +77,10 @@ class Action:
     """The groups of confirm, reject and flag, the parts of a split, the images of assign and create."""
     category: int = NO_CATEGORY
     categories: tuple[int, ...] = ()
+    """Those of a merge and of distinct; of create those that it is between."""
     name: str = ""
+    via: str = ""
+    """One of `VIAS`, or nothing."""
     of: int = 0
 
     @property
@@ -103,6 +114,13 @@ def _fit_name(name: Any) -> str:
     return text
 
 
+def checked_via(via: Any) -> str:
+    """How images were found, or an error."""
+    if via not in ("", *VIAS):
+        raise UsageError(f"via: found {str(via)[:40]!r}, expected {', '.join(VIAS)}, or nothing")
+    return str(via)
+
+
 def composed(name: str) -> str:
     """A name with every letter and its accents as one character, so that what looks the same is the same."""
     return unicodedata.normalize("NFC", name)
@@ -111,8 +129,10 @@ def composed(name: str) -> str:
 def fields_of(action: Action, listed: Callable[[Ints], Any]) -> dict[str, Any]:
     """The fields of an action's line; `listed` gives the paths of rows."""
     if action.kind in ("assign", "create"):
-        name = {"name": action.name} if action.kind == "create" else {}
-        return {"category": action.category, **name, "images": listed(action.rows)}
+        how: dict[str, Any] = {"name": action.name} if action.kind == "create" else {}
+        how |= {"between": list(action.categories)} if action.categories else {}
+        how |= {"via": action.via} if action.via else {}
+        return {"category": action.category, **how, "images": listed(action.rows)}
     groups: list[dict[str, Any]] = [
         {"category": group.category, "images": listed(group.rows)} for group in action.groups
     ]
@@ -137,8 +157,11 @@ def action_of(kind: str, fields: Mapping[str, Any], rows_of: Callable[[Sequence[
     if kind in ("assign", "create"):
         category = _whole(fields["category"])
         group = Group(category=category, rows=rows_of(fields["images"]))
-        name = _fit_name(fields["name"]) if kind == "create" else ""
-        return Action(kind=kind, groups=(group,), category=category, name=name)
+        if kind == "assign":
+            return Action(kind=kind, groups=(group,), category=category, via=checked_via(fields.get("via", "")))
+        between = tuple(map(_whole, fields.get("between", ())))
+        name = _fit_name(fields["name"])
+        return Action(kind=kind, groups=(group,), category=category, name=name, categories=between)
     if kind == "rename":
         return Action(kind=kind, category=_whole(fields["category"]), name=_fit_name(fields["name"]))
     if kind == "merge":

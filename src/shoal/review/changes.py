@@ -26,6 +26,8 @@ class Record:
     """Where its images went; such a category has ended."""
     owner: int = 0
     """The action that made it what it is; 0 for the run."""
+    between: tuple[int, ...] = ()
+    """Categories to one of which each of its images belongs, nobody knows to which; its name follows theirs."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

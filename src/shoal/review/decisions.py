@@ -18,13 +18,15 @@ class Decisions:
     """A review in the words of a discovery; images by path, categories by id."""
 
     names: dict[int, str]
-    """The categories that have not ended."""
+    """The categories that have not ended, without those between others."""
     known: tuple[int, ...]
     """Those that are known from now on, ascending: known before, named by a person, or with a decided image."""
     became_known: tuple[int, ...]
     """Those of them that were novel."""
     labels: dict[str, int]
     """The images that were confirmed or moved, each with its category."""
+    undecided: frozenset[str]
+    """Images that people left between categories: they have no label and no category."""
     given: dict[str, int]
     """Other images that came with a label nobody has contradicted."""
     contradicted: frozenset[str]
@@ -47,17 +49,20 @@ def decisions_of(review: Review, before: Mapping[str, frozenset[int]] | None = N
     state, paths = review.state, review.answer.paths
     ended = {number: _today(state, number) for number in state.records if number not in state.categories}
     called = {c.category: ended.get(c.category_id, c.category_id) for c in review.answer.categories}
-    decided = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED))).tolist()
+    between = {number for number, record in state.categories.items() if record.between}
+    is_between = np.isin(state.images.category, sorted(between))
+    decided = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED)) & ~is_between).tolist()
     labels = {paths[row]: int(state.images.category[row]) for row in decided}
-    apart = _apart(review, before or {}, ended)
-    known = _known(state, set(labels.values()))
+    apart = _apart(review, before or {}, ended, between)
+    known = tuple(number for number in _known(state, set(labels.values())) if number not in between)
     given = {path: name for path, name in zip(paths, review.answer.columns["label_given"], strict=True) if name}
     contradicted = _contradicted(review, given, called, labels, apart)
     return Decisions(
-        names={number: record.name for number, record in state.categories.items()},
+        names={number: record.name for number, record in state.categories.items() if number not in between},
         known=known,
         became_known=tuple(number for number in known if state.records[number].is_novel),
         labels=labels,
+        undecided=frozenset(paths[row] for row in np.flatnonzero(is_between).tolist()),
         given={
             path: called[name]
             for path, name in given.items()
@@ -67,7 +72,7 @@ def decisions_of(review: Review, before: Mapping[str, frozenset[int]] | None = N
         apart=apart,
         categories={
             paths[row]: int(state.images.category[row])
-            for row in np.flatnonzero(state.images.category != NO_CATEGORY).tolist()
+            for row in np.flatnonzero((state.images.category != NO_CATEGORY) & ~is_between).tolist()
         },
         called=called,
         ended=ended,
@@ -90,13 +95,15 @@ def _known(state: State, decided: set[int]) -> tuple[int, ...]:
     )
 
 
-def _apart(review: Review, before: Mapping[str, frozenset[int]], ended: Mapping[int, int]) -> dict[str, frozenset[int]]:
+def _apart(
+    review: Review, before: Mapping[str, frozenset[int]], ended: Mapping[int, int], between: set[int]
+) -> dict[str, frozenset[int]]:
     """Every cannot-link; where a person has put the image there after all, the later word holds."""
     state, found, rejected = review.state, {}, review.state.rejected.by_row()
     for row, path in enumerate(review.answer.paths):
         ids = {*rejected.get(row, ()), *before.get(path, ())}
         own = {int(state.images.category[row])} if state.images.status[row] in (CONFIRMED, MOVED) else set()
-        if today := frozenset(ended.get(number, number) for number in ids) - own:
+        if today := frozenset(ended.get(number, number) for number in ids) - own - between:
             found[path] = today
     return found
 

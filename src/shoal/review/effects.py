@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -46,7 +47,9 @@ def _assign(tables: Tables, action: Action, seq: int) -> Change:
 
 
 def _create(tables: Tables, action: Action, seq: int) -> Change:
-    record = _new(tables, action.category, action.name, seq)
+    for category in action.categories:
+        tables.living(category)
+    record = replace(_new(tables, action.category, action.name, seq), between=action.categories)
     return _moved(tables, action, seq, {action.category: record})
 
 
@@ -79,6 +82,7 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
     into, others = tables.living(action.category), dict.fromkeys(action.categories)
     if not others or action.category in others:
         raise UsageError("merge: expected other categories than the one they go into")
+    others |= dict.fromkeys(_settled(tables, {action.category, *others}))
     old = {category: tables.living(category) for category in others}
     rows = np.flatnonzero(np.isin(tables.images.category, [*others]))
     records: dict[int, Record | None] = {
@@ -86,19 +90,30 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
         for category, record in old.items()
     }
     is_novel = into.is_novel and all(record.is_novel for record in old.values())
-    records[action.category] = Record(into.name, is_novel, into.is_named, None, seq)
+    pairs = [record.between for record in (into, *old.values())]
+    between = tuple(sorted({number for pair in pairs for number in pair})) if all(pairs) else ()
+    records[action.category] = Record(into.name, is_novel, into.is_named, None, seq, between)
     return Change(rows=rows, values=_values(tables, rows, seq, np.full(len(rows), action.category)), records=records)
 
 
+def _settled(tables: Tables, merged: set[int]) -> list[int]:
+    """The categories between some that a merge makes one: their images belong to that one."""
+    pairs = {number: tables.between(record) for number, record in tables.categories.items() if record.between}
+    return [number for number, pair in pairs.items() if pair and pair <= merged and number not in merged]
+
+
 def _split(tables: Tables, action: Action, seq: int) -> Change:
-    base = tables.living(action.category).name
+    source = tables.living(action.category)
     rows = _once(tables, action.rows)
-    if not action.groups or (tables.images.category[rows] != action.category).any():
+    if not action.groups:
+        raise UsageError(f"split: expected one part or more to leave {source.name}")
+    if (tables.images.category[rows] != action.category).any():
         raise Conflict(f"split: an image is not in {tables.name(action.category)} any more; look again")
     records: dict[int, Record | None] = {}
     for part in action.groups:
-        is_named = not is_numbered_part(part.name, base)
-        records[part.category] = _new(tables, part.category, part.name, seq, is_named=is_named)
+        new = _new(tables, part.category, part.name, seq)
+        is_numbered = is_numbered_part(part.name, source.name)
+        records[part.category] = replace(new, is_named=False, between=source.between) if is_numbered else new
     if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(action.groups):
         raise UsageError("split: two parts have the same id or name")
     category = np.concatenate([np.full(len(part.rows), part.category) for part in action.groups])
@@ -110,12 +125,12 @@ def is_numbered_part(name: str, base: str) -> bool:
     return re.fullmatch(rf"{re.escape(base)} \(\d+\)", name) is not None
 
 
-def _new(tables: Tables, category: int, name: str, seq: int, *, is_named: bool = True) -> Record:
+def _new(tables: Tables, category: int, name: str, seq: int) -> Record:
     if category in tables.records or category < 0:
         raise Conflict(f"category {category}: the id is taken")
     if category > tables.next_id + len(tables.answer):  # in a log that was not written here; sizes are counted by id
         raise UsageError(f"category {category}: expected an id near {tables.next_id}, the next one")
-    return Record(name, True, is_named, None, seq)
+    return Record(name, True, True, None, seq)
 
 
 def _once(tables: Tables, rows: Ints) -> Ints:

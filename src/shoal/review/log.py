@@ -1,7 +1,8 @@
 """The file `review.jsonl`: lines that are only ever added, each on the disk before anybody is told that it counts.
 
 What the lines say is in `shoal.review.actions`. A process that was killed while it wrote may leave half a last line: it
-was never answered, so it is dropped, and `dropped` tells. Several processes may add to one log, one at a time.
+was never answered, so it does not count, and `note` tells; who adds to the log drops it. A last line that only lacks
+its end, which some editors take away, counts. Several processes may add to one log, one at a time.
 """
 
 import contextlib
@@ -40,10 +41,14 @@ class Log:
         self.file = folder / FILE
         self.dropped = ""
         """The half line at the end that was dropped; empty where there was none."""
+        self.has_half = False
+        """Whether half a line is at the end."""
         self._offset = 0
         self._n_lines = 0
         self._end = b""
         """The last bytes that were read or written, by which a file that another program put here is known."""
+        self._lacks_end = False
+        """Whether the last line that was read had no line break."""
 
     def __bool__(self) -> bool:
         return self.file.is_file()
@@ -72,17 +77,47 @@ class Log:
         if not content.startswith(self._end):
             what = "was moved away or replaced while its review was open"
             raise UsageError(f"{self.file}: {what}; put it back, or open the review again")
-        whole, end, rest = content[len(self._end) :].rpartition(b"\n")
+        added = content[len(self._end) :]
+        if self._lacks_end and added.startswith(b"\n"):
+            added = added[1:]
+            self._took(b"\n")
+        whole, end, rest = added.rpartition(b"\n")
         for line in whole.split(b"\n") if end else ():
             yield self._parsed(line)
             self._n_lines += 1  # only now: a line that cannot be used stays unread, and nothing is added behind it
-            self._offset += len(line) + 1
-            self._end = (line + b"\n")[-END_BYTES:]
-        if rest and mends:
-            self.dropped = rest.decode("utf-8", "replace")
-            with writing(self.file), self.file.open("r+b") as file:
-                file.truncate(self._offset)
-                os.fsync(file.fileno())
+            self._took(line + b"\n")
+        if rest and not self._lacks_end and (found := self._whole(rest)) is not None:
+            yield found
+            self._n_lines += 1
+            self._took(rest)
+            rest = b""
+        self.has_half = bool(rest)
+        if mends and (rest or self._lacks_end):
+            self._mend(rest)
+
+    def _took(self, data: bytes) -> None:
+        """Remember what was read or written."""
+        self._offset += len(data)
+        self._end = (self._end + data)[-END_BYTES:]
+        self._lacks_end = not data.endswith(b"\n")
+
+    def _mend(self, rest: bytes) -> None:
+        """Cut half a line off, and end a line that lacks its end."""
+        self.dropped, self.has_half = rest.decode("utf-8", "replace") or self.dropped, False
+        with writing(self.file), self.file.open("r+b") as file:
+            file.truncate(self._offset)
+            if self._lacks_end:
+                file.seek(0, os.SEEK_END)
+                file.write(b"\n")
+                self._took(b"\n")
+                file.flush()
+            os.fsync(file.fileno())
+
+    @property
+    def note(self) -> str:
+        """What whoever reads the log without adding to it should know; mostly nothing."""
+        told = f"note: half a line at the end of {self.file}, which was never answered, is not counted"
+        return told if self.has_half else ""
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line to a log that is held and read to its end; when this returns, it is on the disk."""
@@ -98,9 +133,8 @@ class Log:
                 raise
             finally:
                 os.close(descriptor)
-        self._offset += len(data)
+        self._took(data)
         self._n_lines += 1
-        self._end = data[-END_BYTES:]
 
     def write_new(self, lines: list[Mapping[str, Any]]) -> None:
         """Write a whole new log in the place of the old one."""
@@ -108,7 +142,7 @@ class Log:
         with atomic_file(self.file) as file:
             file.write(content)
         self._offset, self._n_lines = len(content), len(lines)
-        self._end = content[-END_BYTES:]
+        self._end, self._lacks_end = content[-END_BYTES:], False
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -132,6 +166,13 @@ class Log:
         """The error for the line that is being read, which cannot be used."""
         where = f"{self.file}, line {self._n_lines + 1}"
         return DataError(f"{where}: {reason}; put back a copy of the file, or move it away to start the review anew")
+
+    def _whole(self, line: bytes) -> dict[str, Any] | None:
+        """A last line without its line break; None for half a line."""
+        try:
+            return self._parsed(line)
+        except DataError:
+            return None
 
     def _parsed(self, line: bytes) -> dict[str, Any]:
         try:

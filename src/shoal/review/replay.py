@@ -15,7 +15,17 @@ from typing import Any
 
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
-from shoal.review.actions import NO_CATEGORY, PREDICTED, UNREADABLE, Action, Entry, Group, checked_name
+from shoal.review.actions import (
+    NO_CATEGORY,
+    OR,
+    PREDICTED,
+    UNREADABLE,
+    Action,
+    Entry,
+    Group,
+    checked_name,
+    checked_via,
+)
 from shoal.review.answer import Answer
 from shoal.review.effects import is_numbered_part
 from shoal.review.log import FILE, Log
@@ -124,7 +134,10 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     elif kind == "assign":
         target, rows = replay.category(line["category"]), replay.rows(line["images"])
         if len(rows):
-            yield Action(kind=kind, category=target, groups=(Group(category=target, rows=rows),))
+            how = checked_via(line.get("via", ""))
+            yield Action(kind=kind, category=target, groups=(Group(category=target, rows=rows),), via=how)
+    elif kind == "create" and line.get("between"):
+        yield from _between(replay, line, replay.rows(line["images"]))
     elif kind == "create":
         yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
     elif kind == "rename":
@@ -182,6 +195,22 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
     new = replay.state.next_id
     replay.ids[old] = new
     yield Action(kind="create", category=new, name=replay.free_name(name), groups=(Group(category=new, rows=rows),))
+
+
+def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
+    """A category between others, or the one that is between these here; where they are one, that one."""
+    places, state = {replay.place(old) for old in line["between"]}, replay.state
+    ids = sorted(places if len(places) == 1 else {replay.category(old) for old in line["between"]})
+    there = ids[0] if len(ids) == 1 else state.find_between(ids)
+    if there is None:
+        new = replay.ids[line["category"]] = state.next_id
+        name = replay.free_name(OR.join(sorted(state.records[number].name for number in ids)))
+        group = Group(category=new, rows=rows)
+        yield Action(kind="create", category=new, name=name, groups=(group,), categories=tuple(ids))
+        return
+    replay.ids[line["category"]] = there
+    if len(rows):
+        yield Action(kind="assign", category=there, groups=(Group(category=there, rows=rows),))
 
 
 def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[Action]:

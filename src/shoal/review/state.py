@@ -6,11 +6,12 @@ one of its images or categories, and undone only while nothing that counts has b
 """
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 
 from shoal.errors import UsageError
-from shoal.review.actions import Action, Entry
+from shoal.review.actions import MAX_NAME, OR, Action, Entry
 from shoal.review.answer import Answer
 from shoal.review.changes import Change
 from shoal.review.effects import effect
@@ -117,6 +118,18 @@ class State(Tables):
             else:
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
+        self._follow_names({*change.records}, seq)
+
+    def _follow_names(self, changed: set[int], seq: int) -> None:
+        """Name categories between others by what those are called now, unless another has that name."""
+        for category, record in self.categories.items() if changed else ():
+            ids = self.between(record)
+            if len(ids) < 2 or changed.isdisjoint({category, *ids, *record.between}):
+                continue
+            name = OR.join(sorted(self.records[number].name for number in ids))
+            if name != record.name and len(name) <= MAX_NAME and self.find(name) is None:
+                self.records[category] = replace(record, name=name)
+                self.versions[category] = seq
 
     def _counts(self, entry: Entry) -> bool:
         return entry.action.kind not in ("undo", "redo") and entry.seq not in self.history.undone

@@ -1,10 +1,12 @@
 """Images and categories as they stand in a review, and what can be looked up in them."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import NO_CATEGORY, composed
+from shoal.review.actions import NO_CATEGORY, OR, composed
 from shoal.review.answer import Answer
 from shoal.review.changes import Images, Record, Rejections
 
@@ -50,6 +52,22 @@ class Tables:
         """The id of the category with this name, however its accents are written."""
         wanted = composed(name)
         return next((number for number, record in self.categories.items() if composed(record.name) == wanted), None)
+
+    def named_between(self, name: str) -> tuple[int, ...]:
+        """The categories whose names a name lists, 'heron or egret'; none where it is a name of its own."""
+        found = {self.find(part) for part in name.split(OR)}
+        ids = sorted(number for number in found if number is not None)
+        return tuple(ids) if None not in found and len(ids) > 1 else ()
+
+    def between(self, record: Record) -> frozenset[int]:
+        """The categories that one is between, as they are today; none for any other."""
+        return frozenset(self.today(number) for number in record.between if number in self.records)
+
+    def find_between(self, ids: Iterable[int]) -> int | None:
+        """The category between some others."""
+        wanted = frozenset(ids)
+        pairs = ((number, self.between(record)) for number, record in self.categories.items())
+        return next((number for number, pair in pairs if pair and pair == wanted), None)
 
     def living(self, category: int) -> Record:
         """A category that has not ended."""

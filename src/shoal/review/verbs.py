@@ -12,6 +12,7 @@ from shoal.review.actions import NO_CATEGORY, PREDICTED, Action, Entry, Group, c
 from shoal.review.parts import parts_of
 from shoal.review.review import Review
 from shoal.review.state import State
+from shoal.words import first_few
 
 Which = str | SupportsIndex
 """A category by its name or its id, numpy's numbers too."""
@@ -43,6 +44,11 @@ def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
     )
 
 
+def _paths(images: Iterable[str]) -> list[str]:
+    """Images by path; one path alone is one image, not its letters."""
+    return [images] if isinstance(images, str) else list(images)
+
+
 def undecided(state: State, category: int) -> Ints:
     """The images of a category that nobody has decided about or flagged."""
     return np.flatnonzero((state.images.status == PREDICTED) & (state.images.category == category))
@@ -59,7 +65,7 @@ def decide(
         if category is not None:
             rows = undecided(state, find(state, category))
         else:
-            rows = review.answer.rows(list(images or ()))
+            rows = review.answer.rows(_paths(images or ()))
         groups = grouped(state, rows)
         if not groups:
             raise UsageError(f"{kind}: there is no image left to {kind}")
@@ -72,13 +78,16 @@ def decide(
 
 def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = None) -> Entry:
     """Put images into a category; a name that no category has makes a new one."""
-    rows = review.answer.rows(list(images))
+    rows = review.answer.rows(_paths(images))
 
     def make(state: State) -> Action:
-        if isinstance(to, str) and state.find(to) is None:
+        between = state.named_between(to) if isinstance(to, str) else ()
+        there = state.find_between(between)
+        if isinstance(to, str) and there is None and state.find(to) is None:
             new = state.next_id
-            return Action(kind="create", category=new, name=checked_name(to), groups=(Group(category=new, rows=rows),))
-        target = find(state, to)
+            groups = (Group(category=new, rows=rows),)
+            return Action(kind="create", category=new, name=checked_name(to), groups=groups, categories=between)
+        target = find(state, to) if there is None else there
         return Action(kind="assign", category=target, groups=(Group(category=target, rows=rows),))
 
     return review.act(make, by=by)
@@ -115,7 +124,9 @@ def split(
         target = find(state, category)
         if not isinstance(parts, Mapping):
             return split_action(state, target, parts_of(review.run, state, target, _n_parts(parts)))
-        named = {checked_name(name): review.answer.rows(list(images)) for name, images in parts.items()}
+        named = {checked_name(name): review.answer.rows(_paths(images)) for name, images in parts.items()}
+        if empty := [name for name, rows in named.items() if not len(rows)]:
+            raise UsageError(f"split: no image is named for {first_few(empty)}; leave it out, or name some")
         groups = [Group(category=state.next_id + at, rows=rows, name=n) for at, (n, rows) in enumerate(named.items())]
         return Action(kind="split", category=target, groups=tuple(groups))
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name
+from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name, checked_via
 from shoal.review.history import Window
 from shoal.review.state import State
 from shoal.review.tables import Conflict
@@ -67,8 +67,11 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
     if kind in ("assign", "create"):
         category = state.next_id if kind == "create" else _whole(asked["category"])
         group = Group(category=category, rows=_rows(state, asked["rows"], at_least=int(kind == "assign")))
-        name = checked_name(asked["name"]) if kind == "create" else ""
-        return Action(kind=kind, category=category, name=name, groups=(group,))
+        if kind == "assign":
+            return Action(kind=kind, category=category, groups=(group,), via=checked_via(asked.get("via", "")))
+        name = checked_name(asked["name"])
+        between = state.named_between(name)
+        return Action(kind=kind, category=category, name=name, groups=(group,), categories=between)
     if kind == "rename":
         return Action(kind=kind, category=_whole(asked["category"]), name=checked_name(asked["name"]))
     if kind == "merge":

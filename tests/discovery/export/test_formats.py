@@ -96,6 +96,7 @@ def test_the_hugging_face_folder_is_read_back_with_its_labels(run: Run, tmp_path
         "is_novel": "false",
         "confidence": "0.750000",
         "outlier_score": "0.250000",
+        **{"status": "predicted", "classified_by": "", "classified_at": ""},
     }
 
 
@@ -221,7 +222,7 @@ def test_the_projector_gets_a_line_per_image_in_both_files(run: Run, tmp_path: P
     assert lines[0][:2] == ["path", "category"]
     assert [line[0] for line in lines[1:]] == list(IMAGES)
     assert lines[4][1] == 'tab "&<'  # a tab cannot be written in this format
-    assert {len(line) for line in lines} == {5}
+    assert {len(line) for line in lines} == {8}
 
 
 def test_an_edited_run_cannot_reach_out_of_its_folders(run: Run, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from shoal.discovery.export.tables import spreadsheet_steps, to_projector, to_sp
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import absolute_path, make_folder, writing
+from shoal.review.reviewed import fitting_review
 from shoal.runs import Run
 
 DRAFT = ".export.tmp"
@@ -47,6 +48,8 @@ class Exported:
     """Images that came with a label and were put into another category."""
     steps: tuple[str, ...]
     """What to do in the other program."""
+    notes: tuple[str, ...] = ()
+    """What of the review is not in it."""
 
 
 FORMATS: dict[str, Format] = {
@@ -102,7 +105,9 @@ def export_run(
     job = Job(run=run, rows=rows, categories=categories, root=root, out=target, linking=linking)
     with _draft(target) as draft:
         chosen.write(replace(job, out=draft))
-    return Exported(folder=target, n_disagreeing=len(disagreeing(run)), steps=chosen.steps(job))
+    review = fitting_review(run)
+    notes = (review.log.note,) if review is not None and review.log.note else ()
+    return Exported(folder=target, n_disagreeing=len(disagreeing(run)), steps=chosen.steps(job), notes=notes)
 
 
 def _refuse_unused(name: str, images: Path | str | None, linking: Linking, given_labels: GivenLabels) -> None:

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
+from shoal.data.readers.image_folders import UNLABELED_FOLDERS
 from shoal.discovery.export.job import Job
 from shoal.discovery.export.names import does_fold_case, fold, folder_names, original, put_all, shortened
 from shoal.errors import DataError
@@ -13,6 +14,9 @@ from shoal.runs import Assignment
 UNSORTED = "unlabeled"
 """The folder of images without a category, which `shoal discover` takes for what it is."""
 
+DECIDED = ("status", "classified_by", "classified_at")
+"""The columns that say what people decided."""
+
 
 def to_imagefolder(job: Job) -> None:
     """A folder per category with its images, and export.csv, which says which file shows which image.
@@ -21,16 +25,18 @@ def to_imagefolder(job: Job) -> None:
     path, with %2F for its slashes.
     """
     members: dict[str, list[str]] = {}
+    said = {row.path: decided(row) for row in job.rows}
     for row in job.rows:
-        members.setdefault(row.category or UNSORTED, []).append(row.path)
-    folders = folder_names([*members], taken=("export.csv", job.out.name), folds_case=does_fold_case(job.out))
+        members.setdefault(row.category, []).append(row.path)
+    taken = ("export.csv", job.out.name, *UNLABELED_FOLDERS)  # in these a category would read as images without one
+    folders = folder_names([*filter(None, members)], taken=taken, folds_case=does_fold_case(job.out)) | {"": UNSORTED}
     rows = [
-        (f"{folders[category]}/{name}", path, category)
+        (f"{folders[category]}/{name}", path, category, *said[path])
         for category, paths in members.items()
         for path, name in zip(paths, file_names(paths), strict=True)
     ]
-    put_all([(original(job.images, path), file) for file, path, _ in rows], job.out, job.linking)
-    write_text(job.out / "export.csv", table(("file", "path", "category"), sorted(rows)))
+    put_all([(original(job.images, path), file) for file, path, *_ in rows], job.out, job.linking)
+    write_text(job.out / "export.csv", table(("file", "path", "category", *DECIDED), sorted(rows)))
 
 
 def to_hugging_face(job: Job) -> None:
@@ -39,7 +45,7 @@ def to_hugging_face(job: Job) -> None:
     if taken:
         raise DataError(f"{taken[0]}: metadata.csv must lie where this folder would; export to imagefolder instead")
     put_all([(original(job.images, row.path), row.path) for row in job.rows], job.out, job.linking)
-    header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score")
+    header = ("file_name", "label", "label_given", "is_novel", "confidence", "outlier_score", *DECIDED)
     write_text(job.out / "metadata.csv", table(header, [_metadata(row) for row in job.rows]))
 
 
@@ -58,6 +64,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return text.getvalue()
 
 
+def decided(row: Assignment) -> tuple[str, ...]:
+    """What people decided about an image, who and when: the cells of `DECIDED`."""
+    return row.status, row.classified_by, row.classified_at
+
+
 def _metadata(row: Assignment) -> tuple[object, ...]:
     is_novel = "true" if row.is_novel else "false"
-    return row.path, row.category, row.label_given, is_novel, f"{row.confidence:.6f}", f"{row.outlier_score:.6f}"
+    scores = f"{row.confidence:.6f}", f"{row.outlier_score:.6f}"
+    return row.path, row.category, row.label_given, is_novel, *scores, *decided(row)

@@ -48,6 +48,13 @@ def contradicted(run: Run) -> frozenset[str]:
     return frozenset() if review is None else decisions_of(review).contradicted
 
 
+def choices(run: Run) -> list[Category]:
+    """The categories that an image may be put into: not a novel one without images, unless a person gave its name."""
+    review = fitting_review(run)
+    named = {number for number, one in review.state.records.items() if one.is_named} if review is not None else set()
+    return [one for one in run.categories if one.size or not one.is_novel or one.category_id in named]
+
+
 def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], list[Category]]:
     """The rows of a run's two tables, with every given label in the place of the category, unless 'predicted'."""
     rows, categories = run.assignments, run.categories

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
-from shoal.discovery.export.imagefolder import table
-from shoal.discovery.export.job import Job, contradicted
+from shoal.discovery.export.imagefolder import DECIDED, decided, table
+from shoal.discovery.export.job import Job, choices, contradicted
 from shoal.discovery.export.names import inside, original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
@@ -26,13 +26,11 @@ def to_label_studio(job: Job) -> None:
     """
     for row in job.run.assignments if job.root is not None else ():
         inside(job.images, row.path)
-    folder, decided = "" if job.root is None else f"{job.root.name}/", contradicted(job.run)
-    tasks = [_task(row, folder, is_contradicted=row.path in decided) for row in job.run.assignments]
+    folder, overruled = "" if job.root is None else f"{job.root.name}/", contradicted(job.run)
+    tasks = [_task(row, folder, is_contradicted=row.path in overruled) for row in job.run.assignments]
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
-    choices = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in job.run.categories)
-    view = (
-        f'  <Image name="image" value="$image"/>\n  <Choices name="category" toName="image">\n{choices}\n  </Choices>'
-    )
+    listed = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in choices(job.run))
+    view = f'  <Image name="image" value="$image"/>\n  <Choices name="category" toName="image">\n{listed}\n  </Choices>'
     write_text(job.out / "labels.xml", f"<View>\n{view}\n</View>\n")
 
 
@@ -51,9 +49,10 @@ def label_studio_steps(job: Job) -> tuple[str, ...]:
 
 
 def to_fiftyone(job: Job) -> None:
-    """FiftyOne's image classification layout: data/, labels.json with confidences, and paths.csv for their origin.
+    """FiftyOne's image classification layout: data/, labels.json with confidences, and paths.csv.
 
-    Files are numbered, because FiftyOne tells images apart by their name without its suffix.
+    That has the origin of each file and who decided on it. Files are numbered, because FiftyOne tells images apart by
+    their name without its suffix.
     """
     labels: dict[str, dict[str, Any] | None] = {}
     paths, placed = [], []
@@ -62,11 +61,11 @@ def to_fiftyone(job: Job) -> None:
         file = f"data/{name}{Path(row.path).suffix}"
         placed.append((original(job.images, row.path), file))
         labels[name] = {"label": row.category, "confidence": row.confidence} if row.category else None
-        paths.append((file, row.path))
+        paths.append((file, row.path, *decided(row)))
     put_all(placed, job.out, job.linking)
     found = {"classes": None, "labels": labels}
     write_text(job.out / "labels.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
-    write_text(job.out / "paths.csv", table(("file", "path"), paths))
+    write_text(job.out / "paths.csv", table(("file", "path", *DECIDED), paths))
 
 
 def _task(row: Assignment, folder: str, *, is_contradicted: bool) -> dict[str, Any]:

@@ -243,7 +243,8 @@ export function makeVerbs({ grid, view, go, refine }) {
     async grow(turn = NOW) {
       if (view.kind !== "category") return;
       const id = view.id, asked = askGrow(id, turn), rows = (await turn) && (await asked);
-      if (rows) await does({ action: "assign", category: id, rows }, (n) => `${images(n)} moved to ${data.nameOf(id)}`);
+      const grow = { action: "assign", category: id, rows, via: "grow" };
+      if (rows) await does(grow, (n) => `${images(n)} moved to ${data.nameOf(id)}`);
     },
     async similar(row = grid.focused, show = go) {
       if (row < 0 || !store.run.has.embeddings) return;

@@ -1,0 +1,103 @@
+"""Categories between others, "heron or egret": for images of which nobody can tell to which of them they belong."""
+
+from pathlib import Path
+
+import numpy as np
+
+from shoal.review import verbs
+from shoal.review.actions import Action, Group
+from shoal.review.decisions import decisions_of
+from shoal.review.replay import replay_review
+from shoal.review.review import Review
+from shoal.runs import Run
+from small_runs import write_small
+
+
+def names(review: Review) -> dict[str, list[int]]:
+    return {record.name: review.state.members(c).tolist() for c, record in review.state.categories.items()}
+
+
+def test_a_category_between_two_is_called_as_they_are_and_ends_when_they_are_one(review: Review) -> None:
+    verbs.move(review, ["00.png"], "novel-001 or heron", by="ann")
+    assert (review.state.records[4].name, review.state.records[4].between) == ("heron or novel-001", (1, 2))
+    verbs.move(review, ["01.png"], "novel-001 or heron", by="ann")  # it is there already
+    verbs.rename(review, "novel-001", "egret", by="bob")
+    assert review.state.categories[4].name == "egret or heron"
+    assert review.state.versions[4] == review.state.seq  # open pages are told
+    review.again("undo", by="bob")
+    assert review.state.categories[4].name == "heron or novel-001"
+    verbs.merge(review, ["novel-002", "novel-001"], by="bob")
+    assert review.state.categories[4].name == "heron or novel-002"
+    verbs.merge(review, ["heron", "novel-002"], by="bob")
+    assert review.state.members(1).tolist() == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert sorted(review.state.categories) == [0, 1]
+    assert names(Review(review.run)) == names(review)
+    review.again("undo", by="bob")
+    assert review.state.members(4).tolist() == [0, 1]
+    for _ in range(2):
+        review.again("undo", by="ann")  # what others renamed meanwhile is in nobody's way
+    assert 4 not in review.state.records
+
+
+def test_a_category_between_two_keeps_its_name_where_another_has_the_new_one(review: Review) -> None:
+    verbs.move(review, ["00.png"], "egret or heron")
+    verbs.move(review, ["01.png"], "heron or novel-001")
+    verbs.rename(review, "novel-001", "egret")
+    assert [review.state.records[number].name for number in (4, 5)] == ["egret or heron", "heron or novel-001"]
+    assert [review.state.records[number].between for number in (4, 5)] == [(), (1, 2)]
+
+
+def test_parts_of_a_category_between_two_and_joins_of_such_ones_are_between_them_too(review: Review) -> None:
+    verbs.move(review, ["00.png", "03.png", "06.png"], "gull or heron")
+    verbs.split(review, "gull or heron", 2)
+    assert (review.state.records[5].name, review.state.records[5].between) == ("gull or heron (2)", (0, 1))
+    verbs.move(review, ["09.png"], "heron or novel-001")
+    verbs.merge(review, [4, 5, 6])
+    assert (review.state.records[4].name, review.state.records[4].between) == ("gull or heron or novel-001", (0, 1, 2))
+    assert decisions_of(review).labels == {}
+    verbs.merge(review, [4, "novel-002"])  # with another one it is a category like any other
+    assert (review.state.records[4].between, len(decisions_of(review).labels)) == ((), 4)
+
+
+def test_a_category_between_two_outlives_one_that_was_never_made(review: Review) -> None:
+    verbs.move(review, ["00.png"], "tern", by="ann")
+    verbs.move(review, ["01.png"], "gull or tern", by="bob")
+    review.again("undo", by="ann")
+    verbs.rename(review, "gull", "skua", by="bob")
+    assert names(review)["gull or tern"] == [1]
+    assert decisions_of(review).undecided == {"01.png"}
+
+
+def test_images_between_two_categories_have_no_label_and_no_category(review: Review) -> None:
+    verbs.move(review, ["00.png", "06.png", "07.png"], "gull or heron", by="ann")
+    verbs.decide(review, "confirm", None, ["06.png"], by="ann")
+    verbs.decide(review, "reject", None, ["07.png"], by="ann")
+    found = decisions_of(review)
+    assert (found.known, found.names) == ((0, 1), {0: "gull", 1: "heron", 2: "novel-001", 3: "novel-002"})
+    assert (found.labels, found.given, found.apart) == ({}, {"03.png": 1}, {})
+    assert found.undecided == {"00.png", "06.png"} <= found.contradicted | {"06.png"}
+    assert not found.undecided & {*found.categories}
+    assert "gull or heron" in found.taken
+    verbs.rename(review, "gull or heron", "bird", by="ann")  # a category like any other from now on
+    assert decisions_of(review).labels == {"00.png": 4, "06.png": 4}
+    assert decisions_of(review).became_known == (4,)
+
+
+def test_what_is_between_two_is_so_onto_another_answer_by_the_names_there(run: Run, tmp_path: Path) -> None:
+    """Of the other answer novel categories are numbered the other way round; then the two are one."""
+    review = Review(run)
+    verbs.move(review, ["00.png", "09.png"], "heron or novel-001", by="ann")
+    group = Group(category=4, rows=np.array([1]))
+    review.act(lambda _: Action(kind="assign", category=4, groups=(group,), via="grow"), by="ann")
+    other = write_small(tmp_path / "other", ids=(0, 0, 0, 1, 1, 1, 3, 3, 3, 2, 2, 2))
+    entries, misfits = replay_review(run.path, other, by="ann")
+    assert (misfits, names(Review(other))["heron or novel-002"]) == ([], [0, 1, 9])
+    assert (entries[0].action.categories, entries[1].action.via) == ((1, 3), "grow")
+    verbs.rename(review, "novel-001", "heron 2", by="ann")
+    known = write_small(tmp_path / "known", names=("gull", "heron", "heron 2", "novel-002"))
+    replay_review(run.path, known, by="ann")
+    assert names(Review(known))["heron or heron 2"] == [0, 1, 9]
+    verbs.merge(review, ["heron", "heron 2"], by="ann")
+    one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2), names=("gull", "heron", "novel-001"))
+    replay_review(run.path, one, by="ann")
+    assert names(Review(one)) == {"gull": [2], "heron": [0, 1, *range(3, 10)], "novel-001": [10, 11]}
