@@ -54,6 +54,14 @@ def test_five_bundles_are_found_when_three_are_known(file: Path, points, tmp_pat
     assert {"embeddings.npy", "tree.npy", "shifts.json"} <= {part.name for part in found.path.iterdir()}
 
 
+def test_average_linkage_is_said(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json.loads(cluster(file, "--out", tmp_path / "ward", "--json").stdout)["linkage"] == "ward"
+    monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
+    run = cluster(file, "--out", tmp_path / "average", "--json")
+    assert json.loads(run.stdout)["linkage"] == "average"
+    assert "clusters are joined by average linkage: it puts more of the labeled images" in run.stderr
+
+
 def test_the_papers_protocol_is_one_flag_and_a_rule_given_beside_it_wins(file: Path, tmp_path: Path) -> None:
     for flags, expected in ([], ("paper", 0)), (["--rule", "plateau"], ("plateau", 0)):
         run = cluster(file, "--out", tmp_path / "run", "--protocol", "paper", "--force", *flags)

@@ -95,6 +95,9 @@ def test_ward_and_too_many_clusters_leave_the_tree_alone(monkeypatch: pytest.Mon
     assert join_small(rows, tree, 30, "average") is tree
     monkeypatch.setattr(average, "MAX_SMALL", 4)
     assert join_small(rows, tree, 4, "average") is tree
+    settings, labels = InferenceSettings(shift=FEW_NEIGHBORS), np.full(30, -1)
+    found = infer(rows.numpy(), labels, 4, settings, n_shifts=0, linkage_method="average")
+    assert found.linkage_method == "ward", "what was done is said, not what was asked for"
 
 
 def test_copies_stay_together() -> None:

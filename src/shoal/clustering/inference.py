@@ -244,7 +244,7 @@ def _run(
         embeddings=best.points,
         estimate=estimate,
         first=first,
-        linkage_method=linkage_method,
+        linkage_method="ward" if tree is best.tree else linkage_method,
     )
 
 

@@ -25,7 +25,7 @@ from shoal.discovery.reviewed_clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stability import repeat_estimate
 from shoal.files import make_folder, write_text
-from shoal.methods.clusters import Discovery, Representation, shift_and_cut
+from shoal.methods.clusters import Discovery, Representation, linkage_in_words, shift_and_cut
 from shoal.methods.registry import get_method
 from shoal.runs import ANSWERS, UNSURE_BELOW, Run, locked
 from shoal.training.model import TaskShape
@@ -129,9 +129,8 @@ def answer_first(
                 keep_answer(run, answer, settings)
         page, words = first.path / "report.html", answer.in_words(first)
         reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
-    if answer.discovery.linkage_method == "average":
-        better = "it puts more of the labeled images, taken alone, right than Ward's"
-        reporter.say(f"clusters are joined by average linkage: {better}")
+    if said := linkage_in_words(answer.discovery):
+        reporter.say(said)
     if answer.discovery.estimate is not None:
         doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
         if doubt:

@@ -14,7 +14,7 @@ from shoal.clustering.iterates import unit_points
 from shoal.device import choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.methods.clusters import as_discovery
+from shoal.methods.clusters import as_discovery, linkage_in_words
 from shoal.runs import Run, check_not_held, locked
 from shoal.words import doubt_labels
 
@@ -83,6 +83,8 @@ def _cluster(
     elif found.estimate is not None and (doubt := doubt_labels(*_counted(labels))):
         reporter.say(f"{NOTE}{doubt}")
     discovery, shift = as_discovery(found, points), settings.inference.shift
+    if said := linkage_in_words(discovery):
+        reporter.say(said)
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)
     write_categories(run, named, discovery, n_neighbors=shift.n_neighbors, alpha=shift.alpha)
     run.finish()

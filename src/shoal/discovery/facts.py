@@ -33,6 +33,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "n_novel": run.n_novel,
         "known_without_images": [row.category for row in run.categories if not row.size],
         "estimate": _estimate(run),
+        "linkage": linkage_of(run),
         "confidence": _confidence(run),
         "suggested_merges": _merges(run),
         "suggested_splits": _splits(run),
@@ -46,6 +47,12 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         **{name: about.get(name) for name in ("started", "finished", "seed", "device", "encoder")},
         "files": {name: str(run.path / name) for name in (*_tables(run), *FILES) if run.has(name)},
     }
+
+
+def linkage_of(run: RunView) -> str | None:
+    """How clusters were joined: 'ward' or 'average'; None where a method does it in its own way."""
+    found: str | None = run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
+    return found
 
 
 def _tables(run: RunView) -> list[str]:

@@ -132,6 +132,12 @@ def shift_and_cut(
     return replace(as_discovery(found, learned.embeddings), metrics=learned.metrics, epoch=learned.epoch)
 
 
+def linkage_in_words(found: Discovery) -> str:
+    """Say that clusters are not joined by Ward's linkage, and why; nothing where they are."""
+    better = "it puts more of the labeled images, taken alone, right than Ward's"
+    return f"clusters are joined by average linkage: {better}" if found.linkage_method == "average" else ""
+
+
 def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:
     """What Algorithm 1 found in embeddings (N, D), as methods answer."""
     is_first = embeddings is found.first.points and embeddings.dtype == torch.float32  # others are rounded, or scaled

@@ -66,18 +66,20 @@ def top_of_tree(run: Snapshot) -> Top:
 def dendrogram(run: Run) -> Figure:
     """The top of the tree: categories that join far left are nearest; circles are known, diamonds novel."""
     top = top_of_tree(Snapshot.of(run))
-    positions, lines = _drawn(top)
+    left = _left_end([height for *_, height in top.joins])
+    positions, lines = _drawn(top, left)
     figure = new_figure(5.2, 0.7 + 0.22 * len(top.names))
     axes = plain(figure.add_subplot(), grid="x")
     axes.add_collection(LineCollection(lines, colors=MUTED, linewidths=1.2))
     for is_novel in (False, True):
         at = [position for position, novel in zip(positions, top.is_novel, strict=True) if novel is is_novel]
         color = NOVEL if is_novel else KNOWN
-        axes.plot([0] * len(at), at, MARKERS[is_novel], color=color, markersize=5, clip_on=False, zorder=3)
+        axes.plot([left] * len(at), at, MARKERS[is_novel], color=color, markersize=5, clip_on=False, zorder=3)
     axes.set_yticks(positions, [shown(name, 28) for name in top.names])
     axes.tick_params(axis="y", length=0, pad=8)
     axes.spines["left"].set_visible(False)
-    axes.set_xlim(0, 1.03 * max((height for *_, height in top.joins), default=0) or 1)  # one category joins nothing
+    right = max((height for *_, height in top.joins), default=0)
+    axes.set_xlim(left, right + 0.03 * (right - left) or 1)  # one category joins nothing
     axes.set_ylim(len(top.names) - 0.4, -0.6)
     axes.set_xlabel("height at which two branches join")
     return figure
@@ -144,13 +146,18 @@ def _named(run: Snapshot, rows: Ints) -> tuple[str, bool]:
     return row.category + (f" + {others}" if others else ""), row.is_novel
 
 
-def _drawn(top: Top) -> tuple[list[float], list[list[tuple[float, float]]]]:
-    """Where each cluster stands, so that no lines cross, and a bracket per join."""
+def _left_end(heights: list[float]) -> float:
+    """Where the drawn heights begin: a tenth of their range below the lowest, so that the joins fill the picture."""
+    return max(0.0, min(heights) - 0.1 * (max(heights) - min(heights))) if heights else 0.0
+
+
+def _drawn(top: Top, left: float) -> tuple[list[float], list[list[tuple[float, float]]]]:
+    """Where each cluster stands, so that no lines cross, and a bracket per join; clusters begin at `left`."""
     order: dict[int, list[int]] = {at: [at] for at in range(len(top.names))}
     for kept, gone, _ in top.joins:
         order[kept] += order.pop(gone)
     position = {cluster: float(at) for at, cluster in enumerate(next(iter(order.values())))}
-    tip = {cluster: (0.0, y) for cluster, y in position.items()}  # (height, y) of each branch so far
+    tip = {cluster: (left, y) for cluster, y in position.items()}  # (height, y) of each branch so far
     lines = []
     for kept, gone, height in top.joins:
         (x1, y1), (x2, y2) = tip[kept], tip.pop(gone)

@@ -1,0 +1,61 @@
+"""Average linkage from the answer to what is made of it: tables, facts, report, review, later images."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from photo_runs import run_on
+from shoal.clustering.estimators import MeanShiftClustering
+from shoal.clustering.tree import Tree
+from shoal.data.readers import read_collection
+from shoal.discovery.api import load
+from shoal.discovery.facts import collect_facts
+from shoal.discovery.reporter import Reporter
+from shoal.runs import Run
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def both(photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Run, Run, list[str]]:
+    """The same photos with Ward's linkage, and as if labels had chosen average linkage; what is said of that."""
+    wanted, heard = replace(settings, n_clusters=5, train=False), list[str]()
+    ward = run_on(photos, tmp_path / "ward", wanted)
+    monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
+    return ward, run_on(photos, tmp_path / "average", wanted, reporter=Reporter(heard.append), report=True), heard
+
+
+def test_a_run_says_how_its_clusters_were_joined_and_its_tree_is_the_one_that_was_cut(both, photos) -> None:
+    ward, average, heard = both
+    assert [collect_facts(run)["linkage"] for run in both[:2]] == ["ward", "average"]
+    assert sum(line.startswith("clusters are joined by average linkage: it puts more") for line in heard) == 1
+    trees = [Tree(np.array(run.array("tree"))) for run in (ward, average)]
+    n_small = 6 * 5
+    np.testing.assert_array_equal(trees[0].cut(n_small), trees[1].cut(n_small))
+    assert not np.array_equal(trees[0].heights[-5:], trees[1].heights[-5:])
+    assert (np.diff(trees[1].heights) >= 0).all()
+    assert "dendrogram" in (average.path / "report.html").read_text(encoding="utf-8")
+
+
+def test_it_can_be_reviewed_split_and_takes_later_images(both, photos) -> None:
+    run = load(both[1].path)
+    largest = max(run.categories, key=lambda category: category.size)
+    run.split(largest.category, 2)  # down the tree
+    run.rename(largest.category, "of all")
+    found = load(run.path)
+    sizes = {category.category: category.size for category in found.categories}
+    assert len(sizes) == 6
+    assert 0 < sizes["of all"] < largest.size
+    later, skipped = found.assigner(device="cpu").assign_images(read_collection(photos.folder))
+    assert not skipped
+    assert {row.category for row in later} <= set(sizes)
+
+
+def test_the_estimator_says_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.clustering.inference.choose_linkage", lambda *_: "average")
+    rows = np.random.default_rng(0).normal(size=(60, 5))
+    labels = np.where(np.arange(60) < 20, np.arange(60) % 4, -1)
+    assert MeanShiftClustering(n_clusters=6).fit(rows, labels).linkage_method_ == "average"
+    assert MeanShiftClustering(n_clusters=6, try_average=False).fit(rows, labels).linkage_method_ == "ward"
