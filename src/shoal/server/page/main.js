@@ -105,7 +105,7 @@ function draw({ isSame = false } = {}) {
   const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
   $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
   $("order").value = view.order;
-  $("order").disabled = $("order").parentElement.hidden = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
+  $("order").disabled = $("order").hidden = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
   if (view.kind === "labels") $("facts").textContent = aboutLabels(rows);
   $("status").value = view.status === "" ? "" : String(view.status);
   for (const name of ["low", "high", "path"]) if (document.activeElement !== $(name)) $(name).value = view[name];
