@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from served import HANGS_S, served
@@ -63,6 +64,34 @@ def test_half_a_line_is_told(run: Run, line: str) -> None:
     assert (run.path / "review.jsonl").read_text().endswith('"name":"tern"}\n')
 
 
+def test_a_review_that_changes_nothing_does_not_speak_of_changes(run: Run) -> None:
+    with served(run.path, "--host", "0.0.0.0", "--read-only") as server:
+        server.ask("/")
+        server.process.send_signal(signal.SIGINT)
+        said = server.process.communicate(timeout=HANGS_S)[1]
+    assert "whoever has this address can see everything" in said
+    assert "change the review" not in said
+    assert "everything done" not in said
+
+
+def test_images_that_have_moved_are_told_and_found_in_another_folder(run: Run, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    run.note(root=str(tmp_path / "photos"))
+
+    def said(*options: str) -> str:
+        with served(run.path, *options) as server:
+            status = server.ask("/image/0")[0]
+            server.process.send_signal(signal.SIGINT)
+            return f"{status} {server.process.communicate(timeout=HANGS_S)[1]}"
+
+    note = "note: no original can be shown enlarged: the"
+    assert said().startswith(f"400 {note} folder of the images is not there ({tmp_path / 'photos'})")
+    assert said("--images", str(moved)).startswith(f"400 {note} images are not in {moved}; if they have moved,")
+    Image.new("RGB", (40, 20)).save(moved / run.assignments[0].path)
+    assert said("--images", str(moved)).startswith("200 Ctrl-C")
+
+
 def test_the_review_of_another_run_is_replayed_and_what_does_not_fit_is_said(run: Run, tmp_path: Path) -> None:
     review = Review(run)
     verbs.rename(review, "novel-001", "tern")
@@ -90,6 +119,7 @@ def test_user_errors(run: Run, tmp_path: Path) -> None:
         return done.stderr
 
     assert "no run here" in refused(str(tmp_path))
+    assert "nowhere: there is no such folder" in refused(str(run.path), "--images", "nowhere")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -319,10 +319,13 @@ def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path)
         status, body, headers = server.ask("/image/0")
         assert (status, headers["content-type"]) == (200, "image/jpeg")
         assert Image.open(io.BytesIO(body)).size == (20, 40)
-        assert json.loads(server.ask("/image/1")[1])["error"].startswith("the image not an image in a known format")
+        assert json.loads(server.ask("/image/1")[1])["error"].startswith(
+            "the original cannot be shown: not an image in"
+        )
         for row in (2, 3, 4):
             assert json.loads(server.ask(f"/image/{row}")[1]) == {"error": "the path leads out of the collection"}
-        assert server.ask("/image/5")[0] == 400  # it is not there any more
+        answer = {"error": "the original cannot be shown: the file is not there"}
+        assert (server.ask("/image/5")[0], json.loads(server.ask("/image/5")[1])) == (400, answer)
     assert Originals(run, []).is_there
 
 

@@ -51,7 +51,7 @@ def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
     page.key("Enter")
     wait_for(page, 1)
     assert text(page, "#said") == "put aside as not the same"
-    assert "they look like one" in text(page, "#panel .merge")
+    assert "as close as halves of one" in text(page, "#panel .merge")
     assert page.run(CARDS)[:3] == [first, third, fourth]
     assert page.run(FOCUS) == [third, "Not the same"]
     page.run("document.querySelectorAll('#panel .merge')[1].querySelector('.tools button').focus()")

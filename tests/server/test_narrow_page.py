@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from chromium import Page
-from review_page import answer, rows, seen, text
+from review_page import answer, rows, seen, text, wait_for
 from served import Served
 
 pytestmark = pytest.mark.browser
@@ -124,3 +124,29 @@ def test_the_list_of_keys_begins_at_its_top_and_is_as_wide_as_the_page(page: Pag
     words, whole = page.run("['dd', 'form'].map((one) => document.querySelector(`#dialog ${one}`).clientWidth)")
     assert words > 0.6 * whole
     page.key("Escape")
+
+
+def test_what_is_confirmed_is_on_the_screen_in_a_list_across_categories(page: Page) -> None:
+    seq = page.run("Number(document.body.dataset.seq)")
+    page.run("location.hash = 'view=all', true")
+    page.wait("shoal.view.kind === 'all'")
+    seen(page)
+    row, caption = rows(page)[0], "document.querySelector('.tile.focus .caption')"
+    name = page.run(f"shoal.store.categories.get(shoal.store.category[{row}]).name")
+    assert page.run(f"[{caption}.textContent, {caption}.checkVisibility()]") == [name, True]
+    assert page.run(f"{caption}.getBoundingClientRect().height") > 8
+    page.click("#verbs .main")
+    wait_for(page, seq + 1)
+    assert text(page, "#said") == f"1 image confirmed as {name}"
+    page.run("shoal.grid.select(shoal.grid.rows), true")
+    page.key("f")
+    wait_for(page, seq + 2)
+    n_categories = page.run("new Set(shoal.store.category).size")
+    assert text(page, "#said") == f"300 images flagged in {n_categories} categories"
+    for n in (3, 4):
+        page.key("u")
+        wait_for(page, seq + n)
+    page.run(f"location.hash = 'view=category&id=' + shoal.store.category[{row}], true")
+    page.wait("shoal.view.kind === 'category'")
+    seen(page)
+    assert not page.run("[...document.querySelectorAll('.tile .caption')].some((one) => one.checkVisibility())")

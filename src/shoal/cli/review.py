@@ -11,6 +11,7 @@ import typer
 
 from shoal.cli.browser import open_in_browser
 from shoal.cli.console import Json, result, say
+from shoal.errors import UsageError
 from shoal.words import count, plural
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def review(
     replay: Annotated[
         Path | None, typer.Option(help="Another run of the same images, whose review is done again on this one first.")
     ] = None,
+    images: Annotated[Path | None, typer.Option(help="Where the images are now, if they have moved.")] = None,
     json: Json = False,
 ) -> None:
     """Confirm, correct, name, merge and split what a run found, in a browser, e.g. `shoal review runs/birds`.
@@ -42,11 +44,15 @@ def review(
     with _uncollected():
         from shoal.runs import Run, check_not_held
         from shoal.server.guard import Access
+        from shoal.server.pictures import Originals
         from shoal.server.serving import bind, serve
 
         check_not_held(run)
+        if images is not None and not images.is_dir():
+            raise UsageError(f"{images}: there is no such folder; give the one that --images shall be")
         opened = Run.open(run, checks_tables=False)  # the review reads them all, and checks them then
         found, misfits = _open(opened, replay, read_only=read_only)
+        originals = Originals(opened, found.answer.paths, images)
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
@@ -54,12 +60,15 @@ def review(
         facts = {"url": access.url, "run": str(run), "read_only": read_only, "does_not_fit": misfits}
         result(access.url, facts, as_json=json)
         if not access.is_loopback:
-            say("note: whoever has this address can change the review; over ssh, `ssh -L` needs no --host")
+            may = "see everything" if read_only else "change the review"
+            say(f"note: whoever has this address can {may}; over ssh, `ssh -L` needs no --host")
+        if originals.missing:
+            say(f"note: no original can be shown enlarged: {originals.missing}")
         if open_ and not open_in_browser(access.url):
             say("note: no browser was found here; open the address in one")
-        say("Ctrl-C ends it; everything done is kept as it is done")
+        say("Ctrl-C ends it" if read_only else "Ctrl-C ends it; everything done is kept as it is done")
 
-    serve(found, access, listening, started, misfits)
+    serve(found, access, listening, started, originals, misfits)
     _tell(found, run)
 
 
@@ -75,7 +84,6 @@ def _uncollected() -> Iterator[None]:
 
 def _open(run: "Run", replay: Path | None, *, read_only: bool) -> tuple["Review", list[str]]:
     """The review of a run; one of another answer, of this folder or another, is done again on it first."""
-    from shoal.errors import UsageError
     from shoal.review.replay import replay_review
     from shoal.review.review import OtherAnswer, Review, checked_who
 

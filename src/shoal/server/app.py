@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -67,10 +68,10 @@ def make_app(handlers: "PageHandlers") -> App:
 class PageHandlers:
     """Answers what the page asks."""
 
-    def __init__(self, review: Review, access: Access, misfits: Sequence[str] = ()) -> None:
+    def __init__(self, review: Review, access: Access, originals: Originals, misfits: Sequence[str] = ()) -> None:
         self.review, self.access, self.misfits = review, access, misfits
         self.thumbnails = Thumbnails(review.run)
-        self.originals = Originals(review.run, review.answer.paths)
+        self.originals = originals
         self.search = Search(review)
         threading.Thread(target=self._prepare, daemon=True).start()
 
@@ -107,7 +108,7 @@ class PageHandlers:
             changed = columns.changes(self.review, self.review.state.seq, self._who(request), _window(request))
             entries = self.review.state.entries[-columns.MAX_ENTRIES :]
             return {
-                "version": _version(run),
+                "version": _version(run, self.originals.root),
                 "title": shown(run.path.resolve().name),
                 "n_images": len(self.review.answer),
                 "statuses": STATUSES,
@@ -122,6 +123,7 @@ class PageHandlers:
                     "originals": self.originals.is_there,
                     "embeddings": run.has("embeddings.npy"),
                 },
+                "originals_missing": self.originals.missing,
                 "categories": columns.categories(self.review),
                 "does_not_fit": [shown(words) for words in self.misfits[: columns.MAX_ENTRIES]],
                 "seq": self.review.state.seq,
@@ -210,12 +212,12 @@ class PageHandlers:
         return await _guarded(lambda: Response(self.search.map, media_type="application/octet-stream", headers=NEVER))
 
     async def changes(self, request: Request) -> Response:
-        """What others have done since an action; waits a while for something to tell."""
+        """What others have done since an action; waits a while for something to tell, unless `now` is given."""
         try:
             since, window = number(request.query_params.get("since")), _window(request)
         except UsageError as error:
             return _json({"error": str(error)}, 400)
-        until = asyncio.get_running_loop().time() + WAIT_S
+        until = asyncio.get_running_loop().time() + (0 if "now" in request.query_params else WAIT_S)
         while True:
             try:
                 if self.review.log.has_more:
@@ -224,7 +226,7 @@ class PageHandlers:
                 return _json({"error": str(error)}, 400)
             if await request.is_disconnected():
                 return Response()
-            if self.review.state.seq > since or asyncio.get_running_loop().time() > until:
+            if self.review.state.seq > since or asyncio.get_running_loop().time() >= until:
                 return await _guarded(lambda: _json(columns.changes(self.review, since, self._who(request), window)))
             await asyncio.sleep(LOOK_S)
 
@@ -291,9 +293,9 @@ def _window(request: Request) -> Window | None:
     return window_of(asked.get("window"), number(asked.get("opened", "0")))
 
 
-def _version(run: RunView) -> str:
-    """Another one for another run, and for one that was made anew."""
-    found = f"{run.path.resolve()} {table_files(run.path)[-1].stat().st_mtime_ns}"
+def _version(run: RunView, images: Path | None) -> str:
+    """Another one for another run or folder of images, and for a run that was made anew."""
+    found = f"{run.path.resolve()} {images or ''} {table_files(run.path)[-1].stat().st_mtime_ns}"
     return hashlib.sha256(found.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import DataError
 from shoal.runs import RunView, reading
+from shoal.text import shown
 
 MAX_SIDE = 2048
 """Pixels of the longer side of an enlarged image."""
@@ -30,6 +31,11 @@ SHARP_SIDE = 224
 """The same of an image that stands in the grid for a thumbnail that is too small."""
 
 QUALITY = 88
+
+LOOKED_AT = 20
+"""Images that are looked for at the start, to tell a folder that holds none of them."""
+
+MOVED = "if they have moved, `shoal review --images FOLDER` says where they are now"
 
 HEADER = np.dtype(
     [
@@ -121,10 +127,10 @@ def _finder_of(root: str) -> Callable[[str], str] | None:
 
 
 class Originals:
-    """The image files of a run, where they still are."""
+    """The image files of a run, where they still are, or in the folder `images` where they have moved to."""
 
-    def __init__(self, run: RunView, paths: Sequence[str]) -> None:
-        root = str(run.provenance.get("root") or "")
+    def __init__(self, run: RunView, paths: Sequence[str], images: Path | None = None) -> None:
+        root = str(images or run.provenance.get("root") or "")
         self.find = None if not root or Path(root).is_dir() else _finder_of(root)
         is_local = bool(root) and self.find is None
         self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
@@ -136,6 +142,18 @@ class Originals:
     def is_there(self) -> bool:
         """Whether there is somewhere to look: a folder that is there, or an address, which is not asked now."""
         return self.find is not None or (self.root is not None and self.root.is_dir())
+
+    @property
+    def missing(self) -> str:
+        """Why no original can be shown, where one should be; empty for a run that was not made from image files."""
+        if self.root is None:
+            return ""
+        where = shown(str(self.root))
+        if not self.is_there:
+            return f"the folder of the images is not there ({where}); {MOVED}"
+        some = self.paths[:: max(1, len(self.paths) // LOOKED_AT)]
+        is_any = not some or any((self.root / path).is_file() for path in some)
+        return "" if is_any else f"the images are not in {where}; {MOVED}"
 
     def file(self, row: int) -> Path:
         """The file of a row, inside the folder of the collection."""
@@ -159,7 +177,7 @@ class Originals:
             where = str(self.file(row)) if self.find is None else self.find(self.paths[row])
             image = decode_whole(where, side)
         except Unreadable as error:
-            raise DataError(f"the image {error}") from error
+            raise DataError(f"the original cannot be shown: {error}") from error
         file = io.BytesIO()
         image.save(file, "JPEG", quality=QUALITY)
         return file.getvalue()

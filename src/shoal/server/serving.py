@@ -10,6 +10,7 @@ from shoal.errors import UsageError
 from shoal.review.review import Review
 from shoal.server.app import PageHandlers, make_app
 from shoal.server.guard import Access
+from shoal.server.pictures import Originals
 
 PORT = 8765
 """The port that is taken where it is free."""
@@ -47,11 +48,12 @@ def serve(
     access: Access,
     listening: socket.socket,
     started: Callable[[], None],
+    originals: Originals,
     misfits: Sequence[str] = (),
 ) -> None:
     """Serve a review until Ctrl-C; `started` is called when the first request can come.
 
-    The page tells of `misfits`, what of another review could not be done again.
+    The page shows `originals` enlarged, and tells of `misfits`, what of another review could not be done again.
     """
     import uvicorn
 
@@ -61,7 +63,7 @@ def serve(
             started()
 
     quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
-    handlers = PageHandlers(review, access, misfits)
+    handlers = PageHandlers(review, access, originals, misfits)
     config = uvicorn.Config(make_app(handlers), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
         Server(config).run(sockets=[listening])

@@ -1,9 +1,11 @@
 // The view is the address: what is looked at can be kept and sent.
+import { $ } from "/static/dom.js";
 import { rowsInside } from "/static/map.js";
 import { nextOpen } from "/static/side.js";
 import * as data from "/static/store.js";
 
 const { store } = data;
+const SORT = "open"; // of the categories, where nobody chose another
 
 export function addressOf(view) {
   const words = { view: view.kind };
@@ -16,6 +18,7 @@ export function addressOf(view) {
   if (view.low > 0) words.low = view.low;
   if (view.high < 1) words.high = view.high;
   if (view.path) words.path = view.path;
+  if ($("sort").value !== SORT) words.sort = $("sort").value;
   return `#${new URLSearchParams(words)}`;
 }
 
@@ -39,6 +42,8 @@ function filtersOf(words) {
 export function fromAddress(shows, { similar, kinds }) {
   const words = new URLSearchParams(location.hash.slice(1)), filters = filtersOf(words);
   const show = (change) => shows({ ...filters, ...change });
+  const sort = words.get("sort") ?? SORT;
+  if ([...$("sort").options].some(({ value }) => value === sort)) $("sort").value = sort;
   const kind = words.get("view"), id = Number(words.get("id") ?? -1), row = Number(words.get("row") ?? -1);
   if (kind === "category" && data.isLiving(id)) return show({ kind, id });
   if (kind === "similar" && Number.isInteger(row) && row >= 0 && row < store.n) return similar(row, show);

@@ -1,5 +1,5 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
-import { getJson } from "/static/api.js";
+import { getJson, Refused } from "/static/api.js";
 import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
 import { awaited, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
@@ -32,17 +32,30 @@ const wholeOf = (row) => (data.store.run.has.originals ? `${addressOf(row)}&whol
 
 function picture(row, isLarge, alt = "") {
   const image = make("img", { className: "large", alt, decoding: "async" });
+  const frame = make("div", { className: isLarge ? "picture whole" : "picture" }, image);
   showThumbnail(row, image);
-  if (data.store.run.has.originals) {
+  const { has, originals_missing: missing } = data.store.run;
+  if (!has.originals && missing) tellWhy(frame, missing);
+  if (has.originals) {
     const original = new Image();
     original.onload = () => {
       if (image.classList.contains("whole")) return; // larger already
       image.src = original.src;
       image.classList.add("original");
     };
+    original.onerror = () => getJson(`/image/${row}`, { v: data.store.run.version }).catch((error) => {
+      if (error instanceof Refused) tellWhy(frame, error.message); // otherwise the server is away, which is said
+    });
     original.src = addressOf(row);
   }
-  return make("div", { className: isLarge ? "picture whole" : "picture" }, image);
+  return frame;
+}
+
+// A thumbnail that stands for the original says so, and all of why where there is room.
+function tellWhy(frame, why) {
+  const what = data.store.run.has.thumbnails ? "Only a thumbnail" : "No picture";
+  const textContent = frame.classList.contains("whole") ? `${what}: ${why}` : what;
+  frame.append(make("p", { className: "why", textContent, title: why }));
 }
 
 function side(words, name, note) {
@@ -58,6 +71,7 @@ function facts(image) {
     ["Category", data.nameOf(data.store.category[image.row])],
     ["Found as", image.found === data.nameOf(data.store.category[image.row]) ? "" : image.found],
     ["Given label", image.given],
+    ["Images around", data.isSuspected(image.row) ? `speak for ${data.aroundOf(image.row)}` : ""],
     ["Confidence", digits(image.confidence)],
     ["Outlier score", digits(image.outlier)],
     ["Status", image.by ? `${image.status} by ${image.by}, ${image.at.slice(0, 16).replace("T", " ")}` : image.status],

@@ -8,11 +8,11 @@ export function fillNames() {
   $("names").replaceChildren(...names.map((name) => make("option", { value: name })));
 }
 
-// A name of a category, with completion; `hint` says what comes of it.
-export function askName(title, { value = "", verb, hint, quick = () => [], turn = null }) {
+// A name, completed to that of a category unless it is of something else; `hint` says what comes of it.
+export function askName(title, { value = "", verb, hint, quick = () => [], turn = null, isCategory = true }) {
   return ask(title(), (form, done) => {
     const input = make("input", { type: "text", value, maxLength: 200, autocomplete: "off", required: true });
-    input.setAttribute("list", "names");
+    if (isCategory) input.setAttribute("list", "names");
     input.setAttribute("autofocus", "");
     const told = make("p", { className: "muted", aria: { live: "polite" } });
     const tell = () => (told.textContent = hint(input.value.trim()));

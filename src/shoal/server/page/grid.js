@@ -1,4 +1,5 @@
 // The grid: only tiles on the screen exist. Focus and selection are by place and row, so a million images cost nothing.
+import { bdi } from "/static/dom.js";
 import { isLarge, sharpen, showThumbnail } from "/static/thumbs.js";
 
 const GAP = 6, AROUND = 3, IDLE_MS = 180, MAX_HEIGHT = 30e6, DRAG = 5;
@@ -166,10 +167,12 @@ export class Grid {
     image.draggable = false;
     const mark = document.createElement("span");
     mark.className = "mark";
-    mark.setAttribute("aria-hidden", "true");
-    element.append(image, mark);
+    const caption = document.createElement("span");
+    caption.className = "caption";
+    for (const part of [mark, caption]) part.setAttribute("aria-hidden", "true"); // the label says it
+    element.append(image, mark, caption);
     this.space.append(element);
-    return { element, image, mark, row: -1, place: -1, since: Infinity };
+    return { element, image, mark, caption, lines: "", row: -1, place: -1, since: Infinity };
   }
 
   // The tile of a place: one that shows this image already, or another that is free.
@@ -214,7 +217,7 @@ export class Grid {
 
   // What a tile says of its image; written only where it is something else than before.
   mark(tile) {
-    const { word, mark, isOff } = this.hooks.status(tile.row);
+    const { word, mark, isOff, lines } = this.hooks.status(tile.row);
     const name = `tile${tile.place === this.focus ? " focus" : ""}${isOff ? " off" : ""}`;
     const isSelected = this.selected.has(tile.row);
     if (tile.name !== name) tile.element.className = tile.name = name;
@@ -222,6 +225,10 @@ export class Grid {
     if (tile.word !== word) {
       tile.element.dataset.status = tile.word = word;
       tile.mark.textContent = mark;
+    }
+    if (tile.lines !== lines.join("\n")) {
+      tile.lines = lines.join("\n");
+      tile.caption.replaceChildren(...lines.map((line) => bdi(line)));
     }
   }
 

@@ -29,12 +29,21 @@ const grid = new Grid($("grid"), $("space"), $("box"), {
   open: (event, row) => press(event, (turn) => verbs.open(turn, row), needs("Enter")),
   status(row) {
     const status = store.status[row];
-    return { word: store.run.statuses[status], mark: MARKS[status], isOff: data.isSuspected(row) };
+    const lines = view.kind === "category" || view.kind === "none" ? [] : captionOf(row);
+    return { word: store.run.statuses[status], mark: MARKS[status], isOff: data.isSuspected(row), lines };
   },
   rest: async (rows, tell) => {
     for (const image of await describe(rows).catch(() => [])) tell(image.row, inWords(image));
   },
 });
+
+// What a tile says where images of several categories are: its own, and the one that speaks against its label.
+function captionOf(row) {
+  const own = data.nameOf(store.category[row]);
+  if (view.kind !== "labels" || !data.isSuspected(row)) return [own];
+  const around = data.aroundOf(row);
+  return [own, `or ${around === own ? data.nameOf(data.givenOf(row)) : around}?`];
+}
 
 // Show something else. Until all of it is there, rows that were asked for too, the view is what it was.
 let turn = 0;
@@ -95,8 +104,9 @@ function draw({ isSame = false } = {}) {
   const { reachable } = grid;
   const cut = rows.length >= reachable ? `, the first ${number(reachable)} shown: filter to see others` : "";
   $("count").textContent = `${images(rows.length)}, ${number(decided)} decided${cut}`;
-  $("order").textContent = view.order === "least" ? "Least typical first" : "Most typical first";
-  $("order").disabled = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
+  $("order").value = view.order;
+  $("order").disabled = $("order").hidden = ["unsure", "labels", "similar", "lasso"].includes(view.kind);
+  if (view.kind === "labels") $("facts").textContent = aboutLabels(rows);
   $("status").value = view.status === "" ? "" : String(view.status);
   for (const name of ["low", "high", "path"]) if (document.activeElement !== $(name)) $(name).value = view[name];
 }
@@ -116,9 +126,15 @@ const TITLES = {
 const ABOUT = {
   unsure: "Flagged by somebody, or more likely wrong than right; the least confident first.",
   none: "Rejected images and those that came without a category: move them (m), or find similar ones (l).",
-  labels: "Images whose given label is not their category, the surest first. Confirm (c) says the label is wrong.",
   similar: "The most alike first, the image itself at the front.",
 };
+
+// Of suspected labels. A run mostly puts labeled images into the categories of their labels.
+function aboutLabels(rows) {
+  const areKept = rows.every((row) => store.category[row] === data.givenOf(row));
+  const keys = areKept ? "c keeps the label, 2 takes the other" : "c keeps the first name, 2 takes the second choice";
+  return `The images around speak for another category than the label, the surest first: ${keys}, x throws it out.`;
+}
 
 function factsOf({ id }) {
   const size = images(data.sizeOf(id)), open = number(data.openOf(id));
@@ -194,10 +210,12 @@ function drawSelected(n) {
 }
 
 function drawTop() {
-  const share = store.n ? (100 * (store.n - store.counts[data.PREDICTED])) / store.n : 0;
-  $("bar").setAttribute("aria-valuenow", share.toFixed(0));
-  $("bar").firstChild.style.width = `${share}%`;
-  $("done-words").textContent = `${number(store.n - store.counts[data.PREDICTED])} of ${images(store.n)} decided`;
+  const decided = store.n - store.counts[data.PREDICTED], share = (n) => (store.n ? (100 * n) / store.n : 0);
+  const labeled = store.labeled ? `, ${number(store.labeled)} more labeled` : "";
+  $("bar").setAttribute("aria-valuenow", share(decided).toFixed(0));
+  $("bar").firstChild.style.width = `${share(decided)}%`;
+  $("bar").lastChild.style.width = `${share(store.labeled)}%`;
+  $("done-words").textContent = `${number(decided)} of ${images(store.n)} decided${labeled}`;
   $("undo").disabled = !store.undo || store.run.read_only;
   $("redo").disabled = !store.redo || store.run.read_only;
   $("undo").title = store.undo && `Undo: ${store.undo}`;
@@ -227,7 +245,6 @@ function wire() {
   $("help").onclick = showKeys;
   $("history").onclick = showHistory;
   $("all").onclick = (event) => press(event, verbs.all, needs("a"));
-  $("order").onclick = (event) => press(event, verbs.order);
   $("menu").onclick = () => showMenu(!document.body.classList.contains("menu"));
   $("main").addEventListener("pointerdown", () => showMenu(false));
   $("more").onclick = () => showMore(!isMore());
@@ -237,23 +254,30 @@ function wire() {
     if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
   });
   $("find").oninput = () => drawCategories(view, visit);
-  $("sort").onchange = () => drawCategories(view, visit);
+  $("sort").onchange = () => {
+    drawCategories(view, visit);
+    history.replaceState(null, "", addressOf(view));
+  };
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
   const filter = (event, change) => press(event, () => refine(change));
   const status = () => ($("status").value === "" ? "" : Number($("status").value));
   const share = (name) => Math.min(1, Math.max(0, Number($(name).value) || 0));
+  $("order").onchange = (event) => filter(event, { order: $("order").value });
   $("status").onchange = (event) => filter(event, { status: status() });
   for (const name of ["low", "high"]) $(name).onchange = (event) => filter(event, { [name]: share(name) });
   $("clear").onclick = (event) => filter(event, CLEAR);
   $("path").onchange = (event) => filter(event, { path: $("path").value.trim() });
-  $("size").oninput = () => resized(Number($("size").value));
+  $("size").oninput = () => {
+    localStorage.setItem("shoal-size", $("size").value);
+    grid.resize(Number($("size").value));
+  };
   const fit = Math.round(Math.min(176, Math.max(96, innerWidth / 12)) / 4) * 4;
   const size = Number(localStorage.getItem("shoal-size")) || fit;
   $("size").value = size;
-  resized(size);
+  grid.resize(size);
   $("who").onclick = async () => {
     const name = (await askName(() => "Who is reviewing?", {
-      value: me(), verb: "That is me", hint: () => "Written beside everything you do.",
+      value: me(), verb: "That is me", hint: () => "Written beside everything you do.", isCategory: false,
     }))?.slice(0, 80);
     if (!name) return;
     localStorage.setItem("shoal-who", name);
@@ -289,11 +313,6 @@ let sideTimer = 0;
 function sideSoon() {
   clearTimeout(sideTimer);
   sideTimer = setTimeout(() => (data.isActing() ? sideSoon() : drawSide(view, visit)), 250);
-}
-
-function resized(size) {
-  localStorage.setItem("shoal-size", size);
-  grid.resize(size);
 }
 
 async function start() {

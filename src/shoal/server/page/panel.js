@@ -5,8 +5,8 @@ import { sideOf } from "/static/dialogs.js";
 import { awaited } from "/static/presses.js";
 import * as data from "/static/store.js";
 
-const ABOUT = "The closest pairs of categories, the closest first. They look like one where they lie as close as the "
-  + "two halves of one would (a separation below 3.5).";
+const ABOUT = "The closest pairs of categories, the closest first. Where two lie as close as the halves of one "
+  + "category do (a separation below 3.5), look whether they are one: different things may lie as close.";
 const NONE = "There is no pair to compare: that takes a novel category and another, of three images each.";
 const ASIDE = "Somebody said of each of the closest pairs that they are not the same.";
 
@@ -78,6 +78,6 @@ function makeCard({ a, b, separation, alike, second }, decides) {
   return make("article", { className: "merge" },
     make("div", { className: "pair" }, sideOf(a), sideOf(b)),
     make("p", { className: "muted" }, bdi(`Separation ${separation.toFixed(1)}`),
-      ...(alike ? [": ", make("strong", { textContent: "they look like one" })] : []), bdi(`${share}.`)),
+      ...(alike ? [": ", make("strong", { textContent: "as close as halves of one" })] : []), bdi(`${share}.`)),
     make("div", { className: "tools" }, into(b, a), into(a, b), apart));
 }

@@ -12,6 +12,7 @@ export const store = {
   categories: new Map(), sizes: [], open: [], sure: [], typical: new Map(),
   changed: [], // images that the last answer told of
   counts: [0, 0, 0, 0, 0], entries: [], undo: "", redo: "",
+  labeled: 0, // undecided images that came with a label
   distinct: [], // pairs of categories of which somebody said that they are not the same
 };
 
@@ -52,15 +53,19 @@ function count() {
   const most = Math.max(0, ...store.categories.keys()) + 2;
   const [sizes, open, sure] = [new Int32Array(most), new Int32Array(most), new Float64Array(most)];
   const counts = [0, 0, 0, 0, 0];
-  const { n, category, status, confidence } = store;
+  const { n, category, given, status, confidence } = store;
+  let labeled = 0;
   for (let row = 0; row < n; row++) {
     const place = category[row] + 1;
     sizes[place]++;
-    if (status[row] === PREDICTED) open[place]++;
+    if (status[row] === PREDICTED) {
+      open[place]++;
+      if (given[row] >= 0) labeled++;
+    }
     sure[place] += confidence[row];
     counts[status[row]]++;
   }
-  Object.assign(store, { sizes, open, sure, counts, typical: new Map() });
+  Object.assign(store, { sizes, open, sure, counts, labeled, typical: new Map() });
 }
 
 export const areApart = (a, b) => store.distinct.some((pair) => pair.includes(a) && pair.includes(b));
@@ -73,6 +78,11 @@ export const living = () => [...store.categories.values()].filter((category) => 
 export const isLiving = (id) => store.categories.get(id)?.into === null;
 export const named = (name) => living().find((category) => category.name.normalize() === name.normalize());
 
+// A category whose name is the same but for capitals, spaces and hyphens.
+const folded = (name) => name.normalize("NFKC").toLocaleLowerCase().replace(/[\s_-]+/g, " ").trim();
+export const namedAlike = (name) =>
+  (named(name) ? undefined : living().find((category) => folded(category.name) === folded(name)));
+
 // What has become of a category: itself, or the one it was merged into.
 export function today(id) {
   while (id >= 0 && store.categories.get(id)?.into != null) id = store.categories.get(id).into;
@@ -84,6 +94,8 @@ export const givenOf = (row) => today(store.given[row]);
 
 export const isSuspected = (row) =>
   store.given[row] >= 0 && store.status[row] === PREDICTED && givenOf(row) !== today(store.around[row]);
+// The category that the images around a labeled one speak for.
+export const aroundOf = (row) => nameOf(today(store.around[row]));
 // How sure it is that a suspected label is wrong.
 const doubtOf = (row) =>
   store.category[row] === givenOf(row) ? store.run.sure - store.confidence[row] : store.confidence[row];
@@ -188,11 +200,13 @@ export function act(action, base) {
     try {
       const changes = await post(packed(action), base);
       take(changes);
+      hears("");
       waiting?.abort(); // it would tell the same once more
       return true;
     } catch (error) {
       if (error instanceof Refused && error.answer.seq !== undefined) {
         take(error.answer);
+        hears("");
         const others = error.answer.entries.filter((entry) => !isHere(entry));
         Object.assign(error, { isConflict: true, changed: unpackRows(error.answer.rows), others });
       }
@@ -204,6 +218,12 @@ export function act(action, base) {
 }
 
 let waiting = null;
+let problem = ""; // why the server cannot be heard
+let tellProblem = () => {};
+function hears(words) {
+  problem = words;
+  tellProblem(words);
+}
 const AWAY = "The server does not answer. Everything it has answered is kept; start `shoal review` again.";
 
 // Whether somebody can see the page. A browser has six connections to a server, for all of its tabs: those behind
@@ -214,13 +234,16 @@ const inSight = () => isInSight() || new Promise((done) => {
 }).then(inSight);
 document.addEventListener("visibilitychange", () => isInSight() || waiting?.abort());
 
-// Hear of what others do, for ever; `hears` is told whether the server answers.
-export async function listen(hears) {
+// Hear of what others do, for ever; `tells` is given words where the server does not answer, and none where it does
+// again, which any action shows, too. Until then it is asked to answer at once, not when there is something to tell.
+export async function listen(tells) {
+  tellProblem = tells;
   for (let wait = 500; ; ) {
     await inSight();
     try {
       waiting = new AbortController();
-      take(await getJson("/api/changes", { since: store.seq, ...who() }, { signal: waiting.signal }));
+      const asked = { since: store.seq, ...who(), ...(problem && { now: 1 }) };
+      take(await getJson("/api/changes", asked, { signal: waiting.signal }));
       hears("");
       wait = 500;
     } catch (error) {

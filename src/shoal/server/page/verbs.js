@@ -12,7 +12,7 @@ import * as data from "/static/store.js";
 
 const { store } = data;
 const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
-const done = (kind) => (n) => `${images(n)} ${DONE[kind]}`;
+const WHERE = { confirm: "as", reject: "from", flag: "in" };
 const STATUS = { confirm: data.CONFIRMED, flag: data.FLAGGED };
 const NOW = Promise.resolve(true); // the turn of what follows from a press that has its own
 const OR = " or "; // between the names of a coarser category
@@ -29,6 +29,20 @@ async function send(action, seen, left = 0) {
     if (!rest.length || !n) throw error;
     return { others: error.others, ...(await send({ ...action, rows: rest }, seen, left + n)) };
   }
+}
+
+// What is said of images that were decided on, with the category they were in.
+function done(kind, rows) {
+  const [home, ...others] = new Set(rows.map((row) => store.category[row]));
+  const one = home < 0 ? "" : ` ${WHERE[kind]} ${data.nameOf(home)}`;
+  const where = others.length ? ` in ${number(others.length + 1)} categories` : one;
+  return (n) => `${images(n)} ${DONE[kind]}${where}`;
+}
+
+// Of a name that differs from a category's in capitals or spaces alone.
+function hintAlike(name, own = -1) {
+  const there = data.namedAlike(name);
+  return there && there.id !== own ? `${there.name} is there already, written otherwise. ` : "";
 }
 
 function leftOut(n, others) {
@@ -139,7 +153,7 @@ export function makeVerbs({ grid, view, go, refine }) {
     async decide(kind, row) {
       if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
       if (store.status[row] === STATUS[kind]) return say(`It is ${DONE[kind]} already.`), goOn(true, row);
-      const isDone = await does({ action: kind, rows: [row] }, done(kind));
+      const isDone = await does({ action: kind, rows: [row] }, done(kind, [row]));
       goOn(isDone, row);
     },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
@@ -152,20 +166,20 @@ export function makeVerbs({ grid, view, go, refine }) {
       const left = rows.length ? 0 : data.openOf(id);
       if (left) return say(`The filters hide ${images(left)} that nobody has decided on: clear them first.`, true);
       if (!rows.length) return verbs.next();
-      const isDone = await does({ action: "confirm", rows }, done("confirm"));
+      const isDone = await does({ action: "confirm", rows }, done("confirm", rows));
       if (isDone && isCategory && view.id === id && !data.openOf(id) && !grid.selected.size) return verbs.next();
     },
     async reject() {
       if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("reject", grid.focused);
       const rows = inCategory(grid.chosen);
       if (!rows.length) return say("They have no category to be rejected from.", true);
-      await does({ action: "reject", rows }, done("reject"));
+      await does({ action: "reject", rows }, done("reject", rows));
     },
     async flag() {
       if (!grid.selected.size) return grid.focused >= 0 && verbs.decide("flag", grid.focused);
       const some = grid.chosen, rows = undone("flag", some);
       if (!rows.length) return sayWhy("flag", some);
-      await does({ action: "flag", rows }, done("flag"));
+      await does({ action: "flag", rows }, done("flag", rows));
     },
     async move(turn = NOW, some = null) {
       if (!(some ?? chosen()).length) return;
@@ -175,13 +189,14 @@ export function makeVerbs({ grid, view, go, refine }) {
         return [...names].filter((name) => data.named(name) && data.named(name).id !== view.id).slice(0, 6);
       };
       const isNew = "No category has this name: a new one will be made.";
-      const hint = (name) => (!name ? "" : data.named(name) ? `They go to ${name}.` : isNew);
+      const comes = (name) => (data.named(name) ? `They go to ${name}.` : hintAlike(name) + isNew);
+      const hint = (name) => (name ? comes(name) : "");
       const asked = askName(() => `Move ${images((some ?? chosen()).length)}`, { verb: "Move", hint, quick, turn });
       if (await turn) return verbs.put((some ??= chosen()), await asked);
     },
     async create(turn = NOW, some = null) {
       if (!(some ?? chosen()).length) return;
-      const hint = (name) => (data.named(name) ? `${name} is there already: they will be moved there.` : "");
+      const hint = (name) => (data.named(name) ? `${name} is there: they will be moved there.` : hintAlike(name));
       const title = () => `New category of ${images((some ?? chosen()).length)}`;
       const asked = askName(title, { verb: "Create", hint, turn });
       if (await turn) return verbs.put((some ??= chosen()), await asked);
@@ -216,7 +231,8 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (view.kind !== "category") return;
       const id = view.id, own = data.nameOf(id);
       const both = (name) => `${name} is there already: the two would be merged.`;
-      const hint = (name) => (name !== own && data.named(name) ? both(name) : "");
+      const alike = (name) => hintAlike(name, id) && `${hintAlike(name, id)}Write it so to merge the two.`;
+      const hint = (name) => (name !== own && data.named(name) ? both(name) : alike(name));
       const asked = askName(() => `Rename ${own}`, { value: own, verb: "Rename", hint, turn });
       const name = (await turn) && (await asked);
       if (!name || name === own) return;

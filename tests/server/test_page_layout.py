@@ -1,0 +1,99 @@
+"""Where things stand on the page, in Chromium: nothing lies over what a person decides on."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import pairwise
+
+import pytest
+
+from chromium import Page
+from review_page import change, rows, seen, text, wait_for
+from served import Served
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+
+def box(page: Page, selector: str) -> list[float]:
+    """Left, right, top and bottom."""
+    sides = "(({left, right, top, bottom}) => [left, right, top, bottom])"
+    found: list[float] = page.run(f"{sides}(document.querySelector('{selector}').getBoundingClientRect())")
+    return found
+
+
+def overlap(page: Page, *selectors: str) -> bool:
+    one, other = (box(page, selector) for selector in selectors)
+    return one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
+
+
+@pytest.mark.parametrize("height", [500, 625])
+def test_words_about_an_image_stand_below_its_picture_in_a_low_window(
+    opened: Opened, shared_server: Served, height: int
+) -> None:
+    with opened(shared_server, width=1366, height=height) as page:
+        page.wait("document.querySelector('#details h2')")
+        parts = "[...document.getElementById('details').children].filter((one) => one.checkVisibility())"
+        edges = page.run(f"{parts}.map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => [top, bottom])")
+        assert all(above[1] <= below[0] for above, below in pairwise(edges))
+        left, right, top, bottom = box(page, "#details .picture")
+        assert abs((right - left) - (bottom - top)) < 1
+
+
+@pytest.mark.parametrize("width", [400, 800, 1366, 2560])
+def test_what_is_said_covers_neither_the_name_nor_an_image(opened: Opened, shared_server: Served, width: int) -> None:
+    with opened(shared_server, width=width, height=800) as page:
+        seq = page.run("Number(document.body.dataset.seq)")
+        page.key("f")
+        wait_for(page, seq + 1)
+        assert text(page, "#said").startswith("1 image flagged in ")
+        assert not any(overlap(page, "#said", name) for name in ("#name", "#facts", "#verbs", "#grid"))
+        page.run(f"document.getElementById('said').textContent = '{'x' * 300}', true")
+        left, right, *_ = box(page, "#said")
+        assert left >= 0
+        assert right <= width
+        assert page.run("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('said'))")
+        page.key("u")
+        wait_for(page, seq + 2)
+
+
+@pytest.mark.parametrize(("width", "height"), [(400, 800), (1200, 850), (1366, 625), (2560, 1440)])
+def test_the_map_ends_within_the_window(opened: Opened, shared_server: Served, width: int, height: int) -> None:
+    with opened(shared_server, width=width, height=height) as page:
+        page.run("location.hash = 'view=map', true")
+        page.wait("document.querySelector('#panel canvas')")
+        page.settle()
+        assert page.run("(({scrollHeight, clientHeight}) => scrollHeight === clientHeight)(panel)")
+        *_, top, bottom = box(page, "#panel canvas")
+        assert bottom <= height
+        assert bottom - top > height / 3
+
+
+def test_only_a_size_that_somebody_chose_is_kept(opened: Opened, shared_server: Served) -> None:
+    with opened(shared_server, width=400, height=800) as page:
+        page.call("Page.reload")
+        page.wait("document.body?.dataset.ready && window.shoal?.grid.rows.length")
+        assert page.run("localStorage.getItem('shoal-size')") is None
+        page.run("document.getElementById('size').value = 160, true")
+        page.run("document.getElementById('size').dispatchEvent(new Event('input')), true")
+        assert page.run("[localStorage.getItem('shoal-size'), shoal.grid.size]") == ["160", 160]
+        page.run("localStorage.clear(), true")
+
+
+def test_images_that_came_with_a_label_are_counted_apart_from_decided_ones(page: Page) -> None:
+    is_labeled = "[...shoal.grid.rows].filter((row) => shoal.store.given[row] >= 0)"
+    n_labeled = page.run("shoal.store.given.filter((id) => id >= 0).length")
+    assert 0 < n_labeled < 300
+    assert text(page, "#done-words") == f"0 of 300 images decided, {n_labeled} more labeled"
+    shares = "[...document.getElementById('bar').children].map((one) => parseFloat(one.style.width))"
+    assert page.run(shares) == [0, pytest.approx(n_labeled / 3)]
+    page.click('[data-view="all"]')
+    page.wait("shoal.view.kind === 'all'")
+    change(page, "size", "56")
+    row = page.run(is_labeled)[0]
+    page.run(f"shoal.grid.go({rows(page).index(row)}), true")
+    page.run("document.getElementById('grid').focus(), true")
+    seen(page)
+    page.key("f")
+    wait_for(page, 1)
+    assert text(page, "#done-words") == f"1 of 300 images decided, {n_labeled - 1} more labeled"

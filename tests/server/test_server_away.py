@@ -1,0 +1,62 @@
+"""A server that could not be heard for a while, in Chromium: what is said of it ends when it answers again."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from chromium import Page
+from review_page import wait_for
+from served import served
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+BANNER = "!document.getElementById('banner').hidden"
+
+LOST = """window.asked = fetch, window.heard = [], window.fails = true, window.fetch = (of, how) => {
+  if (!String(of).startsWith('/api/changes')) return asked(of, how);
+  heard.push(String(of));
+  if (fails) return Promise.reject(new TypeError('cut'));
+  return window.waits
+    ? new Promise((_, no) => how.signal.addEventListener('abort', () => no(how.signal.reason)))
+    : asked(of, how);
+}, true"""
+"""The page hears of no changes: its question fails, or, once `fails` is off and `waits` is on, waits for ever."""
+
+
+def lose(page: Page) -> None:
+    page.run(LOST)
+    page.key("f")  # it asks anew then
+    wait_for(page, 1)
+    page.wait(BANNER)
+
+
+def test_an_action_that_is_answered_ends_what_was_said(opened: Opened, run: Path) -> None:
+    with served(run) as server, opened(server) as page:
+        lose(page)
+        page.run("window.waits = true, window.fails = false, true")
+        page.key("f")
+        page.wait(f"!({BANNER})")
+
+
+def test_without_any_action_the_server_is_asked_to_answer_at_once(opened: Opened, run: Path) -> None:
+    with served(run) as server, opened(server) as page:
+        lose(page)
+        page.run("window.heard = [], window.fails = false, true")
+        page.wait(f"!({BANNER})")
+        assert "now=1" in page.run("heard[0]")
+        page.wait("heard.length > 1")
+        assert "now=1" not in page.run("heard[1]")
+
+
+def test_a_log_that_was_moved_away_and_is_back_is_no_longer_told(opened: Opened, run: Path) -> None:
+    with served(run) as server, opened(server) as page:
+        page.key("f")
+        wait_for(page, 1)
+        (run / "review.jsonl").rename(run / "elsewhere")
+        page.wait(BANNER)
+        (run / "elsewhere").rename(run / "review.jsonl")
+        page.wait(f"!({BANNER})")

@@ -1,0 +1,75 @@
+"""Suspected labels in Chromium: what each key does with one is said as it is."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chromium import Page
+from review_page import rows, seen, state, text, wait_for
+from served import served
+from shoal.runs import Run
+
+pytestmark = pytest.mark.browser
+
+Opened = Callable[..., AbstractContextManager[Page]]
+
+
+def show_suspected(page: Page) -> None:
+    page.click('[data-view="labels"]')
+    page.wait("shoal.view.kind === 'labels'")
+    page.run("document.getElementById('grid').focus(), true")
+    seen(page)
+
+
+def doubted(run: Path) -> tuple[int, str, str]:
+    """Put a labeled image into the category of its label, where the images around speak for another one."""
+    opened = Run.open(run)
+    table = list(opened.assignments)
+    ids = {one.category: one.category_id for one in table}
+    at = next(at for at, one in enumerate(table) if one.label_given not in ("", one.category))
+    label, other = table[at].label_given, table[at].category
+    kept = [replace(one, label_given="") for one in table]
+    kept[at] = replace(
+        table[at],
+        **{"category": label, "category_id": ids[label], "is_novel": False, "confidence": 0.1},
+        **{"nearest_known": other, "second_category": other},
+    )
+    opened.write_assignments(kept)
+    return at, label, other
+
+
+def test_a_label_that_the_run_has_kept_is_kept_by_c_and_given_up_by_2(opened: Opened, run: Path) -> None:
+    row, label, other = doubted(run)
+    with served(run) as server, opened(server) as page:
+        show_suspected(page)
+        assert rows(page) == [row]
+        assert "c keeps the label, 2 takes the other, x throws it out" in text(page, "#facts")
+        caption = "[...document.querySelectorAll('.tile:not([hidden]) .caption bdi')].map((one) => one.textContent)"
+        assert page.run(caption) == [label, f"or {other}?"]
+        page.wait("document.querySelector('#details .facts')")
+        assert f"Images aroundspeak for {other}" in text(page, "#details .facts")
+        page.key("c")
+        wait_for(page, 1)
+        assert text(page, "#said") == f"1 image confirmed as {label}"
+        page.key("u")
+        wait_for(page, 2)
+        page.wait(f"document.querySelector('#details').ariaBusy === 'false' && shoal.grid.focused === {row}")
+        seen(page)
+        page.key("2")
+        wait_for(page, 3)
+        assert text(page, "#said") == f"1 image moved to {other}"
+    found = state(run).state
+    assert found.records[found.images.category[row]].name == other
+
+
+def test_where_the_run_has_not_kept_the_labels_c_keeps_the_category(same_page: Page) -> None:
+    show_suspected(same_page)
+    assert "c keeps the first name" in text(same_page, "#facts")
+    own, label = same_page.run("[...document.querySelectorAll('.tile:not([hidden]) .caption bdi')]"
+                               ".slice(0, 2).map((one) => one.textContent)")  # fmt: skip
+    row = rows(same_page)[0]
+    names = "[shoal.store.category, shoal.store.given].map((column) => shoal.store.categories.get(column[{}]).name)"
+    assert same_page.run(names.format(row)) == [own, label.removeprefix("or ").removesuffix("?")]
