@@ -76,13 +76,17 @@ class Answer:
         }
 
     def _about_classifier(self) -> dict[str, Any]:
-        """The category of each output of the model's classifier, -1 for one without images; where it has one."""
+        """The category of most images of each output of the model's classifier, -1 without any; where it has one."""
         predicted = self.discovery.predicted
         if predicted is None:
             return {}
-        outputs, first = np.unique(predicted, return_index=True)
-        categories = np.full(int(outputs.max()) + 1, UNLABELED)
-        categories[outputs] = np.asarray(self.named.ids)[self.named.categories[first]]
+        found, is_free = self.named.categories, self.named.given == UNLABELED
+        # A labeled image may be in another category than the one predicted, so it counts where there is no other.
+        counts = is_free | ~np.isin(predicted, predicted[is_free])
+        pairs, sizes = np.unique(np.stack([predicted, found])[:, counts], axis=1, return_counts=True)
+        pairs = pairs[:, np.argsort(sizes, kind="stable")]  # the largest of each output is written last
+        categories = np.full(int(predicted.max()) + 1, UNLABELED)
+        categories[pairs[0]] = np.asarray(self.named.ids)[pairs[1]]
         return {"classifier": categories.tolist()}
 
     def write(self, run: Run, settings: DiscoverySettings, repeats: Sequence[int] = ()) -> None:

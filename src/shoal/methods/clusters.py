@@ -22,7 +22,7 @@ from shoal.clustering.n_clusters_range import keep_to
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.encoders.embed import ImageRows
 from shoal.files import cache_folder, scratch_array, writing
-from shoal.training.model import Model
+from shoal.training.model import Model, numbered_labels
 from shoal.training.tokens import TokenCache
 from shoal.training.view_pool import ViewPool
 
@@ -161,20 +161,36 @@ def cluster_by_classifier(
 ) -> Discovery:
     """The answer of a method that learns a classifier: the cluster that it predicts; outputs without images are none.
 
-    K was decided before training. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
+    K was decided before training. Where labels bind, a labeled image is in the cluster of its class, whatever is
+    predicted. On embeddings that no classifier was trained on, Algorithm 1 answers instead.
     """
     if learned.predicted is None:
         how: dict[str, Any] = {"n_clusters": n_clusters, "seed": settings.training.seed, "device": device}
         return shift_and_cut(learned, labels, settings.inference, **how)
-    used, clusters = np.unique(learned.predicted, return_inverse=True)
+    bound = _own_outputs(learned, labels) if settings.inference.must_link else None
+    used, clusters = np.unique(learned.predicted if bound is None else bound, return_inverse=True)
     return Discovery(
         clusters=clusters,
         n_clusters=len(used),
         embeddings=to_numpy(learned.embeddings),
         predicted=learned.predicted,
+        unlinked=None if bound is None else np.unique(learned.predicted, return_inverse=True)[1],
         metrics=learned.metrics,
         epoch=learned.epoch,
     )
+
+
+def _own_outputs(learned: Representation, labels: Ints) -> Ints | None:
+    """(N,) the output of its class for a labeled image, what is predicted for another.
+
+    None where training has not seen all classes, so that their outputs are not those of the loss.
+    """
+    assert learned.predicted is not None
+    given = numbered_labels(labels)
+    n_classes = int(given.max(initial=UNLABELED)) + 1
+    if learned.model is None or n_classes != learned.model.shape.n_known:
+        return None
+    return np.where(given == UNLABELED, learned.predicted, given)
 
 
 def nearest_clusters(learned: Representation, found: Discovery, unseen: Tensor) -> Ints:
