@@ -62,9 +62,11 @@ def supervise(views, labels, temperature):
 
 
 def affinities(nodes, n_views, k):
-    """(V, G) affinities of the first of G unit nodes with all, by their definition."""
-    n_nodes = len(nodes)
-    near = [sorted(range(n_nodes), key=lambda other: -float(nodes[node] @ nodes[other]))[:k] for node in range(n_nodes)]
+    """(V, G) affinities of the first of G unit nodes with all, by their definition: k neighbors besides itself."""
+    n_nodes, near = len(nodes), []
+    for node in range(n_nodes):
+        others = [other for other in range(n_nodes) if other != node]
+        near.append([node, *sorted(others, key=lambda other: -float(nodes[node] @ nodes[other]))[:k]])
     counts = [
         [0.0 if i == j else float(sum(i in each and j in each for each in near)) for j in range(n_nodes)]
         for i in range(n_nodes)

@@ -16,10 +16,10 @@ def test_affinities_are_those_of_the_definition_and_rows_that_do_not_exist_count
 
 
 def test_two_groups_are_two_in_the_graph():
-    """Three nodes point right and three up: each belongs with those of its group."""
+    """Three nodes point right and three up: each belongs with the two others of its group."""
     nodes = F.normalize(torch.tensor([[9.0, 0], [9, 1], [9, 2], [0, 9], [1, 9], [2, 9]]), dim=1)
     exists = torch.ones(6, dtype=torch.bool)
-    found = strongest(affinities(nodes, exists, 6, 3), exists, 0.0)
+    found = strongest(affinities(nodes, exists, 6, 2), exists, 0.0)
     group = torch.tensor([0, 0, 0, 1, 1, 1])
     assert torch.equal(found, group[:, None] == group[None, :])
     assert not strongest(torch.zeros(6, 6), exists, 0.5).any()

@@ -44,8 +44,8 @@ def small_settings(name, **training):
     if "n_heads" in named:
         changes |= {"width": 32, "dim": 12}
     if "first_stage" in named:
-        n_first = changes["training"].epochs - 1
-        changes |= {"first_stage": n_first, "affinity_epochs": 0, "memory_size": 32, "n_negatives": 16}
+        epochs = changes["training"].epochs
+        changes |= {"first_stage": (epochs - 1) / epochs, "affinity_epochs": 0, "memory_size": 32, "n_negatives": 16}
     return replace(chosen, **changes)
 
 
@@ -244,7 +244,7 @@ def test_two_processes_learn_as_one_does(task, tmp_path):
 PLAIN = {"n_init": 3}
 GRAPH = {"n_init": 20, "n_neighbors": 15, "min_similarity": 0.5, "resolutions": (0.5, 1.0)}
 PURE = PLAIN | {"fit_steps": 200, "sureness_weights": (0.2, 1.0)}
-MEMORY = {"memory_size": 128, "n_neighbors": 5, "n_negatives": 64, "first_stage": 3, "affinity_epochs": 4}
+MEMORY = {"memory_size": 128, "n_neighbors": 4, "n_negatives": 64, "first_stage": 3 / 8, "affinity_epochs": 4}
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,16 @@ SMALL = {
     "quantile": 0.5,
     "n_negatives": 16,
     "affinity_temperature": 0.3,
-    "first_stage": 1,
     "affinity_epochs": 4,
     "n_init": 2,
 }
 
 
-def settings(**changes):
-    return PromptCalSettings(**SMALL | changes)
+def settings(training=None, n_first=1, **changes):
+    """Small networks, and a first stage of one epoch unless a share is given."""
+    training = training or TrainSettings()
+    stages = {"training": training, "first_stage": n_first / training.epochs}
+    return PromptCalSettings(**SMALL | stages | changes)
 
 
 def begin(model, number):
@@ -258,29 +260,38 @@ def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path, restar
 
 
 def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):
-    chosen = settings(n_neighbors=9, training=TrainSettings(batch_size=4))
-    with pytest.raises(UsageError, match="n_neighbors: found 9 with 8 views in a batch"):
+    chosen = settings(n_neighbors=8, training=TrainSettings(batch_size=4))
+    with pytest.raises(UsageError, match="n_neighbors: found 8 with 8 views in a batch"):
         PromptCal(tiny_vit.encoder, chosen, SHAPE).check()
+    PromptCal(tiny_vit.encoder, replace(chosen, n_neighbors=7), SHAPE).check()
 
 
-@pytest.mark.parametrize("bad", [{"n_prompts": 0}, {"quantile": 1.1}, {"prompt_weight": -1}, {"n_init": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"n_prompts": 0}, {"quantile": 1.1}, {"prompt_weight": -1}, {"n_init": 0}, {"first_stage": 200}]
+)
 def test_settings_out_of_range_are_refused(bad):
     with pytest.raises(UsageError, match=next(iter(bad))):
         settings(**bad)
 
 
-def test_a_shorter_training_keeps_a_second_stage():
-    def first_of(first_stage, epochs):
-        return settings(first_stage=first_stage, training=TrainSettings(epochs=epochs)).n_first
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.5, 0.6, 0.66667, 0.74074, 0.99, 1.0])
+def test_both_stages_grow_with_the_training_and_one_that_is_asked_for_is_there(share):
+    firsts = [settings(first_stage=share, training=TrainSettings(epochs=epochs)).n_first for epochs in range(1, 400)]
+    seconds = [epochs - first for epochs, first in enumerate(firsts, start=1)]
+    for stage in (firsts, seconds):
+        assert set(np.diff(stage)) <= {0, 1}, "an epoch more makes one of the stages longer by one"
+    assert all(abs(first - share * epochs) <= 1 for epochs, first in enumerate(firsts, start=1))
+    assert (min(seconds) >= 1) == (share < 1)
 
-    assert first_of(15, 25) == 15  # as it is set
-    assert first_of(15, 15) == 10
-    assert first_of(15, 3) == 2
-    assert first_of(0, 3) == 0
+
+@pytest.mark.parametrize(("epochs", "n_first"), [(25, 15), (16, 10), (15, 9), (3, 2), (2, 1), (1, 0)])
+def test_the_first_stage_of_a_shorter_training_is_the_same_share_of_it(epochs, n_first):
+    assert settings(first_stage=0.6, training=TrainSettings(epochs=epochs)).n_first == n_first
 
 
-@pytest.mark.parametrize(("epochs", "weights"), [(7, [0, 0.3, 0.6, 0.6]), (5, [0.0, 0.6]), (3, [0.6])])
-def test_the_positives_of_the_graph_count_in_a_short_second_stage(epochs, weights):
-    chosen = settings(first_stage=3 if epochs == 7 else 99, affinity_epochs=2, training=TrainSettings(epochs=epochs))
-    found = [chosen.affinity_weight_at(epoch) for epoch in range(chosen.n_first, epochs)]
+@pytest.mark.parametrize(("n_first", "weights"), [(3, [0, 0.3, 0.6, 0.6]), (3, [0.0, 0.6]), (2, [0.6])])
+def test_the_positives_of_the_graph_count_in_a_short_second_stage(n_first, weights):
+    epochs = n_first + len(weights)
+    chosen = settings(n_first=n_first, affinity_epochs=2, training=TrainSettings(epochs=epochs))
+    found = [chosen.affinity_weight_at(epoch) for epoch in range(n_first, epochs)]
     assert found == pytest.approx(weights)

@@ -52,10 +52,10 @@ def test_the_recipe_follows_the_family_of_the_encoder():
         *(("simgcd", name, {"entropy_weight": 1.0}) for name in ("imagenet100", "cars", "aircraft", "herbarium19")),
         ("simgcd", "cub", {"entropy_weight": 2.0}),
         ("simgcd", "cifar100", {"entropy_weight": 4.0}),
-        ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "first_stage": 200, "restarts_lr": True}),
-        ("promptcal", "cifar100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 200}),
-        ("promptcal", "imagenet100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 100}),
-        ("promptcal", "herbarium19", {"n_neighbors": 7, "quantile": 0.8, "first_stage": 100}),
+        ("promptcal", "cub", {"n_neighbors": 5, "quantile": 0.8, "restarts_lr": True}),
+        ("promptcal", "cifar100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 0.74074}),
+        ("promptcal", "imagenet100", {"n_neighbors": 10, "quantile": 0.5, "first_stage": 0.58824}),
+        ("promptcal", "herbarium19", {"n_neighbors": 7, "quantile": 0.8, "first_stage": 0.5}),
         ("rankstats", "cifar10", {"consistency_weight": 5.0, "consistency_ramp": 0.25}),
         ("rankstats", "cifar100", {"consistency_weight": 50.0, "consistency_ramp": 0.75}),
     ],
@@ -83,6 +83,22 @@ def test_ramps_take_the_published_number_of_epochs(method, recipe, n_rising):
     share = settings.consistency_ramp if method == "rankstats" else settings.concept_ramp
     risen = [settings.training.risen(epoch, share) for epoch in range(settings.training.epochs)]
     assert risen == [min(1.0, epoch / n_rising) for epoch in range(settings.training.epochs)]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "stages"),
+    [
+        ("default", (15, 10)),
+        ("dino", (200, 100)),
+        ("clip", (200, 100)),
+        ("generic", (200, 70)),
+        ("imagenet100", (100, 70)),
+        ("herbarium19", (100, 100)),
+    ],
+)
+def test_the_stages_of_promptcal_take_the_published_number_of_epochs(recipe, stages):
+    settings = load_recipe(recipe, "promptcal")
+    assert (settings.n_first, settings.training.epochs - settings.n_first) == stages
 
 
 def test_a_recipe_of_a_benchmark_comes_before_that_of_its_kind_and_has_one_with_clip_too():

@@ -10,16 +10,17 @@ from torch import Tensor
 def affinities(nodes: Tensor, exists: Tensor, n_first: int, n_neighbors: int) -> Tensor:
     """How much each of the first nodes belongs together with each of all unit nodes (G, D): (V, G).
 
-    Two nodes agree as often as both are among the k nearest of a third (a node is among its own). P being these counts
-    with rows that sum to 1, an affinity is an entry of P P Pᵀ + I, one step of diffusion. Nodes that do not exist yet
-    count for nothing; the first ones all exist. The counts are whole numbers, so no order of adding them changes them.
+    Two nodes agree as often as both are among the nearest of one node: itself and its k neighbors, so there must be
+    more than k nodes. P being these counts with rows that sum to 1, an affinity is an entry of P P Pᵀ + I, one step of
+    diffusion. Nodes that do not exist yet count for nothing; the first ones all exist. The counts are whole numbers, so
+    no order of adding them changes them.
     """
-    n_nodes = len(nodes)
+    n_nodes, n_near = len(nodes), n_neighbors + 1
     with torch.autocast(nodes.device.type, enabled=False):
         closeness = (nodes @ nodes.T).masked_fill(~exists, -torch.inf)  # (G, G)
-        near = closeness.topk(n_neighbors, dim=1).indices  # (G, k)
-        pairs = (near[:, :, None] * n_nodes + near[:, None, :]).flatten()  # (G·k·k,)
-        votes = exists.float().repeat_interleave(n_neighbors**2)
+        near = closeness.topk(n_near, dim=1).indices  # (G, k + 1)
+        pairs = (near[:, :, None] * n_nodes + near[:, None, :]).flatten()  # (G·(k + 1)²,)
+        votes = exists.float().repeat_interleave(n_near**2)
         counts = torch.zeros(n_nodes**2, device=nodes.device).scatter_add_(0, pairs, votes).view(n_nodes, n_nodes)
         counts.fill_diagonal_(0)
         steps = counts / counts.sum(dim=1, keepdim=True).clamp_min(1)  # P

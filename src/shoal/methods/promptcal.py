@@ -44,16 +44,16 @@ class PromptCalSettings(GcdSettings):
     """Width in pixels of the learned border, where an encoder has no tokens."""
     prompt_weight: float = 0.35
     """How much the losses of the prompts' features count beside those of the features."""
-    first_stage: int = 200
-    """Epochs of the first stage; what is left of `training.epochs` is the second. Where nothing would be left, because
-    training is made shorter, the first stage takes two thirds of it, as published."""
+    first_stage: float = 2 / 3
+    """The share of all epochs that the first stage has; the second has the rest, one epoch at least unless the share is
+    1. Published for fine-grained images: 200 of 300."""
     restarts_lr: bool = False
     """Let the learning rate fall along a cosine in each stage, as published; else along one over both."""
     momentum: float = 0.999
     """How much of the teacher stays in each step."""
     memory_size: int = 4096
     n_neighbors: int = 5
-    """Neighbors of a node in the graph, itself among them."""
+    """Neighbors of a node in the graph, itself not counted."""
     quantile: float = 0.8
     """Affinities are kept above this quantile of those over the mean."""
     n_negatives: int = 1024
@@ -69,8 +69,8 @@ class PromptCalSettings(GcdSettings):
         check_numbers(
             self,
             counts=["n_prompts", "border", "memory_size", "n_neighbors", "n_negatives"],
-            shares=["momentum", "quantile", "affinity_weight"],
-            not_negative=["prompt_weight", "first_stage", "affinity_epochs"],
+            shares=["first_stage", "momentum", "quantile", "affinity_weight"],
+            not_negative=["prompt_weight", "affinity_epochs"],
             temperatures=["affinity_temperature"],
         )
 
@@ -78,7 +78,7 @@ class PromptCalSettings(GcdSettings):
     def n_first(self) -> int:
         """Epochs of the first stage in a training of so many."""
         epochs = self.training.epochs
-        return self.first_stage if self.first_stage < epochs else 2 * epochs // 3
+        return epochs if self.first_stage == 1 else min(round(self.first_stage * epochs), epochs - 1)
 
     def affinity_weight_at(self, epoch: int) -> float:
         """w of an epoch, counted from 0."""
@@ -119,12 +119,12 @@ class PromptCal(Model):
         return {"tail": self.encoder.tail, "prompts": self.prompts, "heads": self.heads}
 
     def check(self) -> None:
-        """Refuse more neighbors than a batch has views: the memory is empty at first."""
+        """Refuse more neighbors than a view has in a batch: the memory is empty at first."""
         n_views = 2 * self.settings.training.batch_size
-        if self.settings.n_neighbors > n_views:
+        if self.settings.n_neighbors >= n_views:
             raise UsageError(
-                f"n_neighbors: found {self.settings.n_neighbors} with {n_views} views in a batch, expected at most as "
-                "many; lower it, or raise training.batch_size"
+                f"n_neighbors: found {self.settings.n_neighbors} with {n_views} views in a batch, expected fewer; "
+                "lower it, or raise training.batch_size"
             )
 
     def forward(self, inputs: Tensor) -> dict[str, Tensor]:
@@ -154,10 +154,9 @@ class PromptCal(Model):
         return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
-        """Begin the second stage: the teacher is what was learned so far, and the memory is empty."""
+        """Begin the second stage: the teacher is what was learned so far. The memory is empty until then."""
         if epoch.number == self.settings.n_first:
             self._move_teacher(1.0)
-            self.n_remembered.zero_()
         return {}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
