@@ -127,14 +127,16 @@ def test_concepts_and_centers_are_renewed_before_an_epoch_and_the_first_chooses_
 
 
 def test_the_resolution_is_chosen_without_what_labels_say_about_links():
-    """Two groups that are nearly one: labels that take part in links would part them at any resolution."""
-    truth = np.repeat(np.arange(2), 10)
-    points = F.normalize(torch.eye(8)[0] + 0.02 * torch.randn(20, 8, generator=torch.Generator().manual_seed(0)), dim=1)
-    settings = replace(SETTINGS, resolutions=(1e-9, 1e-8), n_neighbors=19)
-    assert find_concepts(points, truth, 1e-9, settings).max() == 1
-    assert find_concepts(points, np.full(20, -1), 1e-9, settings).max() == 0
-    assert choose_resolution(points, truth, settings) == 1e-9
-    assert choose_resolution(points, np.full(20, -1), replace(settings, resolutions=(3.0, 1.0))) == 3.0
+    """Two linked groups: with 1e-9 labels alone would part them, with 1.0 they part by themselves."""
+    truth, nobody = np.repeat(np.arange(2), 10), np.full(20, -1)
+    noise = torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
+    points = F.normalize(torch.eye(8)[truth] + 0.1 + 0.02 * noise, dim=1)
+    settings = replace(SETTINGS, resolutions=(1e-9, 1.0), n_neighbors=19, min_similarity=0.0)
+    assert np.array_equal(find_concepts(points, truth, 1e-9, settings), truth)
+    assert find_concepts(points, nobody, 1e-9, settings).max() == 0
+    assert np.array_equal(find_concepts(points, nobody, 1.0, settings), truth)
+    assert choose_resolution(points, truth, settings) == 1.0
+    assert choose_resolution(points, nobody, replace(settings, resolutions=(3.0, 1.0))) == 3.0
 
 
 def six_groups():

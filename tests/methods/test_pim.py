@@ -11,7 +11,7 @@ from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods import pim
 from shoal.methods.clusters import Representation
-from shoal.methods.pim import PimSettings, choose_weight, cluster, fit, objective
+from shoal.methods.pim import PimSettings, choose_weight, cluster, fit, fit_directions, objective, search_by_pim
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
 from shoal.training.settings import TrainSettings
@@ -72,6 +72,8 @@ def test_the_fit_is_adam_written_out_on_numeric_gradients():
             slope[place] = (value(w + nudge) - value(w - nudge)) / 2e-6 + 0.01 * w[place]
         mean, square = 0.9 * mean + 0.1 * slope, 0.999 * square + 0.001 * slope**2
         w -= 0.1 * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
+    directions = fit_directions(points, centers, LABELS, 0.5, settings)
+    np.testing.assert_allclose(directions.numpy(), w, atol=1e-4)
     found = fit(points, centers, LABELS, 0.5, settings)
     assert found.tolist() == (points.numpy() @ w.T).argmax(axis=1).tolist()
     unmoved = (points @ F.normalize(centers, dim=1).T).argmax(dim=1)
@@ -124,6 +126,30 @@ def test_the_number_of_clusters_is_searched_with_no_label_in_the_fit(monkeypatch
     by_rule = replace(quick, search_n_clusters=False)
     assert cluster(learned, labels, by_rule, n_clusters=None, device=CPU).n_clusters == 3
     assert not METHOD.number(by_rule)
+
+
+def test_the_search_for_the_number_of_clusters_is_by_mutual_information(monkeypatch):
+    """The objective of its fits is the negative mutual information of images and clusters, written out."""
+    points, truth = three_groups((20, 20, 20))
+    seen = []
+
+    def fit(points, centers, labels, weight, settings):
+        seen.append((labels, weight))
+        return torch.from_numpy(truth)
+
+    monkeypatch.setattr(pim, "fit", fit)
+    quick = replace(SETTINGS, inference=replace(SETTINGS.inference, max_clusters=6))
+    search_by_pim(points, np.where(truth < 2, truth, -1), quick)
+    assert seen
+    assert {labels for labels, _ in seen} == {None}
+    (weight,) = {weight for _, weight in seen}
+    shares = draw(6, 3).double().softmax(dim=1)  # of an image, over clusters
+    information = sum(
+        float(share / 6 * (share / shares[:, cluster].mean()).log())  # p(i, k) log p(i, k) / (p(i) p(k)), p(i) = 1 / 6
+        for row in shares
+        for cluster, share in enumerate(row)
+    )
+    assert float(objective(shares.log(), torch.full((6,), -1), weight)) == pytest.approx(-information, rel=1e-6)
 
 
 def test_a_step_on_a_vision_transformer_is_that_of_a_slow_version():

@@ -117,7 +117,14 @@ def search_by_pim(points: Tensor, labels: Ints, settings: PimSettings) -> int:
 
 
 def fit(points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings) -> Tensor:
-    """(N,) the clusters of unit points (N, D) by a classifier that starts from centers (K, D).
+    """(N,) the clusters of unit points (N, D) by a classifier that starts from centers (K, D)."""
+    return (points.float() @ fit_directions(points, centers, labels, weight, settings).T).argmax(dim=1)
+
+
+def fit_directions(
+    points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, settings: PimSettings
+) -> Tensor:
+    """(K, D) the classifier, fitted to unit points (N, D) from centers (K, D).
 
     `labels` (N,) are 0 … C-1, -1 for unlabeled; None: none is known.
     """
@@ -130,8 +137,7 @@ def fit(points: Tensor, centers: Tensor, labels: Tensor | None, weight: float, s
             optimizer.zero_grad()
             objective(settings.sharpness * rows @ directions.T, given, weight).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-    with torch.no_grad():
-        return (rows @ directions.T).argmax(dim=1)
+    return directions.detach()
 
 
 def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
