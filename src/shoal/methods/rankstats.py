@@ -2,7 +2,7 @@
 
 Training: two unlabeled images are of one class where the same few entries of their features are the largest; a
 classifier over all classes is trained on whether they are. Its first outputs, those of the known classes, learn from
-the given labels, and two views of an image are to be classified alike, more so from epoch to epoch. Inference: the
+the given labels too, and two views of an image are to be classified alike, more so from epoch to epoch. Inference: the
 largest output.
 
 B images of a batch, b this process's share of it, C entries of a feature, K clusters, L of them known.
