@@ -71,6 +71,8 @@ def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_
     changes = json.loads((run.path / "changes.json").read_text())
     assert changes["became_known"] == [name for name in ids if name in {row[0] for row in decided.values()} - {"green"}]
     assert changes["cannot_links"] == {rejected: [ids["red"]]}
+    (second,) = (row.second_category for row in RunView(run.path).assignments if row.path == rejected)
+    assert second not in ("", "red", machine[rejected][0])
     assert changes["does_not_fit"] == []
     assert (changes["n_decided"], changes["n_placed"]) == (len(decided), 1)
     assert {one["category"] for one in changes["kept"]} == set(ids)

@@ -40,20 +40,27 @@ def test_named_and_confirmed_novel_categories_are_known_and_keep_their_ids(revie
     assert {"novel-002", "tern"} <= found.taken
 
 
-def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(review: Review) -> None:
+def test_rejected_images_are_cannot_links_and_lose_a_label_they_came_with(run: Run) -> None:
+    run.write_json("changes", {"cannot_links": {"06.png": [3], "07.png": [3, 9], "99.png": [0]}})  # 9 is there no more
+    review = Review(run)
     verbs.decide(review, "reject", None, ["00.png", "06.png"], by="ann")
-    found = decisions_of(review, {"06.png": frozenset({3}), "07.png": frozenset({3})})
+    found = decisions_of(review)
     assert found.apart == {"00.png": {0}, "06.png": {2, 3}, "07.png": {3}}
     assert found.given == {"03.png": 1}
     assert "00.png" not in found.categories
 
 
-def test_who_puts_an_image_back_takes_the_cannot_link_away(review: Review) -> None:
+def test_who_puts_an_image_back_takes_the_cannot_link_away(run: Run) -> None:
+    run.write_json("changes", {"cannot_links": {"06.png": [2], "07.png": [3]}})
+    review = Review(run)
     verbs.decide(review, "reject", None, ["06.png"], by="ann")
     verbs.move(review, ["06.png"], "novel-001", by="ann")
-    assert decisions_of(review, {"06.png": frozenset({2})}).apart == {}
+    verbs.move(review, ["07.png"], "novel-002", by="ann")
+    assert decisions_of(review).apart == {}
     review.again("undo", by="ann")
-    assert decisions_of(review).apart == {"06.png": {2}}
+    assert decisions_of(review).apart == {"07.png": {3}}
+    review.again("undo", by="ann")
+    assert decisions_of(review).apart == {"06.png": {2}, "07.png": {3}}
 
 
 def test_a_merge_carries_labels_and_cannot_links_to_what_it_makes(review: Review) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from shoal.review import verbs
 from shoal.review.actions import Action
 from shoal.review.review import Review
+from shoal.runs import Run
 from shoal.server import columns
 from shoal.server.search import Search
 from small_runs import NAMES, write_small
@@ -59,3 +60,14 @@ def test_categories_that_people_made_have_evidence_of_their_own(tmp_path: Path) 
     named = {tuple(review.state.records[number].name for number in pair): share for pair, share in found.items()}
     among_them = {pair: share for pair, share in named.items() if {*pair} <= {"auk", "tern", "skua"}}
     assert among_them == {("auk", "tern"): 1.0, ("auk", "skua"): 1.0, ("tern", "skua"): None}
+
+
+def test_what_was_rejected_in_an_earlier_review_is_not_offered_again(run: Run) -> None:
+    """06.png is in novel-001, its second choice is novel-002."""
+    shown = columns.images(Review(run), [6])[0]
+    assert (shown["second"], shown["rejected"]) == ("novel-002", [])
+    assert 6 in Search(Review(run)).candidates(3)["rows"]
+    run.write_json("changes", {"cannot_links": {"06.png": [3]}})
+    shown = columns.images(Review(run), [6])[0]
+    assert (shown["second"], shown["rejected"]) == ("", ["novel-002"])
+    assert 6 not in Search(Review(run)).candidates(3)["rows"]

@@ -23,7 +23,7 @@ from shoal.clustering.categories import (
 )
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
-from shoal.discovery.reviewed_names import name_as_before
+from shoal.discovery.reviewed_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
 
@@ -66,7 +66,7 @@ def name_categories(
     """Turn clusters into categories: known ones keep their class's place, novel ones follow by falling size.
 
     After a review of an `earlier` run, categories keep their ids and names, and images stay out of categories they were
-    thrown out of.
+    thrown out of, which are not their second choice either.
 
     Confidence is calibrated by the labels given; where something was trained, by those it has not seen, `unseen`. It is
     calibrated on clusters that no label has a part in, those without must-links, of this discovery or another one.
@@ -76,11 +76,13 @@ def name_categories(
     n_known = len(classes)
     points, lists = near = _neighbors(discovery, n_neighbors)
     everyone = category_names(classes, n_novel)
-    ids = list(range(len(everyone)))
+    ids, apart = list(range(len(everyone))), {}
     if earlier is not None:
         named = name_as_before(categories, classes, names, points, earlier)
         categories, everyone, ids, n_novel = named.categories, named.names, named.ids, len(named.names) - n_known
+        apart = named.apart
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
+    second = second_but(points, categories, len(everyone), members.second, apart)
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
     calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
@@ -95,7 +97,7 @@ def name_categories(
         classes=everyone,
         ids=ids,
         n_known=n_known,
-        members=replace(members, confidence=confidence),
+        members=replace(members, confidence=confidence, second=second),
         calibration=calibration,
     )
 

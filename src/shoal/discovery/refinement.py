@@ -24,7 +24,7 @@ from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
 from shoal.review.replay import replay_review, replayed
 from shoal.review.review import Review, checked_who, has_review
-from shoal.runs import Run, RunView, damaged
+from shoal.runs import Run, RunView
 from shoal.words import count, first_few, plural
 
 
@@ -49,7 +49,7 @@ class Refinement:
         if not has_review(run.path):
             raise UsageError(f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does")
         review = Review(run)
-        return cls(run=run, decisions=decisions_of(review, _kept_out(run)), note=review.log.note)
+        return cls(run=run, decisions=decisions_of(review), note=review.log.note)
 
     @property
     def config(self) -> Path:
@@ -169,17 +169,6 @@ class Refinement:
             raise DataError(f"{what}; it is a review of other images; give the images that run was made of")
         if len(missing) > max(1, MAX_ABSENT_SHARE * len(paths)) and not allow_missing:
             raise DataError(f"{what}; give all images of that run, or go on without these with --allow-missing")
-
-
-def _kept_out(run: RunView) -> dict[str, frozenset[int]]:
-    """The cannot-links that a run was itself made with, by image."""
-    if not run.has("changes.json"):
-        return {}
-    try:
-        found = run.json("changes")["cannot_links"]
-        return {str(path): frozenset(int(number) for number in ids) for path, ids in found.items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise damaged(run.path / "changes.json", "cannot_links: expected lists of ids by image") from error
 
 
 def _note_unlabeled(collection: Collection) -> str:

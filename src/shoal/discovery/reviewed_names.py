@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import Ints
-from shoal.clustering.categories import category_centers, category_names
+from shoal.clustering.categories import NONE, category_centers, category_names
 from shoal.data.collection import Earlier
 
 
@@ -25,6 +25,8 @@ class KeptNames:
     """(K,) the known classes first."""
     ids: list[int]
     """(K,)"""
+    apart: dict[int, set[int]]
+    """By row the positions of the categories that people threw the image out of."""
 
 
 def name_as_before(
@@ -59,7 +61,7 @@ def name_as_before(
     parted = keep_apart(points, renumbered, len(ids), apart)
     if int(parted.max()) == len(ids):
         ids.append(free)
-    return KeptNames(categories=parted, names=_names(ids, classes, earlier), ids=ids)
+    return KeptNames(categories=parted, names=_names(ids, classes, earlier), ids=ids, apart=apart)
 
 
 def _names(ids: Sequence[int], classes: Sequence[str], earlier: Earlier) -> list[str]:
@@ -93,16 +95,37 @@ def keep_apart(points: Tensor, categories: Ints, n_categories: int, apart: Mappi
     Such a row goes to the category with the nearest center, as it was before any row left. One that may be in no
     category with images gets the number K, all of these the same one.
     """
-    wrong = [row for row, forbidden in sorted(apart.items()) if int(categories[row]) in forbidden]
-    if not wrong:
-        return categories
+    wrong = {row: forbidden for row, forbidden in apart.items() if int(categories[row]) in forbidden}
+    moved = categories.copy()
+    for row, best in _nearest_but(points, categories, n_categories, wrong).items():
+        moved[row] = n_categories if best is None else best
+    return moved
+
+
+def second_but(
+    points: Tensor, categories: Ints, n_categories: int, second: Ints, apart: Mapping[int, Set[int]]
+) -> Ints:
+    """(N,) the second choices (N,), none of them named by `apart` for its row: there the next nearest, or -1."""
+    own = {row: {*forbidden, int(categories[row])} for row, forbidden in apart.items() if int(second[row]) in forbidden}
+    chosen = second.copy()
+    for row, best in _nearest_but(points, categories, n_categories, own).items():
+        chosen[row] = NONE if best is None else best
+    return chosen
+
+
+def _nearest_but(
+    points: Tensor, categories: Ints, n_categories: int, forbidden: Mapping[int, Set[int]]
+) -> dict[int, int | None]:
+    """By row of `forbidden` the category with images whose center is nearest, but for those it names; None without."""
+    if not forbidden:
+        return {}
     centers = category_centers(points, categories, n_categories)  # (K, D)
-    rows = points[torch.tensor(wrong, device=points.device)].to(centers.dtype)  # (M, D)
+    rows = points[torch.tensor([*forbidden], device=points.device)].to(centers.dtype)  # (M, D)
     cosines = (rows @ centers.T).cpu().numpy()  # (M, K)
     cosines[:, np.bincount(categories, minlength=n_categories) == 0] = -np.inf
-    moved = categories.copy()
-    for at, row in enumerate(wrong):
-        cosines[at, sorted(apart[row])] = -np.inf
-        best = int(cosines[at].argmax())
-        moved[row] = best if np.isfinite(cosines[at, best]) else n_categories
-    return moved
+    found: dict[int, int | None] = {}
+    for row, near in zip(forbidden, cosines, strict=True):
+        near[sorted(forbidden[row])] = -np.inf
+        best = int(near.argmax())
+        found[row] = best if np.isfinite(near[best]) else None
+    return found

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shoal.arrays import Floats, Ints
 from shoal.errors import UsageError
-from shoal.runs import Category, RunView, check_columns, read_assignment_columns
+from shoal.runs import Category, RunView, check_columns, damaged, read_assignment_columns
 from shoal.words import first_few
 
 MANY = 1_000
@@ -39,6 +39,8 @@ class Answer:
     categories: Sequence[Category]
     columns: dict[str, Any]
     """The other columns of assignments.csv, by name."""
+    kept_out: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """The categories that images were thrown out of in the review that the run was made after, by path."""
 
     @classmethod
     def read(cls, run: RunView) -> "Answer":
@@ -48,7 +50,13 @@ class Answer:
         categories = RunView(run.path).categories
         paths, ids = columns.pop("path"), columns.pop("category_id")
         check_columns(run.path, paths, ids.tolist(), columns["category"])
-        return cls(paths=paths, category_ids=ids, categories=categories, columns=columns)
+        return cls(
+            paths=paths,
+            category_ids=ids,
+            categories=categories,
+            columns=columns,
+            kept_out=_kept_out(run, {c.category_id for c in categories}),
+        )
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -57,6 +65,11 @@ class Answer:
     def row_of(self) -> dict[str, int]:
         """The row of each path."""
         return dict(zip(self.paths, range(len(self.paths)), strict=True))
+
+    @cached_property
+    def id_of(self) -> dict[str, int]:
+        """The category of each name that the run gave."""
+        return {c.category: c.category_id for c in self.categories}
 
     def rows(self, paths: Sequence[Any]) -> Ints:
         """The rows of some paths; a path that is no image's, or twice, is an error."""
@@ -101,3 +114,14 @@ class Answer:
         """(N,) all rows, the most typical of their category first: by outlier score, then confidence, then row."""
         scores: list[Floats] = [np.nan_to_num(self.columns[name], nan=0.0) for name in ("outlier_score", "confidence")]
         return np.lexsort((np.arange(len(self)), -scores[1], scores[0]))
+
+
+def _kept_out(run: RunView, there: Set[int]) -> dict[str, frozenset[int]]:
+    """The cannot-links that a run was itself made with, by image, to the categories that are still there."""
+    if not run.has("changes.json"):
+        return {}
+    try:
+        found = run.json("changes")["cannot_links"]
+        return {str(path): frozenset(map(int, ids)) & there for path, ids in found.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise damaged(run.path / "changes.json", "cannot_links: expected lists of ids by image") from error

@@ -3,6 +3,7 @@
 Undoing an action is the same kind of change with the values from before.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,8 +71,9 @@ class Change:
 class Rejections:
     """Which images do not belong to which categories: pairs, each a number, row * 2**32 + category, ascending."""
 
-    def __init__(self) -> None:
-        self.pairs: Ints = np.zeros(0, np.int64)
+    def __init__(self, by_row: Mapping[int, Iterable[int]]) -> None:
+        pairs = [row << 32 | category for row, categories in by_row.items() for category in categories]
+        self.pairs: Ints = np.sort(np.array(pairs, np.int64))
 
     def of(self, row: int) -> list[int]:
         """The categories that an image does not belong to."""

@@ -44,8 +44,8 @@ class Decisions:
     """Every name that a category has, or had in the run."""
 
 
-def decisions_of(review: Review, before: Mapping[str, frozenset[int]] | None = None) -> Decisions:
-    """Read a review; `before` are cannot-links that hold from an earlier one."""
+def decisions_of(review: Review) -> Decisions:
+    """Read a review, with the cannot-links that hold from an earlier one."""
     state, paths = review.state, review.answer.paths
     ended = {number: _today(state, number) for number in state.records if number not in state.categories}
     called = {c.category: ended.get(c.category_id, c.category_id) for c in review.answer.categories}
@@ -53,7 +53,7 @@ def decisions_of(review: Review, before: Mapping[str, frozenset[int]] | None = N
     is_between = np.isin(state.images.category, sorted(between))
     decided = np.flatnonzero(np.isin(state.images.status, (CONFIRMED, MOVED)) & ~is_between).tolist()
     labels = {paths[row]: int(state.images.category[row]) for row in decided}
-    apart = _apart(review, before or {}, ended, between)
+    apart = _apart(review, ended, between)
     known = tuple(number for number in _known(state, set(labels.values())) if number not in between)
     given = {path: name for path, name in zip(paths, review.answer.columns["label_given"], strict=True) if name}
     contradicted = _contradicted(review, given, called, labels, apart)
@@ -95,16 +95,13 @@ def _known(state: State, decided: set[int]) -> tuple[int, ...]:
     )
 
 
-def _apart(
-    review: Review, before: Mapping[str, frozenset[int]], ended: Mapping[int, int], between: set[int]
-) -> dict[str, frozenset[int]]:
+def _apart(review: Review, ended: Mapping[int, int], between: set[int]) -> dict[str, frozenset[int]]:
     """Every cannot-link; where a person has put the image there after all, the later word holds."""
-    state, found, rejected = review.state, {}, review.state.rejected.by_row()
-    for row, path in enumerate(review.answer.paths):
-        ids = {*rejected.get(row, ()), *before.get(path, ())}
+    state, found = review.state, {}
+    for row, ids in sorted(state.rejected.by_row().items()):
         own = {int(state.images.category[row])} if state.images.status[row] in (CONFIRMED, MOVED) else set()
         if today := frozenset(ended.get(number, number) for number in ids) - own - between:
-            found[path] = today
+            found[review.answer.paths[row]] = today
     return found
 
 

@@ -22,7 +22,8 @@ class Tables:
         self.answer = answer
         self.images = Images(answer.category_ids)
         self.records = {c.category_id: Record(c.category, c.is_novel) for c in answer.categories}
-        self.rejected = Rejections()
+        kept_out = answer.kept_out
+        self.rejected = Rejections({answer.row_of[path]: kept_out[path] for path in kept_out if path in answer.row_of})
         self.distinct: frozenset[tuple[int, int]] = frozenset()
         """Pairs of categories, the lower id first, that people said are not the same."""
         self.next_id = max([NO_CATEGORY, *self.records]) + 1
@@ -47,6 +48,12 @@ class Tables:
         while (into := self.records[category].merged_into) is not None:
             category = into
         return category
+
+    def is_second_forbidden(self, row: int) -> bool:
+        """Whether people threw an image out of what is its second choice."""
+        second = self.answer.id_of.get(self.answer.columns["second_category"][row], NO_CATEGORY)
+        refused = {self.today(number) for number in self.rejected.of(row) if number in self.records}
+        return second in self.records and self.today(second) in refused
 
     def find(self, name: str) -> int | None:
         """The id of the category with this name, however its accents are written."""

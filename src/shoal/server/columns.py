@@ -48,7 +48,7 @@ def columns(review: Review) -> bytes:
     """Order (rows, most typical first), category, given label, what the images around speak for, status, confidence."""
     with review.lock:
         state, answer = review.state, review.answer
-        known = {c.category: c.category_id for c in answer.categories}
+        known = answer.id_of
         given, around = (
             np.array([known.get(name, NO_CATEGORY) if name else NO_CATEGORY for name in names])
             for names in (answer.columns["label_given"], speaks_for(answer.columns))
@@ -73,7 +73,7 @@ def category(state: State, number: int, record: Record) -> dict[str, Any]:
 def categories(review: Review) -> list[dict[str, Any]]:
     """Every category that ever was, with what the run says of it."""
     found = {c.category_id: c for c in review.answer.categories}
-    ids = {c.category: c.category_id for c in review.answer.categories}
+    ids = review.answer.id_of
     rows = []
     for number, record in review.state.records.items():
         row = category(review.state, number, record)
@@ -185,7 +185,7 @@ def _image(review: Review, row: int, names: dict[str, str]) -> dict[str, Any]:
         "outlier": _round(column["outlier_score"][row]),
         "nearest": named("nearest_known"),
         "similarity": _round(column["nearest_known_similarity"][row]),
-        "second": named("second_category"),
+        "second": "" if state.is_second_forbidden(row) else named("second_category"),
         "status": STATUSES[int(state.images.status[row])],
         "by": entry.by if entry else "",
         "at": entry.at if entry else "",

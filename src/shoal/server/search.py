@@ -124,13 +124,8 @@ class Search:
     def _next_choice(self, row: int, now: int, today: dict[int, int]) -> int | None:
         """Where the run puts an image that people put elsewhere, or else its second choice; categories of today."""
         first = today.get(int(self.review.answer.category_ids[row]), now)
-        second = self._ids.get(self.review.answer.columns["second_category"][row], NO_CATEGORY)
+        second = self.review.answer.id_of.get(self.review.answer.columns["second_category"][row], NO_CATEGORY)
         return first if first != now else today.get(second)
-
-    @cached_property
-    def _ids(self) -> dict[str, int]:
-        """The categories of the run by the names that it gave."""
-        return {c.category: c.category_id for c in self.review.answer.categories}
 
     def parts(self, category: int, n_parts: int) -> dict[str, Any]:
         """The images of a category as the tree parts them, each part with the most typical first."""
