@@ -205,6 +205,22 @@ def test_label_studio_gets_the_label_and_the_prediction(run: Run, tmp_path: Path
     assert task["predictions"][0]["result"][0]["value"]["choices"] == ["hot/cold"]
 
 
+def test_label_studio_gets_what_the_run_found_beside_what_people_said(run: Run, tmp_path: Path) -> None:
+    """Of z.png, alone in its category, the run's answer is no choice any more."""
+    review = Review(RunView(run.path))
+    verbs.move(review, ["y/1.png", "z.png"], "hot/cold", by="ann")
+    verbs.rename(review, "cat", "lynx", by="ann")
+    out = export_run(ReviewedRun.open(run.path), "labelstudio", tmp_path / "out").folder
+    tasks = {task["data"]["path"]: task for task in json.loads((out / "tasks.json").read_text("utf-8"))}
+    (predicted,) = tasks["y/1.png"]["predictions"]
+    assert (predicted["result"][0]["value"]["choices"], predicted["score"]) == (["lynx"], 0.75)
+    assert tasks["y/1.png"]["annotations"][0]["result"][0]["value"]["choices"] == ["hot/cold"]
+    assert {"status": "moved", "classified_by": "ann"}.items() <= tasks["y/1.png"]["data"].items()
+    assert tasks["y/1.png"]["data"]["classified_at"]
+    assert "predictions" not in tasks["z.png"]
+    assert tasks["y/2.png"]["data"]["status"] == "predicted"
+
+
 def test_fiftyone_gets_numbered_files_and_a_label_for_each(run: Run, tmp_path: Path) -> None:
     out = export_run(run, "fiftyone", tmp_path / "out").folder
     labels = json.loads((out / "labels.json").read_text(encoding="utf-8"))["labels"]

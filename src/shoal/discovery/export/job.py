@@ -8,7 +8,7 @@ from typing import Literal
 
 from shoal.discovery.export.names import Linking
 from shoal.review.decisions import decisions_of
-from shoal.review.reviewed import fitting_review
+from shoal.review.reviewed import fitting_review, names_today
 from shoal.runs import Assignment, Category, Run
 
 GivenLabels = Literal["keep", "predicted"]
@@ -46,6 +46,16 @@ def contradicted(run: Run) -> frozenset[str]:
     """The images whose label people contradicted: what they said counts."""
     review = fitting_review(run)
     return frozenset() if review is None else decisions_of(review).contradicted
+
+
+def found_by_run(run: Run) -> dict[str, tuple[str, float]]:
+    """By image the category that the run itself has found, by the name of today, and how sure it was."""
+    review = fitting_review(run)
+    if review is None:
+        return {}
+    names, columns = names_today(review.state), review.answer.columns
+    rows = zip(review.answer.paths, columns["category"], columns["confidence"], strict=True)
+    return {path: (names.get(category, category), float(sure)) for path, category, sure in rows}
 
 
 def choices(run: Run) -> list[Category]:

@@ -8,17 +8,20 @@ from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 from shoal.discovery.export.imagefolder import DECIDED, decided, table
-from shoal.discovery.export.job import Job, choices, contradicted
+from shoal.discovery.export.job import Job, choices, contradicted, found_by_run
 from shoal.discovery.export.names import inside, original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
 
+DECIDED_ON = ("confirmed", "moved")
+"""The statuses of images whose category is a person's word."""
+
 
 def to_label_studio(job: Job) -> None:
-    """tasks.json with the category of every image as a prediction, and as an annotation what a person has said of it.
+    """tasks.json with what was found of every image as a prediction, and as an annotation what a person has said of it.
 
     That is the category they have confirmed, moved or split it into, else the label it came with unless they have
-    rejected it.
+    rejected it. The prediction for an image that somebody decided on is what the run itself has found.
 
     Label Studio serves files below LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT, and of these only what lies in a storage of
     the project, which cannot be that folder itself. So images are named from the folder above theirs on. labels.xml is
@@ -27,9 +30,17 @@ def to_label_studio(job: Job) -> None:
     for row in job.run.assignments if job.root is not None else ():
         inside(job.images, row.path)
     folder, overruled = "" if job.root is None else f"{job.root.name}/", contradicted(job.run)
-    tasks = [_task(row, folder, is_contradicted=row.path in overruled) for row in job.run.assignments]
+    offered, own = choices(job.run), found_by_run(job.run)
+    names = {category.category for category in offered}
+    tasks = []
+    for row in job.run.assignments:
+        predicted = (row.category, row.confidence)
+        if row.status in DECIDED_ON:
+            predicted = own.get(row.path, predicted)
+        is_choice = predicted[0] in names  # one that has lost its images is none
+        tasks.append(_task(row, predicted if is_choice else None, folder, is_contradicted=row.path in overruled))
     write_text(job.out / "tasks.json", json.dumps(tasks, ensure_ascii=False, indent=1) + "\n")
-    listed = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in choices(job.run))
+    listed = "\n".join(f"    <Choice value={quoteattr(category.category)}/>" for category in offered)
     view = f'  <Image name="image" value="$image"/>\n  <Choices name="category" toName="image">\n{listed}\n  </Choices>'
     write_text(job.out / "labels.xml", f"<View>\n{view}\n</View>\n")
 
@@ -68,13 +79,18 @@ def to_fiftyone(job: Job) -> None:
     write_text(job.out / "paths.csv", table(("file", "path", *DECIDED), paths))
 
 
-def _task(row: Assignment, folder: str, *, is_contradicted: bool) -> dict[str, Any]:
+def _task(
+    row: Assignment, predicted: tuple[str, float] | None, folder: str, *, is_contradicted: bool
+) -> dict[str, Any]:
     choice = {"from_name": "category", "to_name": "image", "type": "choices"}
-    task: dict[str, Any] = {"data": {"image": f"/data/local-files/?d={quote(folder + row.path)}", "path": row.path}}
-    said = row.category if is_contradicted or row.status in ("confirmed", "moved") else row.label_given
+    who = dict(zip(DECIDED, decided(row), strict=True))
+    place = f"/data/local-files/?d={quote(folder + row.path)}"
+    task: dict[str, Any] = {"data": {"image": place, "path": row.path, **who}}
+    said = row.category if is_contradicted or row.status in DECIDED_ON else row.label_given
     if said:
         task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
-    if row.category:
-        predicted = {"result": [{**choice, "value": {"choices": [row.category]}}], "score": round(row.confidence, 6)}
-        task["predictions"] = [{"model_version": "shoal", **predicted}]
+    if predicted is not None:
+        category, sure = predicted
+        found = {"result": [{**choice, "value": {"choices": [category]}}], "score": round(sure, 6)}
+        task["predictions"] = [{"model_version": "shoal", **found}]
     return task
