@@ -77,6 +77,14 @@ def test_two_known_categories_are_never_to_be_merged(plain_run: Callable[..., Ru
     assert suggested_merges(Snapshot(run)) == []
 
 
+def test_a_known_category_that_nobody_has_named_may_be_merged(plain_run: Callable[..., Run]) -> None:
+    """As in the run after a review in which one of its images was confirmed."""
+    run = plain_run([replace(row, is_novel=False) for row in rows(["left", "novel-001"] * 50)])
+    run.write_array("embeddings", np.random.default_rng(0).normal(size=(100, 3)))
+    (merge,) = suggested_merges(Snapshot(run))
+    assert (merge.novel.category, merge.other.category) == ("novel-001", "left")
+
+
 def test_without_embeddings_a_sentence_stands_in(plain_run: Callable[..., Run]) -> None:
     with pytest.raises(NotInRun, match="no embeddings"):
         suggested_merges(Snapshot(plain_run(rows(["a", "novel"]))))

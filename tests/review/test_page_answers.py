@@ -1,5 +1,6 @@
 """What the page is told of a review, without a server: words, evidence, what can be undone, who is put apart."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from shoal.review import verbs
@@ -71,3 +72,12 @@ def test_what_was_rejected_in_an_earlier_review_is_not_offered_again(run: Run) -
     shown = columns.images(Review(run), [6])[0]
     assert (shown["second"], shown["rejected"]) == ("", ["novel-002"])
     assert 6 not in Search(Review(run)).candidates(3)["rows"]
+
+
+def test_merges_are_suggested_of_known_categories_that_nobody_has_named(tmp_path: Path) -> None:
+    """As after a review in which an image of each was confirmed."""
+    run = write_small(tmp_path / "run", names=("gull", "heron", "novel-001", "novel-002 (2)"))
+    run.write_categories([replace(category, is_novel=False) for category in run.categories])
+    found = {frozenset((pair["a"], pair["b"])) for pair in Search(Review(run)).merges()}
+    assert frozenset((2, 3)) in found
+    assert frozenset((0, 1)) not in found

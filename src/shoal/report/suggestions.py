@@ -1,5 +1,6 @@
 """What a curator may want to change: categories that look like one, and given labels that look wrong."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import sqrt
@@ -25,6 +26,9 @@ AT_LEAST = 12
 
 MOST_COMPARED = 10_000
 """Images of a category that it is compared by; of a larger one so many, from the most to the least typical."""
+
+NUMBERED = re.compile(r"novel-\d{3,}( \(\d+\))*")
+"""The name of a category, or of a part of one, that nobody has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class SuspiciousLabel:
 
 
 def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
-    """Pairs of categories that look like one cut in two, and the closest others; a pair of known ones never is.
+    """Pairs of categories that look like one cut in two, and the closest others; a pair of named known ones never is.
 
     Reads the embeddings before the mean shift, which would draw every group together. K² pairs of K categories, each
     over the images of both.
@@ -67,11 +71,19 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
         raise NotInRun("Suggested merges are left out: the run holds no embeddings to compare categories by.")
     by_id = {category.category_id: category for category in run.categories}
     members = {number: run.members[number] for number in by_id if number in run.members}
-    novel = {number for number, category in by_id.items() if category.is_novel}
+    novel = {number for number, category in by_id.items() if may_be_part(category.category, is_novel=category.is_novel)}
     return [
         Merge(by_id[a], by_id[b], gap, _second_choice(run, by_id[a], by_id[b]))
         for a, b, gap in close_pairs(vectors, members, novel, most)
     ]
+
+
+def may_be_part(name: str, *, is_novel: bool) -> bool:
+    """Whether a category may be a part of another one: it is novel, or has no name but the run's.
+
+    After a review a category of which an image was confirmed is known; it may still be half of what it should be.
+    """
+    return is_novel or NUMBERED.fullmatch(name) is not None
 
 
 def close_pairs(

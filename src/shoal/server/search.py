@@ -12,7 +12,7 @@ import numpy as np
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError, UsageError
 from shoal.report.snapshot import Snapshot, stratified
-from shoal.report.suggestions import AT_LEAST, ONE_GROUP, close_pairs
+from shoal.report.suggestions import AT_LEAST, ONE_GROUP, close_pairs, may_be_part
 from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
 from shoal.review.parts import cut, linkage_of
 from shoal.review.review import Review
@@ -112,7 +112,7 @@ class Search:
             number: _some(order[start:end], MAX_COMPARED)
             for number, start, end in zip(records, starts.tolist(), ends.tolist(), strict=True)
         }
-        novel = {number for number, record in records.items() if record.is_novel}
+        novel = {number for number, record in records.items() if may_be_part(record.name, is_novel=record.is_novel)}
         found = []
         for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, at_least):
             chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
