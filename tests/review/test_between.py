@@ -47,6 +47,22 @@ def test_a_category_between_two_keeps_its_name_where_another_has_the_new_one(rev
     assert [review.state.records[number].between for number in (4, 5)] == [(), (1, 2)]
 
 
+def test_a_name_with_an_or_in_it_is_one_name(review: Review) -> None:
+    verbs.rename(review, "gull", "black or white")
+    verbs.move(review, ["03.png"], "black or white or novel-001")
+    assert review.state.records[4].between == (0, 2)
+    verbs.move(review, ["04.png"], "black or heron")  # nothing is called black
+    assert review.state.records[5].between == ()
+
+
+def test_a_category_between_two_has_another_name_where_theirs_is_taken(review: Review) -> None:
+    verbs.move(review, ["00.png"], "heron or egret")
+    verbs.rename(review, "heron or egret", "egret or heron")
+    verbs.rename(review, "novel-001", "egret")
+    review.act(lambda state: verbs.between_action(state, np.array([1]), (1, 2)))
+    assert (review.state.records[5].name, review.state.records[5].between) == ("egret or heron 2", (1, 2))
+
+
 def test_parts_of_a_category_between_two_and_joins_of_such_ones_are_between_them_too(review: Review) -> None:
     verbs.move(review, ["00.png", "03.png", "06.png"], "gull or heron")
     verbs.split(review, "gull or heron", 2)

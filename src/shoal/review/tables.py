@@ -62,9 +62,23 @@ class Tables:
 
     def named_between(self, name: str) -> tuple[int, ...]:
         """The categories whose names a name lists, 'heron or egret'; none where it is a name of its own."""
-        found = {self.find(part) for part in name.split(OR)}
-        ids = sorted(number for number in found if number is not None)
-        return tuple(ids) if None not in found and len(ids) > 1 else ()
+        ids = self.spread(self._listed(name.split(OR)) or ())
+        return ids if len(ids) > 1 else ()
+
+    def _listed(self, parts: list[str]) -> list[int] | None:
+        """The categories that a list names, some perhaps with an 'or' in their name; None where one is no category."""
+        if not parts:
+            return []
+        for n_parts in range(1, len(parts) + 1):
+            first = self.find(OR.join(parts[:n_parts]))
+            if first is not None and (rest := self._listed(parts[n_parts:])) is not None:
+                return [first, *rest]
+        return None
+
+    def spread(self, ids: Iterable[int]) -> tuple[int, ...]:
+        """Some categories, with those in the place of one that it is between."""
+        found = (self.between(self.living(number)) or {number} for number in ids)
+        return tuple(sorted({number for each in found for number in each}))
 
     def between(self, record: Record) -> frozenset[int]:
         """The categories that one is between, as they are today; none for any other."""

@@ -8,8 +8,9 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
-from shoal.review.actions import NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
+from shoal.review.actions import NO_CATEGORY, OR, PREDICTED, Action, Entry, Group, checked_name
 from shoal.review.parts import parts_of
+from shoal.review.replay_categories import free_name
 from shoal.review.review import Review
 from shoal.review.state import State
 from shoal.words import first_few
@@ -81,16 +82,31 @@ def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = N
     rows = review.answer.rows(_paths(images))
 
     def make(state: State) -> Action:
+        there = state.find(to) if isinstance(to, str) else whole(to)
         between = state.named_between(to) if isinstance(to, str) else ()
-        there = state.find_between(between)
-        if isinstance(to, str) and there is None and state.find(to) is None:
-            new = state.next_id
-            groups = (Group(category=new, rows=rows),)
-            return Action(kind="create", category=new, name=checked_name(to), groups=groups, categories=between)
-        target = find(state, to) if there is None else there
+        if between and (there is None or state.find_between(between) is not None):
+            return between_action(state, rows, between)
+        if isinstance(to, str) and there is None:
+            group = Group(category=state.next_id, rows=rows)
+            return Action(kind="create", category=group.category, name=checked_name(to), groups=(group,))
+        target = find(state, to)
         return Action(kind="assign", category=target, groups=(Group(category=target, rows=rows),))
 
     return review.act(make, by=by)
+
+
+def between_action(state: State, rows: Ints, ids: Iterable[int]) -> Action:
+    """Put images between categories: into the one between these, which is made where there is none."""
+    between = state.spread(ids)
+    if len(between) < 2:
+        raise UsageError("between: expected two categories or more")
+    there = state.find_between(between)
+    group = Group(category=state.next_id if there is None else there, rows=rows)
+    if there is not None:
+        return Action(kind="assign", category=there, groups=(group,))
+    name = OR.join(sorted(state.records[number].name for number in between))
+    name = checked_name(name) if state.find(name) is None else free_name(state, name)
+    return Action(kind="create", category=group.category, name=name, groups=(group,), categories=between)
 
 
 def rename(review: Review, category: Which, name: str, *, by: str | None = None) -> Entry:

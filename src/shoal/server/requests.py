@@ -11,7 +11,7 @@ from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, 
 from shoal.review.history import Window
 from shoal.review.state import State
 from shoal.review.tables import Conflict
-from shoal.review.verbs import grouped
+from shoal.review.verbs import between_action, grouped
 from shoal.server.packing import unpack_rows
 
 MAX_ROWS = 256
@@ -64,6 +64,8 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
         if kind != "flag" and (state.images.category[rows] == NO_CATEGORY).any():
             raise Conflict(f"{kind}: an image has no category; move it to one")
         return Action(kind=kind, groups=grouped(state, rows))
+    if kind == "create" and "between" in asked:
+        return _between(state, asked)
     if kind in ("assign", "create"):
         category = state.next_id if kind == "create" else _whole(asked["category"])
         group = Group(category=category, rows=_rows(state, asked["rows"], at_least=int(kind == "assign")))
@@ -90,6 +92,15 @@ def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
         ]
         return Action(kind=kind, category=_whole(asked["category"]), groups=tuple(parts))
     return Action(kind=kind, of=_whole(asked["of"]))
+
+
+def _between(state: State, asked: Mapping[str, Any]) -> Action:
+    """Images between two categories; refused where all of them are there already."""
+    rows = _rows(state, asked["rows"], at_least=1)
+    action = between_action(state, rows, map(_whole, _listed(asked["between"], MAX_PARTS)))
+    if (state.images.category[rows] == action.category).all():
+        raise UsageError("It is between both already.")
+    return action
 
 
 def _rows(state: State, found: Any, *, at_least: int) -> Ints:

@@ -15,7 +15,6 @@ const DONE = { confirm: "confirmed", reject: "rejected", flag: "flagged" };
 const WHERE = { confirm: "as", reject: "from", flag: "in" };
 const STATUS = { confirm: data.CONFIRMED, flag: data.FLAGGED };
 const NOW = Promise.resolve(true); // the turn of what follows from a press that has its own
-const OR = " or "; // between the names of a coarser category
 
 // Send an action. Of several images those that somebody has changed meanwhile are left out: resolves to how many it was
 // done to, how many were left out, and what others did.
@@ -220,12 +219,13 @@ export function makeVerbs({ grid, view, go, refine }) {
     async either(row = grid.focused) {
       if (row < 0) return;
       const [image] = await describe([row]);
-      const own = store.category[row] >= 0 ? data.nameOf(store.category[row]) : image?.found;
-      const isOne = !image || !data.named(image.second) || image.second === own;
-      if (isOne) return say("There is no second choice to be unsure between.", true);
-      const either = [...new Set([own, image.second].flatMap((name) => name.split(OR)))].sort().join(OR);
-      if (data.named(either)?.id === store.category[row]) return say("It is between both already.", true);
-      return verbs.put([row], either);
+      const own = store.category[row] >= 0 ? store.category[row] : image && data.named(image.found)?.id;
+      const second = image && data.named(image.second)?.id;
+      if (own === undefined || second === undefined || own === second)
+        return say("There is no second choice to be unsure between.", true);
+      const between = [own, second]; // ids: a name may itself have an “or”
+      return does({ action: "create", rows: [row], between }, (n) =>
+        `${images(n)} moved to ${data.nameOf(store.category[row])}`);
     },
     async rename(turn = NOW) {
       if (view.kind !== "category") return;
