@@ -68,14 +68,14 @@ class Assigner:
             raise UsageError(f"outlier_share: found {outlier_share}, expected a number in [0, 1)")
         self.run, self.reporter = run, reporter
         self.device, self._encoder_device = choose_device(device), encoder_device(device)
-        categories, rows = run.categories, run.assignments
+        categories, rows = [one for one in run.categories if not one.between], run.assignments
         self.classes = [category.category for category in categories]
         self.ids = [category.category_id for category in categories]
         """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
         position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
         found = np.array([position_of.get(number, UNLABELED) for number in column(rows, "category_id")])  # (N,)
-        is_in = found != UNLABELED  # those that were rejected vote for nothing
+        is_in = found != UNLABELED  # those that were rejected or are between two vote for nothing
         points = unit_points(run.embeddings(), device=self.device)  # (N, D)
         self._points = points if is_in.all() else points[torch.from_numpy(is_in).to(self.device)]  # (n, D)
         self._categories = found[is_in]  # (n,)

@@ -69,7 +69,7 @@ def suggested_merges(run: Snapshot, *, most: int = 12) -> list[Merge]:
     vectors = run.rows_of("embeddings")
     if vectors is None:
         raise NotInRun("Suggested merges are left out: the run holds no embeddings to compare categories by.")
-    by_id = {category.category_id: category for category in run.categories}
+    by_id = {category.category_id: category for category in run.categories if not category.between}
     members = {number: run.members[number] for number in by_id if number in run.members}
     novel = {number for number, category in by_id.items() if may_be_part(category.category, is_novel=category.is_novel)}
     return [

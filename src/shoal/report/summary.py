@@ -178,7 +178,9 @@ def _not_found(run: Snapshot) -> str:
 
 
 def _empty(run: Snapshot, *, is_novel: bool) -> str:
-    found = [shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel]
+    found = [
+        shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel and not one.between
+    ]
     if not (n := len(found)):
         return ""
     known = f"{count(n, 'known category')} got no image"

@@ -50,7 +50,7 @@ class Assignment:
     classified_at: str = ""
 
 
-ADDED = frozenset({"status", "classified_by", "classified_at"})
+ADDED = frozenset({"status", "classified_by", "classified_at", "between"})
 """Columns that tables of earlier versions do not have."""
 
 
@@ -69,6 +69,8 @@ class Category:
     nearest_known_similarity: float = float("nan")
     exemplars: tuple[str, ...] = ()
     """Paths of its most typical images."""
+    between: tuple[str, ...] = ()
+    """The categories to one of which each of its images belongs, nobody knows to which; such a one is not counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

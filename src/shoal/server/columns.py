@@ -15,7 +15,7 @@ from shoal.review.changes import Record
 from shoal.review.history import Window
 from shoal.review.labels import speaks_for
 from shoal.review.review import Review
-from shoal.review.reviewed import names_today
+from shoal.review.reviewed import is_novel, names_today
 from shoal.review.state import State
 from shoal.server.packing import pack_numbers, pack_rows
 from shoal.text import shown
@@ -64,7 +64,7 @@ def category(state: State, number: int, record: Record) -> dict[str, Any]:
     return {
         "id": number,
         "name": shown(record.name),
-        "novel": record.is_novel,
+        "novel": is_novel(state, record),
         "named": record.is_named,
         "into": record.merged_into,
     }

@@ -102,7 +102,8 @@ class Search:
         """
         with self.review.lock:
             state = self.review.state
-            records, ids = state.categories, state.images.category.copy()
+            records = {number: record for number, record in state.categories.items() if not record.between}
+            ids = state.images.category.copy()
             today = {c.category_id: state.today(c.category_id) for c in self.review.answer.categories}
             at_least = AT_LEAST + len(state.distinct)
         order = np.argsort(ids, kind="stable")
