@@ -51,6 +51,15 @@ def by_path(run: RunView) -> dict[str, tuple[str, str, str]]:
     return {row.path: (row.category, row.label_given, row.status) for row in run.assignments}
 
 
+def test_where_people_decided_on_every_image_an_export_is_the_next_step(reviewed: DiscoveredRun) -> None:
+    for category in reviewed.categories:
+        if any(row.category == category.category and row.status == "predicted" for row in reviewed.assignments):
+            reviewed.confirm(category.category)
+    reviewed.move([row.path for row in reviewed.assignments if row.status == "rejected"], "red")
+    with pytest.raises(DataError, match=r"the review decided every image, .* export it, with `shoal export .*photos "):
+        shoal.refine(reviewed, **HOW)
+
+
 def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_path: Path) -> None:
     before, ids = by_path(reviewed), {row.category: row.category_id for row in reviewed.categories}
     run = shoal.refine(reviewed, **HOW)

@@ -126,6 +126,8 @@ def test_a_split_without_a_part_or_an_image_is_refused(review: Review) -> None:
     with pytest.raises(UsageError, match="split: expected one part or more to leave gull") as refused:
         verbs.split(review, "gull", {})
     assert not isinstance(refused.value, Conflict)
+    with pytest.raises(UsageError, match="move: no image is named for tern"):
+        verbs.move(review, [], "tern")
     with pytest.raises(UsageError, match="split: no image is named for tern"):
         verbs.split(review, "gull", {"tern": [], "skua": ["00.png"]})
     assert review.state.seq == 0

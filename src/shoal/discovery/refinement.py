@@ -133,8 +133,13 @@ class Refinement:
         """The settings for the collection, in which a number of categories may be wrong after the review; says so.
 
         One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed run was given, where
-        people left another.
+        people left another. Where the review decided every image and none is asked for, it is refused.
         """
+        if collection.n_labeled == len(collection) and (chosen.n_clusters is None or not is_asked):
+            raise DataError(
+                f"{self.run.path}: the review decided every image, so nothing is left to discover; export it, with "
+                f"`shoal export {self.run.path} --to imagefolder --out sorted/` for example"
+            )
         for note in (self.note, _note_unlabeled(collection) if chosen.is_trained else ""):
             if note:
                 reporter.say(note)

@@ -80,6 +80,8 @@ def decide(
 def move(review: Review, images: Iterable[str], to: Which, *, by: str | None = None) -> Entry:
     """Put images into a category; a name that no category has makes a new one."""
     rows = review.answer.rows(_paths(images))
+    if not len(rows):
+        raise UsageError(f"move: no image is named for {to}; name some")
 
     def make(state: State) -> Action:
         there = state.find(to) if isinstance(to, str) else whole(to)
