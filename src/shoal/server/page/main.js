@@ -177,7 +177,8 @@ const verb = (words, key, does, settings) =>
 function drawVerbs(category) {
   const list = [], words = category ? "Confirm all " : "Confirm ";
   const isGrid = !PANELS.includes(view.kind);
-  if (!store.run.read_only && isGrid) list.push(verb(words, "c", verbs.confirm, { className: "main" }));
+  const [first, key, does] = view.kind === "none" ? ["Move ", "m", verbs.move] : [words, "c", verbs.confirm];
+  if (!store.run.read_only && isGrid) list.push(verb(first, key, does, { className: "main" }));
   if (!store.run.read_only && category) {
     list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge), verb("Split ", "s", verbs.split));
     if (store.run.has.embeddings) list.push(verb("Grow ", "g", verbs.grow));
