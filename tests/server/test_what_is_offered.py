@@ -1,11 +1,14 @@
 """What the page offers and says in Chromium: only what can be done, of what is shown, and the next step at the end."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from chromium import Page
-from review_page import ask, rows, seen, state, text, wait_for
+from review_page import ask, hold_back, let_through, pictured, rows, seen, state, text, wait_for
+from served import served
 from shoal.review import verbs
 
 pytestmark = pytest.mark.browser
@@ -90,3 +93,25 @@ def test_the_end_names_the_next_step(page: Page, run: Path) -> None:
     page.key("c")
     page.wait(f"{SAID}.startsWith('Every category is decided.')")
     assert "shoal export" in text(page, "#said")
+
+
+def test_a_refusal_is_said_of_the_enlarged_image_that_is_still_shown(
+    opened: Callable[..., AbstractContextManager[Page]], run: Path
+) -> None:
+    with served(run) as server, opened(server) as page:
+        first, second, *_ = rows(page)
+        ask(page, "Enter")
+        pictured(page)
+        name = text(page, "#dialog-title")
+        hold_back(page, "/api/act")
+        page.key("c")
+        review = state(run)
+        verbs.decide(review, "reject", None, [review.answer.paths[first]], by="ann")
+        wait_for(page, 1)
+        let_through(page)
+        page.wait("document.getElementById('said').className === 'shown error'")
+        page.wait("document.querySelector('#dialog dl').textContent.includes('rejected by ann')")
+        assert text(page, "#dialog-title") == name
+        page.key("ArrowRight")
+        page.wait(f"document.getElementById('dialog-title').textContent !== '{name}'")
+        assert page.run("shoal.grid.focused") == second
