@@ -235,21 +235,6 @@ def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: P
     assert wanted - reached == set()
 
 
-def test_choosing_a_category_by_keyboard_keeps_the_focus_in_the_list(page: Page) -> None:
-    """Whoever goes down the list with Tab and Enter must not begin again at its top."""
-    third = "document.querySelectorAll('.category')[2]"
-    number = page.run(f"Number({third}.dataset.id)")
-    page.run(f"{third}.focus(), true")
-    page.key("Enter")
-    page.wait(f"shoal.view.id === {number}")
-    page.run("new Promise((done) => setTimeout(() => done(true), 400))")  # the list is drawn again after a moment
-    assert page.run("Number(document.activeElement.dataset.id)") == number
-    page.key("x")
-    wait_for(page, 1)
-    page.run("new Promise((done) => setTimeout(() => done(true), 400))")
-    assert page.run("Number(document.activeElement.dataset.id)") == number
-
-
 def test_an_action_makes_only_what_it_changed_anew_in_the_list(page: Page) -> None:
     items = "[...document.querySelectorAll('#categories li')]"
     page.run(f"{items}.forEach((item) => (item.seen = true)), true")

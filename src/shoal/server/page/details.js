@@ -94,6 +94,10 @@ function compare(image) {
   return found;
 }
 
+// Whether there is another category that an image may be of.
+const hasSecond = ({ row, second }) =>
+  Boolean(second) && ![undefined, data.store.category[row]].includes(data.named(second)?.id);
+
 // Whether a press was made when the details of an image were there, with its second choice.
 const screen = makeScreen();
 let detailed = "";
@@ -124,7 +128,7 @@ export async function drawDetails(row, verbs, press) {
   const tools = make("div", { className: "tools" }, button("Enlarge ", "Enter", enlarges));
   const finds = (event) => press(event, () => verbs.similar(row));
   if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", finds));
-  if (image.second && data.named(image.second) && !data.store.run.read_only) {
+  if (hasSecond(image) && !data.store.run.read_only) {
     const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
     tools.append(...both.map(([words, key, does]) => button(words, key, (event) => press(event, () => does(row)))));
   }
@@ -149,7 +153,14 @@ export async function enlarge(coming, { step, next, keys }, turn) {
   const asked = await ask("Image", (form, done) => {
     const waiting = make("p", { className: "muted", textContent: "Waiting for the server …" });
     const place = make("div"), words = make("div", { className: "stack", aria: { live: "polite" } }, waiting);
-    const drawWords = () => words.replaceChildren(compare(shown), facts(shown));
+    const drawWords = () => {
+      words.replaceChildren(compare(shown), facts(shown));
+      for (const one of tools.querySelectorAll("[data-second]")) {
+        const isOff = !hasSecond(shown);
+        if (isOff && one === document.activeElement) form.querySelector("[autofocus]").focus(); // keys go on
+        one.hidden = isOff;
+      }
+    };
     let zoom = null;
     const draw = () => {
       $("dialog-title").textContent = shown.name;
@@ -172,8 +183,9 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     const turned = (event, by) => pressed(event, () => shown && show(step(by, shown.row)));
     const press = (event, key) => pressed(event, async () => {
       if (LEAVING.includes(key)) return done({ key, row: shown.row });
-      await keys[key](shown.row);
-      await show(step(0, shown.row));
+      const isDone = await keys[key](shown.row);
+      if (isDone || AHEAD.includes(key)) await show(step(0, shown.row));
+      else refresh(); // what is said is about this one
     }, { wasSeen: () => $("dialog").open && shown && (AHEAD.includes(key) || screen.wasSeen(event)) });
     refresh = () => pressed.later(async () => {
       if (!shown) return;
@@ -206,6 +218,7 @@ export async function enlarge(coming, { step, next, keys }, turn) {
 
 function viewerTools(turn, press, zooms, done) {
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
+  const second = { data: { second: "" } }; // there only with an image that has one
   const next = button("Next ", "→", (event) => turn(event, 1));
   next.setAttribute("autofocus", "");
   const steps = [button("Previous ", "←", (event) => turn(event, -1)), next];
@@ -214,8 +227,8 @@ function viewerTools(turn, press, zooms, done) {
   steps.push(button("Close ", "Esc", () => done(null)));
   const decisions = [
     verb("Confirm ", "c", { className: "main" }), verb("Reject ", "x"), verb("Flag ", "f"), verb("Move ", "m"),
-    verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2"), verb("Between both ", "b"),
-    verb("Undo ", "u"),
+    verb("New ", "n", { title: "A new category of it" }), verb("To second choice ", "2", second),
+    verb("Between both ", "b", second), verb("Undo ", "u"),
   ];
   const found = make("div", { className: "stack" });
   if (!data.store.run.read_only) found.append(make("div", { className: "tools" }, ...decisions));

@@ -150,5 +150,7 @@ export const showHistory = () => ask("What was done", (form) => {
     return make("li", {}, make("span", { className: "muted", textContent }), bdi(by), ": ", bdi(words));
   };
   const list = make("ol", { className: "history" }, ...entries.map(line));
+  const n = data.store.seq, cut = `The last ${number(entries.length)} of ${number(n)} actions; review.jsonl has all.`;
+  if (n > entries.length) form.append(make("p", { className: "muted", textContent: cut }));
   form.append(entries.length ? list : make("p", { textContent: "Nothing yet." }));
 });

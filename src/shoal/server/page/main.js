@@ -9,7 +9,7 @@ import { makeKeys } from "/static/keys.js";
 import { drawMap } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
 import { areKeysOn, awaited, makePresses, makeScreen, turnKeys } from "/static/presses.js";
-import { drawCategories, drawSide, markCurrent } from "/static/side.js";
+import { drawCategories, drawSide, markCurrent, sorted } from "/static/side.js";
 import * as data from "/static/store.js";
 import { strip } from "/static/strips.js";
 import { makeVerbs } from "/static/verbs.js";
@@ -69,16 +69,15 @@ const showAddress = () =>
 // The same, but for something.
 const refine = (change) => go({ ...view, ...change });
 
-// A click that shows something else comes after the presses before it; keys go to the images then.
+// A click or Enter that shows something else comes after the presses before it; keys go to the images then.
 const visit = (event, change) => press(event, async () => {
   await go(change);
-  if (event.detail) $("grid").focus({ preventScroll: true });
+  $("grid").focus({ preventScroll: true });
 });
 
 // What a person chooses on a card of two categories, and on the map.
 const decide = (event, action, words) => press(event, () => does(action, () => words));
-const showLasso = (lasso, rows) =>
-  visit({ timeStamp: performance.now(), detail: 1 }, { kind: "lasso", lasso, rows });
+const showLasso = (lasso, rows) => visit({ timeStamp: performance.now() }, { kind: "lasso", lasso, rows });
 
 function draw({ isSame = false } = {}) {
   drawHead();
@@ -178,7 +177,8 @@ const verb = (words, key, does, settings) =>
 function drawVerbs(category) {
   const list = [], words = category ? "Confirm all " : "Confirm ";
   const isGrid = !PANELS.includes(view.kind);
-  if (!store.run.read_only && isGrid) list.push(verb(words, "c", verbs.confirm, { className: "main" }));
+  const [first, key, does] = view.kind === "none" ? ["Move ", "m", verbs.move] : [words, "c", verbs.confirm];
+  if (!store.run.read_only && isGrid) list.push(verb(first, key, does, { className: "main" }));
   if (!store.run.read_only && category) {
     list.push(verb("Rename ", "r", verbs.rename), verb("Merge ", "j", verbs.merge), verb("Split ", "s", verbs.split));
     if (store.run.has.embeddings) list.push(verb("Grow ", "g", verbs.grow));
@@ -254,6 +254,10 @@ function wire() {
     if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
   });
   $("find").oninput = () => drawCategories(view, visit);
+  $("find").onkeydown = (event) => {
+    const [first] = event.key === "Enter" && !event.isComposing && !event.repeat ? sorted() : [];
+    if (first) visit(event, { kind: "category", id: first.id });
+  };
   $("sort").onchange = () => {
     drawCategories(view, visit);
     history.replaceState(null, "", addressOf(view));

@@ -5,6 +5,8 @@ import { showThumbnail } from "/static/thumbs.js";
 import * as data from "/static/store.js";
 
 const WHOLE = 65535, MOST_CORNERS = 80;
+const HOW = "Placed by t-SNE, where `shoal report --tsne` has drawn it for this run, or else by two principal components, "
+  + "which tell fewer categories apart: run that command, then `shoal review` again.";
 let points = null;
 const view = { scale: 1, x: 0, y: 0 };
 
@@ -42,8 +44,11 @@ export async function drawMap(chosen, showRows) {
   const wanted = () => (search.value === "" ? null : Number(search.value));
   const mouse = "Draw around images to see them; the wheel zooms, Shift+drag moves.";
   const textContent = `${what}${mouse} By keys: arrows, + and −, Enter for what is in sight.`;
-  const tools = make("div", { className: "tools" }, search, make("span", { className: "muted", textContent }));
-  place.replaceChildren(tools, canvas, tip);
+  const dot = (kind) => make("span", { className: `dot ${kind}` });
+  const legend = make("span", { className: "legend muted" }, dot("known"), "known", dot("novel"), "novel");
+  const words = make("span", { className: "muted", textContent });
+  const how = make("p", { className: "muted how", textContent: HOW });
+  place.replaceChildren(make("div", { className: "tools" }, search, legend, words), how, canvas, tip);
   const redraw = () => draw(canvas, wanted());
   new ResizeObserver(redraw).observe(canvas);
   useMouse(canvas, tip, redraw, showRows);
@@ -131,9 +136,11 @@ function draw(canvas, chosen, lasso = []) {
       if (isChosen !== isFront) continue;
       const [x, y] = placed(canvas, at);
       pen.globalAlpha = isChosen ? 0.75 : 0.18;
-      pen.fillStyle = id < 0 ? colors.muted : data.store.categories.get(id)?.novel ? colors.novel : colors.known;
+      const isNovel = data.store.categories.get(id)?.novel, size = chosen !== null && isChosen ? radius + 1 : radius;
+      pen.fillStyle = id < 0 ? colors.muted : isNovel ? colors.novel : colors.known;
       pen.beginPath();
-      pen.arc(x, y, chosen !== null && isChosen ? radius + 1 : radius, 0, 7);
+      if (isNovel) pen.rect(x - size, y - size, 2 * size, 2 * size); // not by its color alone
+      else pen.arc(x, y, size, 0, 7);
       pen.fill();
     }
   }

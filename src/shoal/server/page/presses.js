@@ -11,11 +11,18 @@ export function turnKeys(on) {
   localStorage.setItem(KEYS, on ? "on" : "off");
 }
 
+// What lies on a key in the Latin alphabet, where a layout has a letter of another one on it: Cyrillic or Greek.
+const BRACKETS = { BracketLeft: "[", BracketRight: "]" };
+const isOtherLetter = (key) => /\p{L}/u.test(key) && !/\p{Script=Latin}/u.test(key);
+const inLatin = (key, code = "") =>
+  (isOtherLetter(key) ? BRACKETS[code] ?? code.match(/^Key([A-Z])$/)?.[1] ?? key : key);
+
 // The key that was pressed, whatever Caps Lock makes of it: a letter is large with Shift alone. None where it is off.
-export function keyOf({ key, shiftKey, ctrlKey, metaKey }) {
+export function keyOf({ key, code, shiftKey, ctrlKey, metaKey }) {
   if (key.length > 1 || key === " ") return key;
   if (!areOn && !ctrlKey && !metaKey) return "";
-  return shiftKey ? key.toUpperCase() : key.toLowerCase();
+  const found = inLatin(key, code);
+  return shiftKey ? found.toUpperCase() : found.toLowerCase();
 }
 
 // Keys that change something. Where the review is open for reading only they are refused before they ask anything.

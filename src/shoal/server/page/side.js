@@ -35,13 +35,25 @@ export function sorted() {
     .sort((a, b) => by(a, b) || a.name.localeCompare(b.name, undefined, { numeric: true }));
 }
 
-export function drawSide(view, go) {
-  $("views").replaceChildren(...viewsOf().map(([kind, words, n]) => {
+// The button of a view, made once: whoever has it in focus keeps it when numbers change.
+const buttons = new Map();
+function buttonOf(kind, words, go) {
+  if (!buttons.has(kind)) {
     const found = button(words, "", (event) => go(event, { kind }), { className: "view", data: { view: kind } });
-    if (n !== null) found.append(make("span", { className: "n", textContent: number(n) }));
+    found.append(make("span", { className: "n" }));
+    buttons.set(kind, found);
+    $("views").append(make("li", {}, found));
+  }
+  return buttons.get(kind);
+}
+
+export function drawSide(view, go) {
+  for (const [kind, words, n] of viewsOf()) {
+    const found = buttonOf(kind, words, go);
+    found.lastChild.textContent = n === null ? "" : number(n);
     if (view.kind === kind) found.setAttribute("aria-current", "true");
-    return make("li", {}, found);
-  }));
+    else found.removeAttribute("aria-current");
+  }
   drawCategories(view, go);
   shown = Math.max(shown, AT_ONCE); // the first time those in sight, so that their pictures come soon
 }

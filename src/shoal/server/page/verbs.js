@@ -98,9 +98,10 @@ export function makeVerbs({ grid, view, go, refine }) {
 
   // On to the next image, where one that is decided has stayed in the list.
   function goOn(isDone, row) {
-    if (!isDone || grid.focused !== row) return;
+    if (!isDone || grid.focused !== row) return isDone;
     if (grid.focus + 1 < grid.rows.length) grid.go(grid.focus + 1);
     else say("", false, { follows: "It is the last image." });
+    return true;
   }
 
   const chosen = () => (grid.selected.size ? grid.chosen : grid.focused >= 0 ? [grid.focused] : []);
@@ -148,12 +149,11 @@ export function makeVerbs({ grid, view, go, refine }) {
         asked = await enlarge(isDone ? grid.focused : asked.row, viewing, NOW);
       }
     },
-    // One image alone, whatever is selected; then the next one.
+    // One image alone, whatever is selected; then the next one. Resolves to whether it is so now.
     async decide(kind, row) {
       if (kind !== "flag" && store.category[row] < 0) return say("It has no category: move it to one.", true);
       if (store.status[row] === STATUS[kind]) return say(`It is ${DONE[kind]} already.`), goOn(true, row);
-      const isDone = await does({ action: kind, rows: [row] }, done(kind, [row]));
-      goOn(isDone, row);
+      return goOn(await does({ action: kind, rows: [row] }, done(kind, [row])), row);
     },
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
@@ -277,7 +277,9 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (id !== null) return go({ kind: "category", id });
       const isAll = data.living().every((category) => !data.openOf(category.id));
       const others = "Every category with this name is decided, others are not: see “Find a category”.";
-      return say(isAll ? "Every category is decided." : others);
+      const all = "Every category is decided. Next: `shoal export` writes it for other programs, and "
+        + "`shoal discover --review` goes on from it.";
+      return say(isAll ? all : others, false, { stays: isAll });
     },
     step(by) {
       const id = neighbor(view.id, by);

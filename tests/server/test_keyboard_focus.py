@@ -1,0 +1,75 @@
+"""Where the keyboard goes in Chromium: what is opened gets the focus, and nothing takes it away."""
+
+from pathlib import Path
+
+import pytest
+
+from chromium import Page
+from review_page import rows, state, text, wait_for
+from shoal.review import verbs
+
+pytestmark = pytest.mark.browser
+
+FOCUSED = "document.activeElement.id"
+DRAWN_AGAIN = "new Promise((done) => setTimeout(() => done(true), 400))"  # the list is drawn again after a moment
+
+
+def test_enter_on_a_category_goes_to_its_images(same_page: Page) -> None:
+    third = "document.querySelectorAll('.category')[2]"
+    number = same_page.run(f"Number({third}.dataset.id)")
+    same_page.run(f"{third}.focus(), true")
+    same_page.key("Enter")
+    same_page.wait(f"shoal.view.id === {number} && {FOCUSED} === 'grid'")
+    same_page.run(DRAWN_AGAIN)
+    assert same_page.run(FOCUSED) == "grid"
+    same_page.key("]")  # whoever goes down the list need not begin again at its top
+    same_page.wait("shoal.view.id === Number(document.querySelectorAll('.category')[3].dataset.id)")
+
+
+def test_enter_on_a_list_goes_to_its_images(same_page: Page) -> None:
+    same_page.run("document.querySelector('[data-view=\"unsure\"]').focus(), true")
+    same_page.key("Enter")
+    same_page.wait(f"shoal.view.kind === 'unsure' && {FOCUSED} === 'grid'")
+
+
+def test_enter_behind_a_slash_opens_the_first_category_with_that_name(same_page: Page) -> None:
+    same_page.run("document.getElementById('grid').focus(), true")
+    same_page.key("/")
+    same_page.type("hree")
+    same_page.key("Enter")
+    same_page.wait(f"document.getElementById('name').textContent === 'three' && {FOCUSED} === 'grid'")
+    assert not same_page.run("document.getElementById('dialog').open")
+    same_page.key("/")
+    same_page.type("no such name")
+    same_page.key("Enter")
+    assert (text(same_page, "#name"), same_page.run(FOCUSED)) == ("three", "find")
+    same_page.run("document.getElementById('find').value = '', true")
+    same_page.run("document.getElementById('find').dispatchEvent(new Event('input')), true")
+
+
+def test_what_others_do_leaves_the_focus_in_the_list(page: Page, run: Path) -> None:
+    for done, place in enumerate(['[data-view="none"]', ".category[aria-current]"], start=1):
+        page.run(f"document.querySelector('{place}').focus(), true")
+        focused = page.run("JSON.stringify(document.activeElement.dataset)")
+        review = state(run)
+        verbs.decide(review, "reject", None, [review.answer.paths[rows(page)[0]]], by="ada")
+        wait_for(page, done)
+        page.wait(f"document.querySelector('[data-view=\"none\"] .n').textContent === '{done}'")
+        assert page.run("JSON.stringify(document.activeElement.dataset)") == focused
+
+
+def test_selection_and_progress_have_lines_where_the_system_has_its_own_colors(same_page: Page) -> None:
+    forced = {"name": "forced-colors", "value": "active"}
+    same_page.call("Emulation.setEmulatedMedia", features=[forced])
+    same_page.run("document.getElementById('grid').focus(), true")
+    same_page.key(" ")
+    style = "getComputedStyle(document.querySelector('{}'){}).{}"
+    assert same_page.run(style.format('.tile[aria-selected="true"]', ", '::after'", "borderTopWidth")) == "5px"
+    assert same_page.run(style.format('#side [aria-current="true"]', "", "outlineStyle")) == "solid"
+    assert same_page.run(style.format("#bar", "", "borderTopStyle")) == "solid"
+    filled, empty = (same_page.run(style.format(name, "", "backgroundColor")) for name in ("#bar span", "#bar"))
+    assert filled != empty
+    known, novel = (f".dot.{kind}" for kind in ("known", "novel"))
+    assert len({same_page.run(style.format(dot, "", "backgroundColor")) for dot in (known, novel)}) == 2
+    same_page.key(" ")
+    same_page.call("Emulation.setEmulatedMedia", features=[])
