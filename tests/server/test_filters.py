@@ -82,6 +82,7 @@ def test_images_that_filters_hide_are_said_to_be_there_and_no_key_leaves_them_un
     seen(page)
     change(page, "status", "4")
     page.wait("shoal.grid.rows.length === 1")
+    seen(page)
     page.key("c")  # nothing is left to decide on of what is shown
     page.wait(f"document.getElementById('said').textContent.includes('hide {n_images - 1} images that nobody')")
     assert len(state(run).state.entries) == 1

@@ -5,8 +5,8 @@ import { showThumbnail } from "/static/thumbs.js";
 import * as data from "/static/store.js";
 
 const WHOLE = 65535, MOST_CORNERS = 80;
-const HOW = "Placed by t-SNE, where `shoal report --tsne` has drawn it for this run, or else by two principal components, "
-  + "which tell fewer categories apart: run that command, then `shoal review` again.";
+const HOW = "Placed by t-SNE, where `shoal report --tsne` has drawn it for this run, or else by two principal "
+  + "components, which tell fewer categories apart: run that command, then `shoal review` again.";
 let points = null;
 const view = { scale: 1, x: 0, y: 0 };
 
