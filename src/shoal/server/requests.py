@@ -99,7 +99,7 @@ def _between(state: State, asked: Mapping[str, Any]) -> Action:
     rows = _rows(state, asked["rows"], at_least=1)
     action = between_action(state, rows, map(_whole, _listed(asked["between"], MAX_PARTS)))
     if (state.images.category[rows] == action.category).all():
-        raise UsageError("It is between both already.")
+        raise Conflict("It is between both already.")
     return action
 
 
