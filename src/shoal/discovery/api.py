@@ -23,7 +23,7 @@ from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.distributed import is_main
 from shoal.review.reviewed import Reviewed
-from shoal.settings import read_yaml
+from shoal.runs import Run
 
 
 def load(path: str | os.PathLike[str]) -> DiscoveredRun:
@@ -191,8 +191,8 @@ def prepare(
         named = given["source"] if given["source"] is not None else given["unlabeled"]
         folder = folder or default_folder(named)
         on_cpu = choose_device(device).type == "cpu"
-        if resume and (written := folder / "config.yaml").is_file():  # it may have been begun on another device
-            on_cpu = is_short(read_yaml(written))
+        if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
+            on_cpu = is_short(begun.config_as(DiscoverySettings))
         chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
         return read_collection(**given), folder, chosen, None
     refinement = Refinement.open(Path(review))

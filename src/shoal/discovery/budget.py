@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shoal.discovery.settings import DiscoverySettings
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.registry import DEFAULT_METHOD, load_recipe
 from shoal.progress import about
@@ -30,10 +31,12 @@ def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
     return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed else {}
 
 
-def is_short(config: Mapping[str, Any]) -> bool:
-    """Whether a run's settings, as in its config.yaml, are of that recipe."""
-    found, short = (config.get(DEFAULT_METHOD) or {}).get("training") or {}, load_recipe(SHORT_RECIPE).training
-    return (found.get("epochs"), found.get("lr")) == (short.epochs, short.lr)
+def is_short(settings: DiscoverySettings) -> bool:
+    """Whether a run's settings are of that recipe."""
+    if settings.method != DEFAULT_METHOD:
+        return False
+    found, short = settings.method_settings.training, load_recipe(SHORT_RECIPE).training
+    return bool((found.epochs, found.lr) == (short.epochs, short.lr))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,8 @@ def run(shared_run: Path) -> Path:
 
 @pytest.fixture
 def page(shared_page: Page) -> Iterator[Page]:
-    """The page, with nothing said on it; the browser may complain of nothing but a refusal."""
+    """The page, with no question and nothing said on it; the browser may complain of nothing but a refusal."""
+    shared_page.run("document.getElementById('dialog').close(), true")  # of a test that failed
     shared_page.run("document.getElementById('said').textContent = document.getElementById('said').className = ''")
     shared_page.settle()
     yield shared_page

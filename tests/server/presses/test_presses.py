@@ -243,6 +243,7 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
     shown, before = rows(page), done(page)
     titled = "document.querySelector('#dialog-title')?.textContent"
     ask(page, "Enter")
+    pictured(page)
     for at, (key, name) in enumerate([("m", "three"), ("n", "a new one")]):
         seen = page.run(titled)
         page.key(key)
@@ -251,7 +252,7 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
         page.key("Enter")
         wait_for(page, before + at + 1)
         page.wait(f"document.querySelector('#dialog .viewer') && {titled} !== '{seen}'")
-        page.settle()
+        pictured(page)
     found = state(run).state
     assert [found.categories[found.images.category[row]].name for row in shown[:2]] == ["three", "a new one"]
     hold_back(page, "/api/act")
@@ -260,6 +261,7 @@ def test_the_enlarged_image_is_moved_and_the_next_is_decided_on_only_when_shown(
     let_through(page)
     page.wait(TOO_EARLY)
     assert statuses(run, shown[2:4]) == ["flagged", "predicted"]
+    pictured(page)
     page.key("m")
     page.wait("document.querySelector('#dialog input')")
     page.key("Escape")
