@@ -16,7 +16,7 @@ from shoal.settings import to_dict
 from shoal.training.cost import Cost
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-CHEAP = Cost(n_views=100, view_s=0.1, n_steps=50, step_s=0.4, n_epochs=10)
+CHEAP = Cost(n_views=100, view_s=0.1, n_epochs=10, steps_per_epoch=5, step_s=0.4)
 """10 s of views and 20 s of steps; with the training after the trial 50 s."""
 DEAR = replace(CHEAP, step_s=1.6)
 """90 s; the trial and a training 170 s."""

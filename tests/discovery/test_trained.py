@@ -1,6 +1,8 @@
 """What is said of a training, and by whom."""
 
 import logging
+import re
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from patched_method import with_represent
 from photo_runs import run_on
@@ -191,19 +194,28 @@ def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Choice, "chosen", best)
 
 
+WATCHED = "head/layers.0.weight"
+
+
+def watch_weights(monkeypatch: pytest.MonkeyPatch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Some weights as each training begins with them, and as it ends."""
+    begins, ends = [], []
+
+    def seen(data, model, *rest, **options):
+        begins.append(model.saved_tensors()[WATCHED].clone())
+        trained = train(data, model, *rest, **options)
+        ends.append(model.saved_tensors()[WATCHED].clone())
+        return trained
+
+    monkeypatch.setattr("shoal.methods.method.train", seen)
+    return begins, ends
+
+
 def test_after_a_trial_of_five_epochs_training_goes_on_from_it_and_interrupted_it_gives_the_same_bytes(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     keep_training(monkeypatch)
-    begins, ends = [], []
-
-    def seen(data, model, *rest, **options):
-        begins.append(model.saved_tensors()["head/layers.0.weight"].clone())
-        trained = train(data, model, *rest, **options)
-        ends.append(model.saved_tensors()["head/layers.0.weight"].clone())
-        return trained
-
-    monkeypatch.setattr("shoal.methods.method.train", seen)
+    begins, ends = watch_weights(monkeypatch)
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
     whole = run_on(photos, tmp_path / "whole", wanted, reporter=Reporter(heard.append))
@@ -226,3 +238,76 @@ def test_after_a_trial_of_five_epochs_training_goes_on_from_it_and_interrupted_i
     for name in ("model.safetensors", "assignments.csv", "choice.json"):
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
     assert [row["loss"] for row in resumed.metrics] == [row["loss"] for row in whole.metrics]
+
+
+def stopping_at(line: str):
+    """A reporter of a person who presses Ctrl-C when a detail begins so."""
+    return Reporter(detail=lambda said: signal.raise_signal(signal.SIGINT) if said.startswith(line) else None)
+
+
+@pytest.mark.parametrize(("n_epochs", "is_used"), [(2, False), (3, True)])
+def test_what_two_epochs_have_taught_is_not_used(
+    photos, settings, tmp_path: Path, monkeypatch, n_epochs, is_used
+) -> None:
+    keep_training(monkeypatch)
+    wanted = replace(with_training(settings, epochs=6), n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at(f"epoch {n_epochs}:"))
+    assert run.provenance["stopped_early"] == {"epochs": n_epochs, "of": 6}
+    assert run.has("model.safetensors") is is_used
+    assert not list(run.path.glob("**/*.tokens*")), "what the trunk computed is deleted"
+
+
+def test_a_stopped_trial_is_judged_as_it_ended(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    """All is right after two epochs and nothing after three, where it is stopped: then the first answer stands."""
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+    real = TrialJudge.compare
+
+    def compare(self, embeddings, predicted, weights):
+        found, is_early = real(self, embeddings, predicted, weights), len(weights) == 1
+        right = [np.full(found.n_images, is_early if one.weight < 1 else not is_early) for one in found.trials]
+        return replace(found, trials=[replace(one, right=now) for one, now in zip(found.trials, right, strict=True)])
+
+    monkeypatch.setattr(TrialJudge, "compare", compare)
+    wanted = replace(with_training(settings, epochs=6), n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at("epoch 3:"))
+    assert run.json("choice")["kept"] == "frozen"
+    assert run.json("choice")["epochs"] == 3
+    assert run.provenance["answer"] == "frozen"
+
+
+def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    keep_training(monkeypatch)
+    _, ends = watch_weights(monkeypatch)
+    heard: list[str] = []
+
+    def collapsed(statistics):
+        return "collapsed" if any("training goes on" in line for line in heard) else None
+
+    monkeypatch.setattr("shoal.discovery.trained.describe_collapse", collapsed)
+    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
+    assert any("nothing is taken of the training with all labels" in line for line in heard)
+    kept = load_file(run.path / "model.safetensors")[WATCHED]
+    assert torch.equal(kept, ends[0].cpu()), "the weights of the trial"
+    assert not torch.equal(kept, ends[1].cpu())
+
+
+def test_a_resumed_run_is_told_of_all_that_is_left(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    """The trial is done: what is left is the training with all labels, and the views that both look at."""
+    keep_training(monkeypatch)
+    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
+
+    def interrupt(line: str) -> None:
+        if line.startswith("training goes on"):
+            raise KeyboardInterrupt
+
+    heard: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_on(photos, tmp_path / "run", wanted, reporter=Reporter(lambda line: (heard.append(line), interrupt(line))))
+    run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append), resume=True)
+    whole, left = (
+        re.search(r"\(([\d,]+) views and ([\d,]+) steps\)", line) for line in heard if "(" in line and "steps)" in line
+    )
+    assert whole[1] == left[1]
+    assert int(left[2]) * 7 == int(whole[2]) * 2 > 0, "2 epochs of 5 + 2"

@@ -16,7 +16,7 @@ from shoal.training.cost import Cost
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-COST = Cost(n_views=1000, view_s=0.06, n_steps=50, step_s=2.4, n_epochs=10)
+COST = Cost(n_views=1000, view_s=0.06, n_epochs=10, steps_per_epoch=5, step_s=2.4)
 
 
 def listening(heard: list[object]) -> Reporter:
@@ -32,7 +32,8 @@ def listening(heard: list[object]) -> Reporter:
 
 
 def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_it() -> None:
-    alone, compared = (announce([COST], last_share=share) for share in (None, 1.0))
+    again = COST.of_next(1.0, n_done=0)
+    alone, compared = announce([COST], is_compared=False), announce([COST, again], is_compared=True)
     assert alone == (
         "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all "
         "(with the default method, 0 to 15 more of 100 images were right on four collections). "
@@ -40,7 +41,8 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
     )
     assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
     assert "on four collections), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
-    twice = announce([COST, replace(COST, step_s=4.8)], last_share=1.0)
+    slower = replace(COST, step_s=4.8)
+    twice = announce([COST, slower, slower.of_next(1.0, n_done=0)], is_compared=True)
     assert twice.startswith("training takes about 12 minutes on this machine (2,000 views and 150 steps); ")
 
 

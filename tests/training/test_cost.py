@@ -24,6 +24,7 @@ def test_views_and_steps_are_those_that_training_counts(toy):
     cost = measure_cost(data, model, pooled, n_done=1)
     assert (cost.n_views, cost.n_steps, cost.n_epochs) == (48 + n_pooled, 12, 2)
     assert measure_cost(data, model, pooled, n_done=3).n_views == 48
+    assert measure_cost(data, model, pooled, n_done=3, needs_pool=True).n_views == 48 + n_pooled
 
 
 def test_a_step_is_its_views_forward_and_backward_the_rest_and_its_share_of_the_bank(toy, monkeypatch):
@@ -37,10 +38,19 @@ def test_a_step_is_its_views_forward_and_backward_the_rest_and_its_share_of_the_
 
 
 def test_what_epochs_took_is_what_a_step_takes():
-    cost = Cost(n_views=10, view_s=1.0, n_steps=12, step_s=5.0, n_epochs=3)
+    cost = Cost(n_views=10, view_s=1.0, n_epochs=3, steps_per_epoch=4, step_s=5.0)
     assert cost.as_measured([8.0, 12.0]) == replace(cost, step_s=2.5)
     assert cost.as_measured([]) == cost
-    assert replace(cost, n_steps=0, n_epochs=0).as_measured([8.0]).step_s == 5.0
+    assert replace(cost, steps_per_epoch=0).as_measured([8.0]).step_s == 5.0
+
+
+def test_a_training_after_another_takes_a_share_of_all_of_its_epochs_however_many_are_done():
+    cost = Cost(n_views=10, view_s=1.0, n_epochs=12, steps_per_epoch=4, step_s=5.0, judging_s=3.0)
+    assert (cost.of_next(0.4, 0).n_steps, cost.of_next(0.4, 0).seconds) == (20, 100.0)
+    resumed = replace(cost, n_epochs=0, n_done=12)
+    assert resumed.of_next(0.4, 0) == cost.of_next(0.4, 0)
+    assert resumed.of_next(0.4, 3).n_steps == 8
+    assert resumed.of_next(1.0, 12).seconds == 0.0
 
 
 def test_the_loss_of_a_whole_batch_and_the_optimizer_are_part_of_a_step(toy, monkeypatch):

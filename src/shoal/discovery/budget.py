@@ -39,6 +39,9 @@ def is_short(settings: DiscoverySettings) -> bool:
     return bool((found.epochs, found.lr) == (short.epochs, short.lr))
 
 
+SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is trained: one trial for each depth of the tail, then one for each further temperature of the loss.

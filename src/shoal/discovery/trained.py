@@ -17,13 +17,13 @@ from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
+from shoal.discovery.budget import SAID_SHORT, is_short
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.trials import Tried, known_number, plan_trials, run_trials
 from shoal.discovery.validation import (
-    LAST_SHARE,
     Withheld,
     free_trunk,
     last_settings,
@@ -44,7 +44,7 @@ def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
 
     There is no other where training has brought images together so that no cut makes as many categories, or was
-    stopped before an epoch was finished.
+    stopped after so few epochs that they taught nothing.
     """
     with ctrl_c_stops() as is_asked:
         return _train_and_answer(replace(job, is_asked=is_asked))
@@ -54,6 +54,8 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     """Keep labels from training, plan what fits into the time, and train with a trial or without."""
     withheld, settings = set_aside(job.images.collection, job.settings, job.reporter)
     job = replace(job, settings=settings)
+    if is_short(settings):
+        job.reporter.say(SAID_SHORT)
     judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
     if job.settings.max_minutes is not None:
         plan = plan_trials(job, withheld, judge)
@@ -77,12 +79,12 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     """Train once, without the labels of validation images, which choose the snapshot."""
     task = training_task(job.images, withheld, known_number(job))
     cost = measure(job, task, job.run)
-    job.reporter.say(announce([cost], last_share=None))
+    job.reporter.say(announce([cost], is_compared=False))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
-    if job.settings.hidden_share > 0 and describe_collapse(collapse_statistics(learned.embeddings)) is not None:
+    if job.settings.hidden_share > 0 and _is_collapsed(learned):
         job.reporter.say(f"{NOTE}nothing is taken of that training: the first answer stands")
         return job.first, None
     return _answer(job, learned, withheld), job.first
@@ -95,22 +97,31 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     if best is None:
         broadcast_last_training(False, job.device)
         return job.first, None
-    job, choice = best.job, best.choice
+    job = best.job
     learned = None
-    if choice.keeps_training and best.learned.is_done:
+    if best.choice.keeps_training and best.learned.is_done:
         learned = _train_with_all_labels(job, best, withheld)
     else:
         broadcast_last_training(False, job.device)
     free_trunk(best.learned)
-    chosen = choice.with_training
+    if learned is not None and learned.is_done and _is_collapsed(learned):
+        job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
+        learned = None
+    is_whole = learned is not None and learned.is_done
+    if not is_whole:  # training did not help, or was stopped: what is there is the end of the trial
+        best = best.ended()
+    chosen = best.choice.with_training
     if chosen.weight == 1:
         return job.first, None
     tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)
-    if learned is not None and learned.is_done:
+    if learned is not None and is_whole:
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
-    # Training did not help, or was stopped: a trial that is done is better than a training that is not.
     answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
-    return (answer, job.first) if choice.keeps_training else (job.first, answer)
+    return (answer, job.first) if best.choice.keeps_training else (job.first, answer)
+
+
+def _is_collapsed(learned: Representation) -> bool:
+    return describe_collapse(collapse_statistics(learned.embeddings)) is not None
 
 
 def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) -> Representation | None:
@@ -119,16 +130,17 @@ def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) ->
     Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs.
     """
     n_epochs, n_wanted = best.n_epochs, job.n_epochs
-    goes_on = last_share(job.settings.method, n_wanted) < 1 and n_epochs == len(best.learned.metrics)
+    share = last_share(job.settings.method, n_wanted) if n_epochs == len(best.learned.metrics) else 1.0
+    goes_on = share < 1
     broadcast_last_training(True, job.device, goes_on=goes_on)
-    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics])
+    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(share, job.n_done(job.run))
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
     if goes_on:
         job = replace(job, settings=last_settings(job.settings))
         job.run.note(trial_epochs=n_epochs)
-        cost, how = replace(cost, n_steps=round(LAST_SHARE * cost.n_steps)), {"start": best.learned.model}
+        how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
     _, final = trial_tasks(job.images, withheld, known_number(job))

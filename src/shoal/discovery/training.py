@@ -14,9 +14,11 @@ from typing import Any
 import torch
 
 from shoal.discovery.answers import Answer
+from shoal.discovery.budget import MIN_EPOCHS
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.validation import free_trunk
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
@@ -64,6 +66,10 @@ class TrainingJob:
     def n_epochs(self) -> int:
         """Epochs of a training."""
         return int(self.settings.of_method.training.epochs)
+
+    def n_done(self, training: Run) -> int:
+        """Epochs of a training that are there to go on from."""
+        return len(training.metrics) if self.resume else 0
 
 
 def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
@@ -140,7 +146,7 @@ def train_on(
     goes_on: GoesOn | None = None,
     start: Model | None = None,
 ) -> Representation | None:
-    """Train on a task with bars; None where it was stopped before an epoch was finished.
+    """Train on a task with bars; None where it was stopped after so few epochs that they taught nothing.
 
     What the trunk has computed is kept where another training follows. `goes_on` is asked after each epoch; `start` has
     the weights to begin with.
@@ -166,34 +172,31 @@ def train_on(
         return None
     if not learned.is_done:
         note_stopped(job, len(learned.metrics))
+        if len(learned.metrics) < MIN_EPOCHS:
+            free_trunk(learned)
+            return None
     watch(collapse_statistics(learned.embeddings))
     # What is there need not be embedded again, which processes that help would have to take part in.
     return replace(learned, frozen=lambda: job.frozen.embeddings)
 
 
-def measure(job: TrainingJob, task: Task, done: Run) -> Cost:
+def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False) -> Cost:
     """What a training on a task will take; `done` is the folder with the epochs that a resumed one has done."""
-    chosen, n_done = job.settings.of_method, len(done.metrics) if job.resume else 0
-    data = task.training_data
-    model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters))
-    return measure_cost(data, model.to(job.device), chosen.training, n_done=n_done)
+    chosen, data = job.settings.of_method, task.training_data
+    model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters)).to(job.device)
+    return measure_cost(data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool)
 
 
 MEASURED_GAIN = "with the default method, 0 to 15 more of 100 images were right on four collections"
 """By benchmarks/results/2026-11-16_h200_answers.md: the default answer beside the first one, K given."""
 
 
-def announce(costs: Sequence[Cost], *, last_share: float | None) -> str:
-    """Say what training will take, what it may bring, and how to do without the rest of it.
-
-    There is a cost for each trial; the training after them takes so large a share of a trial's steps. None: there is no
-    trial, and nothing is compared.
-    """
-    cost, end = costs[-1], f"it may help much or not at all ({MEASURED_GAIN})"
+def announce(costs: Sequence[Cost], *, is_compared: bool) -> str:
+    """Say what all trainings together will take, what that may bring, and how to do without the rest of it."""
     seconds, n_steps, n_views = (sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views"))
-    if last_share is not None:
+    end = f"it may help much or not at all ({MEASURED_GAIN})"
+    if is_compared:
         end += ", and labels that it does not see decide which answer stands"
-        seconds, n_steps = seconds + last_share * cost.steps_s, n_steps + round(last_share * cost.n_steps)
     return (
         f"training takes {about(seconds)} on this machine ({n_views:,} views and {n_steps:,} steps); "
         f"{end}. Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"

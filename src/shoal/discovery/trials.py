@@ -54,6 +54,8 @@ class Tried:
     choice: Choice
     n_epochs: int
     """After how many epochs that was said."""
+    at_end: Choice
+    """What they say of its last epoch, whose weights are there."""
 
     @property
     def accuracy(self) -> float:
@@ -72,6 +74,15 @@ class Tried:
         settings = self.job.settings
         what = {"n_tail_blocks": settings.of_method.n_tail_blocks, "temperature": settings.temperature}
         return what | {"accuracy": self.accuracy}
+
+    def ended(self) -> "Tried":
+        """The same with what is said of its last epoch, which choice.json then holds too."""
+        if self.choice is self.at_end:
+            return self
+        found = replace(self, choice=self.at_end, n_epochs=len(self.learned.metrics))
+        run = self.job.run
+        run.write_json("choice", run.json("choice") | found.choice.to_dict() | {"epochs": found.n_epochs})
+        return found
 
 
 def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Plan:
@@ -104,11 +115,13 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
     first, n_clusters = first_trial(job.settings, job.device), known_number(job)
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
     task = trial_tasks(job.images, judge.withheld, n_clusters)[0]
-    costs = [_measure(one, task, Run(_folder(one)), judge) for one in jobs]
-    further = [replace(costs[-1], n_views=0) for _ in temperatures]
-    job.reporter.say(announce([*costs, *further], last_share=_last_share(job)))
+    costs = [
+        _measure(one, task, Run(_folder(one)), judge, needs_pool=at == len(jobs) - 1) for at, one in enumerate(jobs)
+    ]
+    all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
+    job.reporter.say(announce(all_costs, is_compared=True))
     broadcast_training(n_clusters, job.n_epochs, job.device)
-    then_s = [sum(cost.seconds for cost in [*costs, *further][at + 1 :]) for at in range(len(costs) + len(further))]
+    then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
         if not _add(tried, one, task, judge, cost, after):
@@ -125,16 +138,17 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
 
 
 def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
-    """Run one more trial; False where it was stopped. `after_s` are the seconds of the trials after it."""
+    """Run one more trial; False where it was stopped. `after_s` are the seconds of the trainings after it."""
     folder = _folder(job)
-    then_s = cost.judging_s + after_s + _last_share(job) * cost.steps_s
-    how: dict[str, Any] = {"then_s": then_s, "goes_on": judge.watch(Run(folder))}
+    how: dict[str, Any] = {"then_s": cost.judging_s + after_s, "goes_on": judge.watch(Run(folder))}
     learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
     if learned is None:
         return False
-    last = judge.choose(learned.embeddings, learned.predicted)
-    choice, n_epochs = judge.best(last, len(learned.metrics), Run(folder))
-    tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, choice=choice, n_epochs=n_epochs))
+    choice, n_epochs = at_end, _ = judge.choose(learned.embeddings, learned.predicted), len(learned.metrics)
+    if learned.is_done:
+        choice, n_epochs = judge.best(at_end, n_epochs, Run(folder))
+    about: dict[str, Any] = {"choice": choice, "n_epochs": n_epochs, "at_end": at_end}
+    tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, **about))
     return learned.is_done
 
 
@@ -162,14 +176,15 @@ def _best(tried: Sequence[Tried]) -> Tried:
     return max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
 
 
-def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None) -> Cost:
+def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False) -> Cost:
     """What a training will take, with its judging where it is a trial."""
-    cost = measure(job, task, done)
+    cost = measure(job, task, done, needs_pool=needs_pool)
     return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
 
 
-def _last_share(job: TrainingJob) -> float:
-    return last_share(job.settings.method, job.n_epochs)
+def _last_cost(job: TrainingJob, cost: Cost) -> Cost:
+    """What the training with all labels will take after a trial of that cost."""
+    return cost.of_next(last_share(job.settings.method, job.n_epochs), job.n_done(job.run))
 
 
 def _folder(job: TrainingJob) -> Path:

@@ -35,10 +35,13 @@ class Cost:
     n_views: int
     """Images and views that the trunk looks at before the first step."""
     view_s: float
-    n_steps: int
+    n_epochs: int
+    """Epochs that are left."""
+    steps_per_epoch: int
     step_s: float
     """With its share of what else an epoch takes."""
-    n_epochs: int
+    n_done: int = 0
+    """Epochs that an interrupted training has done."""
     judging_s: float = 0.0
     """What judging a trial takes."""
 
@@ -48,22 +51,34 @@ class Cost:
         return self.n_views * self.view_s + self.steps_s + self.judging_s
 
     @property
+    def n_steps(self) -> int:
+        """Steps that are left."""
+        return self.n_epochs * self.steps_per_epoch
+
+    @property
     def steps_s(self) -> float:
         """The steps alone."""
         return self.n_steps * self.step_s
 
     def as_measured(self, epochs_s: Sequence[float]) -> "Cost":
         """The same with what a step has taken in epochs of so many seconds."""
-        if not epochs_s or not self.n_steps:
+        if not epochs_s or not self.steps_per_epoch:
             return self
-        return replace(self, step_s=sum(epochs_s) / len(epochs_s) * self.n_epochs / self.n_steps)
+        return replace(self, step_s=sum(epochs_s) / len(epochs_s) / self.steps_per_epoch)
+
+    def of_next(self, share: float, n_done: int) -> "Cost":
+        """What a training after this one takes, on the same views: a share of its epochs, of which so many are done."""
+        n_epochs = max(1, round(share * (self.n_epochs + self.n_done)))
+        return replace(self, n_views=0, n_epochs=max(0, n_epochs - n_done), n_done=n_done, judging_s=0.0)
 
 
-def measure_cost(data: TrainingData, model: Model, settings: TrainSettings, *, n_done: int = 0) -> Cost:
+def measure_cost(
+    data: TrainingData, model: Model, settings: TrainSettings, *, n_done: int = 0, needs_pool: bool = False
+) -> Cost:
     """Time a few images through the trunk, and a step of training; `n_done` epochs are done already.
 
     The model has then begun an epoch and taken steps: it is made for this and not trained. What a validation takes is
-    not counted.
+    not counted. The pool of views is counted where epochs are left, or where another training needs it.
     """
     n_views = model.n_views
     size = n_views * settings.batch_size
@@ -73,15 +88,16 @@ def measure_cost(data: TrainingData, model: Model, settings: TrainSettings, *, n
     n_rows = 0 if model.reads_images else len(data.pixels) // world_size()
     if settings.views.pool is None or model.reads_images:
         pass_s += view_s
-    elif n_epochs:
+    elif n_epochs or needs_pool:
         n_rows += len(views_to_pool(data.pooled_labels, data.training, settings, n_views))
     bank_s = len(data.pixels) * pass_s / BACKWARD / world_size()  # every epoch embeds every image once
     return Cost(
         n_views=n_rows,
         view_s=view_s,
-        n_steps=n_epochs * n_steps,
-        step_s=size * pass_s / world_size() + rest_s + bank_s / max(1, n_steps),
         n_epochs=n_epochs,
+        steps_per_epoch=n_steps,
+        step_s=size * pass_s / world_size() + rest_s + bank_s / max(1, n_steps),
+        n_done=n_done,
     )
 
 

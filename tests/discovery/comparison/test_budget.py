@@ -11,7 +11,7 @@ from shoal.training.cost import Cost
 
 
 def cost(steps_s: float) -> Cost:
-    return Cost(n_views=100, view_s=1.0, n_steps=10, step_s=steps_s / 10, n_epochs=20)
+    return Cost(n_views=100, view_s=1.0, n_epochs=20, steps_per_epoch=1, step_s=steps_s / 20)
 
 
 def seconds(epochs) -> float:
@@ -52,6 +52,6 @@ def test_the_plan_is_read_again_and_a_damaged_one_refused(tmp_path) -> None:
 
 def test_what_it_takes_is_said_with_views_once_for_all() -> None:
     said = announce([cost(60), cost(60)], 500, 60)
-    assert said.startswith("2 trainings take about 3 minutes on this machine (500 views, once for all of them, and 20 ")
-    assert "and 1 step)" in announce([replace(cost(60), n_steps=1)], 500, 60)
+    assert said.startswith("2 trainings take about 3 minutes on this machine (500 views, once for all of them, and 40 ")
+    assert "and 1 step)" in announce([replace(cost(60), n_epochs=1)], 500, 60)
     assert announce([cost(60)] * 3, 500, 60, n_draws=3).startswith("3 trainings (3 draws of kept labels) take")

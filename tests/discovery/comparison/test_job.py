@@ -354,7 +354,7 @@ def test_a_limit_is_kept_to_by_all_methods_alike_and_remembered(compared, settin
     from shoal.discovery.comparison import trainings
     from shoal.training.cost import Cost
 
-    cost = Cost(n_views=0, view_s=0.0, n_steps=6, step_s=60.0, n_epochs=6)
+    cost = Cost(n_views=0, view_s=0.0, n_epochs=6, steps_per_epoch=1, step_s=60.0)
     monkeypatch.setattr(trainings, "measure_cost", lambda *a, **o: cost)
     longer = replace(
         settings, max_minutes=10.0, methods=(settings.first, *(m.with_epochs(6) for m in settings.methods[1:]))

@@ -44,9 +44,8 @@ class Training:
 
     def with_epochs(self, epochs: int) -> "Training":
         """The same with so many epochs."""
-        n_steps = self.cost.n_steps * epochs // self.cost.n_epochs
         settings = self.settings.with_epochs(max(1, epochs))
-        return replace(self, settings=settings, cost=replace(self.cost, n_epochs=epochs, n_steps=n_steps))
+        return replace(self, settings=settings, cost=replace(self.cost, n_epochs=epochs))
 
     @property
     def tokens_key(self) -> Key | None:
