@@ -5,23 +5,27 @@
 A file holds X (N, D) and y (N,), the true classes, as `shoal embed FOLDER --labels TABLE --out FILE.npz` writes it.
 Each seed draws half of the classes as known and labels half of their images, K given. `--tails 10` draws a long tail
 first: class sizes fall evenly on a log scale until the smallest is a tenth of the largest; 1 leaves them as they are.
+The second table leaves a collection out: by how many standard errors average linkage has to be better is chosen by All
+on the other collections.
 """
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from clustering import header, write
-from shoal.clustering.average import LINKAGE_METHODS
+from shoal.clustering.average import LINKAGE_METHODS, judge_linkages
 from shoal.clustering.inference import InferenceSettings, infer
-from shoal.clustering.matching import gcd_accuracy
+from shoal.clustering.iterates import unit_points
+from shoal.clustering.matching import gcd_accuracy, is_worse
 
 SETTINGS = InferenceSettings(must_link=True)
 MIN_IMAGES = 4
 """Fewest images of a class."""
+ERRORS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Standard errors by which average linkage has to put more labeled images right, in the second table."""
 
 
 def draw_tail(y: np.ndarray, times: float, rng: np.random.Generator) -> np.ndarray:
@@ -48,8 +52,8 @@ def draw_labels(y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np
     return known, labels
 
 
-def measure(rows: np.ndarray, y: np.ndarray, times: float, seed: int) -> tuple[dict[str, float], str]:
-    """All by each linkage, and the one that is chosen."""
+def measure(rows: np.ndarray, y: np.ndarray, times: float, seed: int) -> tuple[dict[str, float], dict[float, str]]:
+    """All by each linkage, and which one is chosen when it has to be better by so many standard errors."""
     rng = np.random.default_rng(seed)
     kept = draw_tail(y, times, rng)
     rows, y = rows[kept], y[kept]
@@ -58,8 +62,30 @@ def measure(rows: np.ndarray, y: np.ndarray, times: float, seed: int) -> tuple[d
     for method in LINKAGE_METHODS:
         found = infer(rows, labels, n_clusters, SETTINGS, linkage_method=method).labels
         right[method] = 100 * gcd_accuracy(y[rest], found[rest], np.isin(y, known)[rest]).all
-    chosen = infer(rows, labels, n_clusters, replace(SETTINGS, try_average=True, max_shifts=0)).linkage_method
+    judged = judge_linkages(unit_points(rows), labels, SETTINGS.shift, SETTINGS.estimate_shifts)
+    chosen = {n: "average" if judged and is_worse(*judged, n_errors=n) else "ward" for n in ERRORS}
     return right, chosen
+
+
+def leave_out(found: dict[str, list[tuple[dict[str, float], dict[float, str]]]]) -> list[str]:
+    """For each collection how many standard errors are best on the others, and what that gives on it."""
+    means = {
+        name: {n: float(np.mean([right[chosen[n]] for right, chosen in draws])) for n in ERRORS}
+        for name, draws in found.items()
+    }
+    lines = [
+        "| left out | chosen on the others | Ward | with that | with 1 | best by its own truth |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, draws in found.items():
+        others = {n: np.mean([means[other][n] for other in means if other != name]) for n in ERRORS}
+        best = max(others, key=lambda n: (round(others[n], 3), n))  # the most cautious of equals
+        ward = np.mean([right["ward"] for right, _ in draws])
+        own = " | ".join(
+            f"{value:.1f}" for value in (ward, means[name][best], means[name][1.0], max(means[name].values()))
+        )
+        lines.append(f"| {name} | {best:g} | {own} |")
+    return lines
 
 
 def main() -> None:
@@ -79,19 +105,22 @@ def main() -> None:
         "| collection | largest / smallest | Ward | average | chosen | average chosen | better one chosen |",
         "|---|---|---|---|---|---|---|",
     ]
+    everything: dict[str, list[tuple[dict[str, float], dict[float, str]]]] = {}
     for name, rows, y in data:
         for times in args.tails:
             found = [measure(rows, y, times, seed) for seed in range(args.seeds)]
+            everything.setdefault(name, []).extend(found)
             ward, average, chosen = (
-                [right[method or taken] for right, taken in found] for method in (*LINKAGE_METHODS, None)
+                [right[method or taken[1.0]] for right, taken in found] for method in (*LINKAGE_METHODS, None)
             )
-            n_average = sum(taken == "average" for _, taken in found)
-            n_better = sum(right[taken] == max(right.values()) for right, taken in found)
+            n_average = sum(taken[1.0] == "average" for _, taken in found)
+            n_better = sum(right[taken[1.0]] == max(right.values()) for right, taken in found)
             means = " | ".join(f"{np.mean(values):.1f}" for values in (ward, average, chosen))
             tail = "as it is" if times == 1 else f"{times:g}"
             lines.append(f"| {name} | {tail} | {means} | {n_average} of {args.seeds} | {n_better} of {args.seeds} |")
             print(lines[-1], file=sys.stderr, flush=True)
-    write([*header(sys.argv), "\n".join(lines)], args.record)
+    tables = [lines, leave_out(everything)] if len(everything) > 1 else [lines]
+    write([*header(sys.argv), *("\n".join(table) for table in tables)], args.record)
 
 
 if __name__ == "__main__":

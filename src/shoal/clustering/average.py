@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.arrays import UNLABELED, Bools, Floats, Ints
 from shoal.clustering.categories import category_centers
 from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import is_worse, put_right
@@ -56,7 +56,13 @@ def join_small(points: Tensor, tree: Tree, n_clusters: int, method: LinkageMetho
 
 
 def choose_linkage(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int) -> LinkageMethod:
-    """Average linkage where it puts more labeled images right by more than a standard error, else Ward's.
+    """Average linkage where it puts more labeled images right by more than a standard error, else Ward's."""
+    judged = judge_linkages(points, labels, moves, n_shifts)
+    return "average" if judged is not None and is_worse(*judged) else "ward"
+
+
+def judge_linkages(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts: int) -> tuple[Bools, Bools] | None:
+    """Which labeled images (L,) Ward's linkage puts right, and which average linkage; None where there are too few.
 
     Labeled images of `points` (N, D), unit rows, are clustered alone, after so many shifts, into as many clusters as
     they have classes. Among all images labels cannot say it: they do not see what images of novel classes a cluster
@@ -66,16 +72,16 @@ def choose_linkage(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts:
     truth = labels[rows]
     n_classes = len(np.unique(truth))
     if len(rows) < MIN_LABELED or n_classes < 2:
-        return "ward"
+        return None
     alone = points[torch.from_numpy(rows).to(points.device)]
     one = next(islice(iterates(alone, moves), n_shifts, None))
     if one.tree.n_distinct < n_classes:
-        return "ward"
+        return None
     ward, average = (
         put_right(truth, join_small(one.points, one.tree, n_classes, method).cut(n_classes))
         for method in LINKAGE_METHODS
     )
-    return "average" if is_worse(ward, average) else "ward"
+    return ward, average
 
 
 def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
