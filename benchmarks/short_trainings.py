@@ -31,7 +31,7 @@ from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.training import TrainingJob
 from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.validation import trial_tasks, with_trunk_of
+from shoal.discovery.trials import trial_tasks
 from shoal.methods.registry import get_method
 
 
@@ -86,7 +86,7 @@ def experiment(
     for length in LENGTHS:
         chosen, how = length.of(base), {"device": job.device, "keeps_trunk": True}
         is_shared = shared is not None and shared[0] == length.pool
-        tried = method.represent(with_trunk_of(shared[1], trial) if is_shared else trial, chosen, **how)
+        tried = method.represent(shared[1].with_trunk(trial) if is_shared else trial, chosen, **how)
         shared = shared if is_shared else (length.pool, tried)
         choice = judge.choose(tried.embeddings, None)
         about = {"epochs": length.epochs, "lr": length.lr, "pool": length.pool}
@@ -96,7 +96,7 @@ def experiment(
         for share, start in lasts:
             last = length.of(base, max(1, round(share * length.epochs)))
             part, whole = (
-                method.represent(with_trunk_of(shared[1], task), last, start=start, **how) for task in (fewer, final)
+                method.represent(shared[1].with_trunk(task), last, start=start, **how) for task in (fewer, final)
             )
             weight = choice.with_training.weight if choice.with_training.weight < 1 else USUAL_WEIGHT
             pair = (job.frozen.embeddings, part.embeddings)

@@ -281,10 +281,10 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tm
     _, ends = watch_weights(monkeypatch)
     heard: list[str] = []
 
-    def collapsed(statistics):
-        return "collapsed" if any("training goes on" in line for line in heard) else None
+    def collapsed(rows):
+        return any("training goes on" in line for line in heard)
 
-    monkeypatch.setattr("shoal.discovery.trained.describe_collapse", collapsed)
+    monkeypatch.setattr("shoal.discovery.trained.is_collapsed", collapsed)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
     assert any("nothing is taken of the training with all labels" in line for line in heard)

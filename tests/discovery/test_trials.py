@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import shoal.discovery.training as training
+import shoal.discovery.trials as trials
 from photo_runs import run_on, stop
 from shoal.discovery.choice import Choice
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import depths_to_try, first_trial, temperatures_to_try
 from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import Tried
+from shoal.discovery.trials import Tried, depths_to_try, first_trial, temperatures_to_try
 from shoal.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -44,7 +43,7 @@ def test_more_than_one_training_is_tried_where_there_is_time_or_it_is_asked_for(
 
 
 def test_several_processes_try_the_first_alone(monkeypatch) -> None:
-    monkeypatch.setattr(training, "is_started", lambda: True)
+    monkeypatch.setattr(trials, "is_started", lambda: True)
     settings = DiscoverySettings(depths=(5, 1), temperatures=(0.2, 0.1))
     assert depths_to_try(settings, CPU) == (5,)
     assert temperatures_to_try(settings, CPU) == (0.2,)
@@ -76,7 +75,7 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     heard: list[str] = []
     bars: list[str] = []
     losses: list[tuple[Path, float]] = []
-    real = training.train_on
+    real = trials.train_on
 
     def train_on(job, task, chosen, folder, *others, **options):
         losses.append((folder, chosen.loss.temperature))

@@ -13,17 +13,8 @@ from shoal.data.collection import Collection
 from shoal.discovery.readable import decode
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import first_trial
-from shoal.discovery.validation import (
-    free_trunk,
-    last_settings,
-    set_aside,
-    training_task,
-    trial_folder,
-    trial_settings,
-    trial_tasks,
-    with_trunk_of,
-)
+from shoal.discovery.trials import first_trial, last_settings, training_task, trial_folder, trial_settings, trial_tasks
+from shoal.discovery.validation import set_aside
 from shoal.distributed import flag_from_main, number_from_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
@@ -99,5 +90,5 @@ def share_training(
     if is_wanted:
         last = last_settings(settings) if goes_on else settings
         how["start"] = tried.model if goes_on else None
-        method.represent(with_trunk_of(tried, final), last.of_method, folder=run.path, **how)
-    free_trunk(tried)
+        method.represent(tried.with_trunk(final), last.of_method, folder=run.path, **how)
+    tried.free_trunk()

@@ -22,21 +22,21 @@ from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import Tried, known_number, plan_trials, run_trials
-from shoal.discovery.validation import (
-    Withheld,
-    free_trunk,
+from shoal.discovery.trials import (
+    Tried,
+    known_number,
     last_settings,
     last_share,
-    set_aside,
+    plan_trials,
+    run_trials,
     training_task,
     trial_tasks,
-    with_trunk_of,
 )
+from shoal.discovery.validation import Withheld, set_aside
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.training.bank import is_collapsed
 from shoal.words import count
 
 
@@ -84,7 +84,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
         return job.first, None
-    if job.settings.hidden_share > 0 and _is_collapsed(learned):
+    if job.settings.hidden_share > 0 and is_collapsed(learned.embeddings):
         job.reporter.say(f"{NOTE}nothing is taken of that training: the first answer stands")
         return job.first, None
     return _answer(job, learned, withheld), job.first
@@ -93,6 +93,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
 def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     withheld = judge.withheld
+    broadcast_training(known_number(job), job.n_epochs, job.device)
     best = run_trials(job, judge)
     if best is None:
         broadcast_last_training(False, job.device)
@@ -103,8 +104,8 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         learned = _train_with_all_labels(job, best, withheld)
     else:
         broadcast_last_training(False, job.device)
-    free_trunk(best.learned)
-    if learned is not None and learned.is_done and _is_collapsed(learned):
+    best.learned.free_trunk()
+    if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
         job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
         learned = None
     is_whole = learned is not None and learned.is_done
@@ -118,10 +119,6 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
     answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
     return (answer, job.first) if best.choice.keeps_training else (job.first, answer)
-
-
-def _is_collapsed(learned: Representation) -> bool:
-    return describe_collapse(collapse_statistics(learned.embeddings)) is not None
 
 
 def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) -> Representation | None:
@@ -144,7 +141,7 @@ def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) ->
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
     _, final = trial_tasks(job.images, withheld, known_number(job))
-    return train_on(job, with_trunk_of(best.learned, final), job.settings.of_method, job.run.path, cost, **how)
+    return train_on(job, best.learned.with_trunk(final), job.settings.of_method, job.run.path, cost, **how)
 
 
 def _blended(

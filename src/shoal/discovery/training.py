@@ -18,9 +18,7 @@ from shoal.discovery.budget import MIN_EPOCHS
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.validation import free_trunk
 from shoal.distributed import is_started
-from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
@@ -32,12 +30,6 @@ from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import GoesOn, OnProgress, StopTraining
 from shoal.training.model import Model, shape_of
-
-DEEP = 5
-"""Blocks of the default encoder that are trained in a second trial, where there is time for it."""
-
-TEMPERATURE_FACTOR = 2.0
-"""So many times the recipe's temperature is tried after that, within the minutes that the user gives."""
 
 STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
 
@@ -70,40 +62,6 @@ class TrainingJob:
     def n_done(self, training: Run) -> int:
         """Epochs of a training that are there to go on from."""
         return len(training.metrics) if self.resume else 0
-
-
-def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
-    """How many blocks are trained, one trial each: those asked for; else the recipe's and, where there is time, more.
-
-    Several processes try the first of them alone.
-    """
-    usual = settings.of_method.n_tail_blocks
-    more = (DEEP,) if usual is not None and usual < DEEP and _has_time(settings, device) else ()
-    depths = settings.depths or (usual, *more)
-    return depths[:1] if is_started() else depths
-
-
-def temperatures_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[float | None, ...]:
-    """Temperatures of the contrastive loss, chosen as depths are: the first for these, the others at the best depth."""
-    usual = settings.temperature
-    more = (
-        ()
-        if usual is None or settings.max_minutes is None or not _has_time(settings, device)
-        else (TEMPERATURE_FACTOR * usual,)
-    )
-    temperatures: tuple[float | None, ...] = settings.temperatures or (usual, *more)
-    return temperatures[:1] if is_started() else temperatures
-
-
-def _has_time(settings: DiscoverySettings, device: torch.device) -> bool:
-    """Whether more than one training is tried: on a GPU, or within the minutes that the user gives."""
-    return settings.of_method.encoder == DEFAULT_ENCODER and (device.type == "cuda" or settings.max_minutes is not None)
-
-
-def first_trial(settings: DiscoverySettings, device: torch.device) -> DiscoverySettings:
-    """The settings of the first trial, the only one of several processes."""
-    depth, temperature = depths_to_try(settings, device)[0], temperatures_to_try(settings, device)[0]
-    return settings.at_depth(depth).at_temperature(temperature)
 
 
 def check_tensorboard(settings: DiscoverySettings) -> None:
@@ -173,7 +131,7 @@ def train_on(
     if not learned.is_done:
         note_stopped(job, len(learned.metrics))
         if len(learned.metrics) < MIN_EPOCHS:
-            free_trunk(learned)
+            learned.free_trunk()
             return None
     watch(collapse_statistics(learned.embeddings))
     # What is there need not be embedded again, which processes that help would have to take part in.

@@ -15,7 +15,7 @@ from shoal.discovery.choice import Choice, compare, judge_frozen
 from shoal.discovery.training import TrainingJob
 from shoal.discovery.validation import Withheld
 from shoal.runs import Run, damaged
-from shoal.training.bank import collapse_statistics, describe_collapse
+from shoal.training.bank import is_collapsed
 from shoal.training.loop import GoesOn
 
 MOMENTS = (0.25, 0.5, 0.75)
@@ -38,7 +38,7 @@ class TrialJudge:
 
     @classmethod
     def of(cls, job: TrainingJob, withheld: Withheld) -> "TrialJudge":
-        """TrialJudge the frozen encoder, and see how long that takes."""
+        """Judge the frozen encoder, and see how long that takes."""
         began = time.perf_counter()
         collection, inference = job.images.collection, job.settings.of_method.inference
         first, rows = job.first.discovery, (job.frozen.embeddings, collection.labels, withheld)
@@ -66,7 +66,7 @@ class TrialJudge:
             predicted=predicted,
             weights=weights,
             linkage_method=self.job.first.discovery.linkage_method,
-            is_collapsed=describe_collapse(collapse_statistics(embeddings)) is not None,
+            is_collapsed=is_collapsed(embeddings),
         )
 
     def choose(self, embeddings: Tensor, predicted: Ints | None) -> Choice:

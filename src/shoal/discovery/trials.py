@@ -10,36 +10,110 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shoal.discovery.broadcast import broadcast_training
+import torch
+
 from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
 from shoal.discovery.choice import Choice
-from shoal.discovery.training import (
-    TrainingJob,
-    announce,
-    depths_to_try,
-    first_trial,
-    measure,
-    temperatures_to_try,
-    train_on,
-)
+from shoal.discovery.readable import Readable
+from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.training import TrainingJob, announce, measure, train_on
 from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.validation import (
-    Withheld,
-    free_trunk,
-    last_share,
-    shares_trunk,
-    training_task,
-    trial_folder,
-    trial_settings,
-    trial_tasks,
-    with_trunk_of,
-)
+from shoal.discovery.validation import Withheld
+from shoal.distributed import is_started
+from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.cost import Cost
 from shoal.words import count, part_of
+
+DEEP = 5
+"""Blocks of the default encoder that are trained in a second trial, where there is time for it."""
+
+TEMPERATURE_FACTOR = 2.0
+"""So many times the recipe's temperature is tried after that, within the minutes that the user gives."""
+
+LAST_SHARE = 0.4
+"""Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial. Kept labels cannot
+tell it from a whole training that begins anew (benchmarks/results/2026-11-17_h200_short_trainings.md)."""
+
+MIN_TRIAL_EPOCHS = 5
+"""A training goes on from a trial of so many epochs; after a shorter one it begins anew."""
+
+
+def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
+    """How many blocks are trained, one trial each: those asked for; else the recipe's and, where there is time, more.
+
+    Several processes try the first of them alone.
+    """
+    usual = settings.of_method.n_tail_blocks
+    more = (DEEP,) if usual is not None and usual < DEEP and _has_time(settings, device) else ()
+    depths = settings.depths or (usual, *more)
+    return depths[:1] if is_started() else depths
+
+
+def temperatures_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[float | None, ...]:
+    """Temperatures of the contrastive loss, chosen as depths are: the first for these, the others at the best depth."""
+    usual = settings.temperature
+    more = (
+        ()
+        if usual is None or settings.max_minutes is None or not _has_time(settings, device)
+        else (TEMPERATURE_FACTOR * usual,)
+    )
+    temperatures: tuple[float | None, ...] = settings.temperatures or (usual, *more)
+    return temperatures[:1] if is_started() else temperatures
+
+
+def _has_time(settings: DiscoverySettings, device: torch.device) -> bool:
+    """Whether more than one training is tried: on a GPU, or within the minutes that the user gives."""
+    return settings.of_method.encoder == DEFAULT_ENCODER and (device.type == "cuda" or settings.max_minutes is not None)
+
+
+def first_trial(settings: DiscoverySettings, device: torch.device) -> DiscoverySettings:
+    """The settings of the first trial, the only one of several processes."""
+    depth, temperature = depths_to_try(settings, device)[0], temperatures_to_try(settings, device)[0]
+    return settings.at_depth(depth).at_temperature(temperature)
+
+
+def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
+    """What training learns from, without the labels that it does not see."""
+    return Task(
+        pixels=images.pixels,
+        labels=withheld.labels,
+        validation=withheld.validation,
+        n_clusters=n_clusters,
+    )
+
+
+def trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
+    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
+    labels = images.collection.labels
+    trial = training_task(images, withheld, n_clusters)
+    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
+    return replace(trial, pool_labels=(labels,)), final
+
+
+def trial_settings(settings: DiscoverySettings) -> Any:
+    """The method's settings for the trial: its last snapshot is judged, as the one with all labels keeps its last."""
+    chosen = settings.of_method
+    return replace(chosen, training=replace(chosen.training, snapshot="last"))
+
+
+def trial_folder(run: Run, settings: DiscoverySettings) -> Path:
+    """Where the trial of a depth and a temperature is trained."""
+    temperature = "" if settings.temperature is None else f"-{settings.temperature:g}"
+    return run.path / f"trial-{settings.of_method.n_tail_blocks}{temperature}"
+
+
+def last_share(method: str, n_epochs: int) -> float:
+    """Steps that the training with all labels takes, as a share of those of a trial of so many epochs."""
+    return LAST_SHARE if get_method(method).goes_on_from_trial and n_epochs >= MIN_TRIAL_EPOCHS else 1.0
+
+
+def last_settings(settings: DiscoverySettings) -> DiscoverySettings:
+    """The settings of a training with all labels that goes on from the trial."""
+    return settings.with_epochs(max(1, round(LAST_SHARE * settings.of_method.training.epochs)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,11 +190,11 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
     task = trial_tasks(job.images, judge.withheld, n_clusters)[0]
     costs = [
-        _measure(one, task, Run(_folder(one)), judge, needs_pool=at == len(jobs) - 1) for at, one in enumerate(jobs)
+        _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
+        for at, one in enumerate(jobs)
     ]
     all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
     job.reporter.say(announce(all_costs, is_compared=True))
-    broadcast_training(n_clusters, job.n_epochs, job.device)
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
@@ -128,7 +202,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
             break
     else:
         best = _best(tried)
-        seen = with_trunk_of(best.learned, task)
+        seen = best.learned.with_trunk(task)
         for temperature, after in zip(temperatures, then_s[len(costs) :], strict=True):
             one = replace(best.job, settings=best.job.settings.at_temperature(temperature))
             cost = replace(best.cost, n_views=0).as_measured([row["seconds"] for row in best.learned.metrics])
@@ -139,7 +213,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
 
 def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
     """Run one more trial; False where it was stopped. `after_s` are the seconds of the trainings after it."""
-    folder = _folder(job)
+    folder = trial_folder(job.run, job.settings)
     how: dict[str, Any] = {"then_s": cost.judging_s + after_s, "goes_on": judge.watch(Run(folder))}
     learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
     if learned is None:
@@ -156,8 +230,8 @@ def _keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
     """The best trial; it is written down and said what was tried, and what the others' trunk computed is deleted."""
     best = _best(tried)
     for other in tried:
-        if not shares_trunk(other.learned, best.learned):
-            free_trunk(other.learned)
+        if not other.learned.shares_trunk(best.learned):
+            other.learned.free_trunk()
     about = {"epochs": best.n_epochs, "trials": [one.to_dict() for one in tried]}
     job.run.write_json("choice", best.choice.to_dict() | about)
     if len(tried) > 1:
@@ -185,10 +259,6 @@ def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, 
 def _last_cost(job: TrainingJob, cost: Cost) -> Cost:
     """What the training with all labels will take after a trial of that cost."""
     return cost.of_next(last_share(job.settings.method, job.n_epochs), job.n_done(job.run))
-
-
-def _folder(job: TrainingJob) -> Path:
-    return trial_folder(job.run, job.settings)
 
 
 def known_number(job: TrainingJob) -> int | None:

@@ -5,32 +5,18 @@ N images.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
-from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.methods.clusters import Representation
-from shoal.methods.registry import get_method
-from shoal.methods.task import Task
-from shoal.runs import Run
 from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
 """How many categories a note lists."""
-
-LAST_SHARE = 0.4
-"""Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial. Kept labels cannot
-tell it from a whole training that begins anew (benchmarks/results/2026-11-17_h200_short_trainings.md)."""
-
-MIN_TRIAL_EPOCHS = 5
-"""A training goes on from a trial of so many epochs; after a shorter one it begins anew."""
 
 MIN_CATEGORIES = 5
 """Known categories from which on some are hidden: with fewer, too little would be left to learn from."""
@@ -145,60 +131,3 @@ def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) 
 def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
     """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that was hidden."""
     return np.where(np.isin(labels, hidden), n_images + labels, rows)
-
-
-def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
-    """What training learns from, without the labels that it does not see."""
-    return Task(
-        pixels=images.pixels,
-        labels=withheld.labels,
-        validation=withheld.validation,
-        n_clusters=n_clusters,
-    )
-
-
-def trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
-    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
-    labels = images.collection.labels
-    trial = training_task(images, withheld, n_clusters)
-    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
-    return replace(trial, pool_labels=(labels,)), final
-
-
-def trial_settings(settings: DiscoverySettings) -> Any:
-    """The method's settings for the trial: its last snapshot is judged, as the one with all labels keeps its last."""
-    chosen = settings.of_method
-    return replace(chosen, training=replace(chosen.training, snapshot="last"))
-
-
-def last_share(method: str, n_epochs: int) -> float:
-    """Steps that the training with all labels takes, as a share of those of a trial of so many epochs."""
-    return LAST_SHARE if get_method(method).goes_on_from_trial and n_epochs >= MIN_TRIAL_EPOCHS else 1.0
-
-
-def last_settings(settings: DiscoverySettings) -> DiscoverySettings:
-    """The settings of a training with all labels that goes on from the trial."""
-    return settings.with_epochs(max(1, round(LAST_SHARE * settings.of_method.training.epochs)))
-
-
-def with_trunk_of(tried: Representation, task: Task) -> Task:
-    """The same task, with what the trunk has computed for a trial."""
-    return replace(task, tokens=tried.tokens, pool=tried.pool)
-
-
-def shares_trunk(tried: Representation, other: Representation) -> bool:
-    """Whether two trials looked at the same tokens and views."""
-    return tried.tokens is other.tokens and tried.pool is other.pool
-
-
-def free_trunk(tried: Representation) -> None:
-    """Delete what the trunk has computed, where that is in files."""
-    for kept in (tried.tokens, tried.pool):
-        if kept is not None:
-            kept.remove()
-
-
-def trial_folder(run: Run, settings: DiscoverySettings) -> Path:
-    """Where the trial of a depth and a temperature is trained."""
-    temperature = "" if settings.temperature is None else f"-{settings.temperature:g}"
-    return run.path / f"trial-{settings.of_method.n_tail_blocks}{temperature}"

@@ -22,6 +22,7 @@ from shoal.clustering.n_clusters_range import keep_to
 from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.encoders.embed import ImageRows
 from shoal.files import cache_folder, scratch_array, writing
+from shoal.methods.task import Task
 from shoal.training.model import Model, numbered_labels
 from shoal.training.tokens import TokenCache
 from shoal.training.view_pool import ViewPool
@@ -63,6 +64,20 @@ class Representation:
     def embed_frozen(self) -> Tensor:
         """(N, C) what the encoder made of the images as it came, unit rows, on the device."""
         return self.embeddings if self.frozen is None else self.frozen()
+
+    def with_trunk(self, task: Task) -> Task:
+        """The same task, with what the trunk has computed here."""
+        return replace(task, tokens=self.tokens, pool=self.pool)
+
+    def shares_trunk(self, other: "Representation") -> bool:
+        """Whether both looked at the same tokens and views."""
+        return self.tokens is other.tokens and self.pool is other.pool
+
+    def free_trunk(self) -> None:
+        """Delete what the trunk has computed, where that is in files."""
+        for kept in (self.tokens, self.pool):
+            if kept is not None:
+                kept.remove()
 
     @property
     def attention(self) -> NeighborAttention | None:

@@ -92,3 +92,8 @@ def describe_collapse(statistics: Mapping[str, Any]) -> str | None:
         f"(mean cosine {min(cosine, 1):.4f}); lower training.lr, raise loss.temperature or set "
         "training.max_gradient, and start over"
     )
+
+
+def is_collapsed(rows: Tensor) -> bool:
+    """Whether all embeddings (N, D) point nearly the same way."""
+    return describe_collapse(collapse_statistics(rows)) is not None
