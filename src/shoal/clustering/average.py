@@ -68,6 +68,8 @@ def judge_linkages(points: Tensor, labels: Ints, moves: ShiftSettings, n_shifts:
     they have classes. Among all images labels cannot say it: they do not see what images of novel classes a cluster
     takes in, and average linkage takes in more of them. Few labels say too little.
     """
+    if (labels != UNLABELED).sum() < MIN_LABELED:
+        return None
     rows = draw_in_proportion(points, labels)
     truth = labels[rows]
     n_classes = len(np.unique(truth))
@@ -91,8 +93,6 @@ def draw_in_proportion(points: Tensor, labels: Ints) -> Ints:
     that than a quarter of the classes have, some are left out, evenly over its rows.
     """
     labeled = np.flatnonzero(labels != UNLABELED)
-    if not len(labeled):
-        return labeled
     classes, own = np.unique(labels[labeled], return_inverse=True)
     n_labels = np.bincount(own)  # (C,)
     means = category_centers(points[torch.from_numpy(labeled).to(points.device)], own, len(classes))  # (C, D)

@@ -209,7 +209,7 @@ def _cluster_alone(job: TrainingJob, learned: Representation, withheld: Withheld
         return replace(found, estimate=first.estimate, counted_by=first.counted_by)
     found = cluster(learned, labels, settings)
     if found.estimate is None and settings.n_clusters is None:
-        found = _say_number(found, labels, withheld, settings)
+        found = _with_number_source(found, labels, withheld, settings)
     return found
 
 
@@ -235,7 +235,7 @@ def networks_of(job: TrainingJob, learned: Representation, trained_in: Path) -> 
     }
 
 
-def _say_number(found: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings) -> Discovery:
+def _with_number_source(found: Discovery, labels: Ints, withheld: Withheld, settings: DiscoverySettings) -> Discovery:
     """The same with where K comes from: a search of the method's own, or the validation images."""
     if own := get_method(settings.method).number(settings.of_method):
         return replace(found, counted_by=own)

@@ -160,7 +160,7 @@ def cluster_unseen(
     return as_discovery(found, unseen)
 
 
-def say_losses(settings: CmsSettings) -> str:
+def describe_losses(settings: CmsSettings) -> str:
     """Which variant of the losses, for under a table."""
     loss = settings.loss
     kind = "paper's" if loss.denominator == "paper" else "released code's"
@@ -190,7 +190,7 @@ METHOD = Method(
             "training": {"bank": "views"},
         },
     },
-    losses=say_losses,
+    losses=describe_losses,
     head=lambda settings: settings.head.in_words(),
     released="CMS: the released code's losses, head and bank, as listed below, its views, gradients not cut",
 )

@@ -24,7 +24,7 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
+from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, describe_losses, describe_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.classifier import labeled_cross_entropy
@@ -183,9 +183,9 @@ METHOD = Method(
     about="images drawn to concepts, communities in the graph of neighbors (Pu et al., CVPR 2023)",
     model=Dccl,
     cluster=cluster,
-    losses=lambda settings: f"{say_losses(settings)}; cross-entropy with concepts",
+    losses=lambda settings: f"{describe_losses(settings)}; cross-entropy with concepts",
     head=lambda settings: f"{settings.head.in_words()}, discarded after training",
     number=lambda settings: "the number of communities" if settings.search_n_clusters else "",
-    starts=say_starts,
+    starts=describe_starts,
     released="DCCL: its own losses and head, the released code's views, gradients not cut",
 )

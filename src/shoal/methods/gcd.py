@@ -174,19 +174,19 @@ def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
     )
 
 
-def say_losses(settings: GcdSettings) -> str:
+def describe_losses(settings: GcdSettings) -> str:
     """Which variant of the supervised loss, for under a table."""
     kind = "paper's" if settings.loss.denominator == "paper" else "released code's"
     return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
 
 
-def say_number(settings: GcdSettings) -> str:
+def describe_number(settings: GcdSettings) -> str:
     """How K is found, where that is not the rule of `inference`."""
     own = "highest accuracy of k-means, started once, on frozen features by all given labels, Brent's search"
     return own if settings.search_n_clusters else ""
 
 
-def say_starts(settings: GcdSettings) -> str:
+def describe_starts(settings: GcdSettings) -> str:
     """How often k-means starts, beside the released code."""
     published = "as" if settings.n_init == PUBLISHED_STARTS else f"{PUBLISHED_STARTS}"
     return f"{settings.n_init} starts ({published} in GCD's released code)"
@@ -198,10 +198,10 @@ METHOD = Method(
     about="contrastive learning and semi-supervised k-means (Vaze et al., CVPR 2022)",
     model=Gcd,
     cluster=cluster,
-    losses=say_losses,
+    losses=describe_losses,
     head=lambda settings: f"{settings.head.in_words()}, discarded after training",
-    number=say_number,
+    number=describe_number,
     number_remark="not by GCD's k-means on frozen features",
-    starts=say_starts,
+    starts=describe_starts,
     released="GCD: its own losses and head, the released code's views, gradients not cut",
 )

@@ -24,7 +24,7 @@ from shoal.clustering.n_clusters_range import keep_to
 from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, say_losses, say_starts
+from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, describe_losses, describe_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
@@ -178,9 +178,9 @@ METHOD = Method(
     about="images drawn to prototypes, whose number a mixture of Gaussians finds (Zhao et al., ICCV 2023)",
     model=Gpc,
     cluster=cluster,
-    losses=lambda settings: f"{say_losses(settings)}; cross-entropy with prototypes",
+    losses=lambda settings: f"{describe_losses(settings)}; cross-entropy with prototypes",
     head=lambda settings: f"{settings.head.in_words()}, discarded after training",
     number=lambda settings: "Gaussians split and joined during training" if settings.search_n_clusters else "",
-    starts=say_starts,
+    starts=describe_starts,
     released="GPC: its own losses and head, the released code's views, gradients not cut",
 )

@@ -27,9 +27,9 @@ from shoal.methods.gcd import (
     cluster_points,
     decide_n_clusters,
     describe_found,
+    describe_losses,
+    describe_starts,
     plain_kmeans,
-    say_losses,
-    say_starts,
 )
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
@@ -152,7 +152,7 @@ def objective(logits: Tensor, labels: Tensor, weight: float) -> Tensor:
     return weight * unsure - entropy_of_mean(probabilities) + labeled_cross_entropy(logits, labels)
 
 
-def say_number(settings: PimSettings) -> str:
+def describe_number(settings: PimSettings) -> str:
     """How K is found, where that is not the rule of `inference`."""
     own = "highest accuracy of PIM without labels on trained features by all given labels, Brent's search"
     return own if settings.search_n_clusters else ""
@@ -164,9 +164,9 @@ METHOD = Method(
     about="GCD's features, clustered by mutual information (Chiaroni et al., ICCV 2023)",
     model=Gcd,
     cluster=cluster,
-    losses=say_losses,
+    losses=describe_losses,
     head=lambda settings: f"{settings.head.in_words()}, discarded after training; then a linear classifier",
-    number=say_number,
-    starts=say_starts,
+    number=describe_number,
+    starts=describe_starts,
     released="PIM: GCD's losses and head, the released code's views, gradients not cut",
 )

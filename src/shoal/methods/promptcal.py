@@ -26,7 +26,7 @@ from shoal.encoders.head import Head, unit
 from shoal.encoders.prompts import TokenPrompts, make_prompts
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
-from shoal.methods.gcd import GcdSettings, cluster, gcd_losses, say_number, say_starts
+from shoal.methods.gcd import GcdSettings, cluster, describe_number, describe_starts, gcd_losses
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss
@@ -261,8 +261,8 @@ METHOD = Method(
     cluster=cluster,
     losses=lambda settings: "InfoNCE and supervised contrastive, then with the positives of an affinity graph",
     head=lambda settings: f"{settings.head.in_words()}, discarded after training; prompts in the trunk",
-    number=say_number,
+    number=describe_number,
     number_remark="not by k-means",
-    starts=say_starts,
+    starts=describe_starts,
     released="PromptCAL: its own losses, prompts and heads, the released code's views, gradients not cut",
 )
