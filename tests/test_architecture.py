@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "methods": BASE | PEERS | {"training"},
     "reproduce": BASE | PEERS | {"training", "methods"},
     "review": {"errors", "arrays", "files", "text", "words", "runs"},
-    "report": BELOW_REPORT | {"review"},
+    "report": BELOW_REPORT | {"checksums", "review"},
     "discovery": BASE | PEERS | {"training", "methods", "review", "report"},
     "server": {*BELOW_REPORT, "review", "report", "data.pixels.decoding", "data.readers.originals"},
     "cli": BASE | PEERS | {"training", "methods", "discovery", "reproduce", "review", "report", "server"},

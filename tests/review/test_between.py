@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from shoal.review import verbs
-from shoal.review.actions import Action, Group
+from shoal.review.actions import STATUSES, Action, Group
 from shoal.review.decisions import decisions_of
 from shoal.review.replay import replay_review
 from shoal.review.review import Review
 from shoal.runs import Run
-from small_runs import write_small
+from small_runs import NAMES, write_small
 
 
 def names(review: Review) -> dict[str, list[int]]:
@@ -117,3 +117,15 @@ def test_what_is_between_two_is_so_onto_another_answer_by_the_names_there(run: R
     one = write_small(tmp_path / "one", ids=(0, 0, 0, 1, 1, 1, 1, 1, 1, 2, 2, 2), names=("gull", "heron", "novel-001"))
     replay_review(run.path, one, by="ann")
     assert names(Review(one)) == {"gull": [2], "heron": [0, 1, *range(3, 10)], "novel-001": [10, 11]}
+
+
+def test_what_was_between_two_and_then_named_is_that_in_the_next_run(run: Run, review: Review, tmp_path: Path) -> None:
+    """The discovery after the review knows it by its name: its images are not put between the two once more."""
+    verbs.move(review, ["02.png", "03.png"], "gull or heron")
+    verbs.rename(review, "gull or heron", "egret")
+    other = write_small(tmp_path / "other", ids=(0, 0, 4, 4, 1, 1, 2, 2, 2, 3, 3, 3), names=(*NAMES, "egret"))
+    _, misfits = replay_review(run.path, other, by="ann", ids={number: number for number in range(5)})
+    after = Review(other).state
+    assert (misfits, [record.name for record in after.categories.values()]) == ([], [*NAMES, "egret"])
+    assert after.members(4).tolist() == [2, 3]
+    assert [STATUSES[status] for status in after.images.status[2:4]] == ["moved", "moved"]

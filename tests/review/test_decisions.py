@@ -1,11 +1,15 @@
 """What a review says to the next discovery; twelve images, three each in gull, heron, novel-001 and novel-002."""
 
+from pathlib import Path
+
 import pytest
 
 from shoal.review import verbs
 from shoal.review.decisions import decisions_of
+from shoal.review.replay import replay_review
 from shoal.review.review import Review
 from shoal.runs import Run
+from small_runs import NAMES, write_small
 
 
 @pytest.fixture
@@ -90,3 +94,19 @@ def test_a_part_that_nobody_named_or_confirmed_is_not_known(review: Review) -> N
     review.again("undo", by="ann")
     verbs.rename(review, "novel-001 (2)", "tern", by="ann")
     assert decisions_of(review).became_known == (4,)
+
+
+@pytest.mark.parametrize("last", [0, 4])
+def test_a_part_that_a_discovery_after_the_review_has_no_more_is_not_split_off_again(
+    run: Run, tmp_path: Path, last: int
+) -> None:
+    """Nor is a category of its own named after it: as many categories are there as people left, and as it has said."""
+    review = Review(run)
+    verbs.split(review, "gull", {"tern": ["01.png", "02.png"]}, by="ann")
+    verbs.rename(review, "tern", "skua", by="ann")
+    ids = (0, last, last, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+    other = write_small(tmp_path / "other", ids=ids, names=(*NAMES, "novel-003")[: 4 + bool(last)])
+    entries, (misfit,) = replay_review(run.path, other, by="ann", ids={number: number for number in range(4)})
+    assert (entries, misfit.seq, misfit.reason) == ([], 2, "there is no category for tern any more")
+    there = Review(other).state.categories.values()
+    assert [record.name for record in there] == [*NAMES, "novel-003"][: 4 + bool(last)]

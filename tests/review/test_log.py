@@ -16,6 +16,7 @@ from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
 from shoal.review.answer import MAX_READY, Answer
 from shoal.review.log import PAUSE_S, Log
+from shoal.review.replay import replay_review
 from shoal.review.review import OtherAnswer, Review
 from shoal.review.reviewed import ReviewedRun
 from shoal.runs import Run, locked_file
@@ -71,6 +72,17 @@ def test_half_a_last_line_is_told_and_dropped(run: Run) -> None:
     verbs.rename(review, "tern", "skua")
     assert review.log.dropped.startswith('{"seq":1')
     assert [line["seq"] for line in lines(run)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("content", ["", '{"seq":0,"action":"sta'])
+def test_a_log_without_a_whole_first_line_is_begun_anew(run: Run, content: str) -> None:
+    """An action behind nothing could never be read again."""
+    (run.path / "review.jsonl").write_text(content)
+    review = Review(run)
+    for name in ("egret", "tern"):
+        verbs.rename(review, 2, name)
+    assert [line["action"] for line in lines(run)] == ["start", "rename", "rename"]
+    assert Review(run).state.name(2) == "tern"
 
 
 def test_who_only_reads_a_log_is_told_of_half_a_line(run: Run, tmp_path: Path) -> None:
@@ -160,6 +172,16 @@ def test_a_run_written_anew_meanwhile_takes_no_action(run: Run) -> None:
     run.write_assignments(rows[:-1])
     with pytest.raises(UsageError, match="written anew meanwhile"):
         verbs.rename(review, "gull", "tern")
+
+
+def test_the_old_log_is_on_the_disk_before_another_takes_its_place(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs.rename(Review(run), 2, "tern")
+    Run.create(run.path, force=True)
+    again, synced = write_small(run.path, ids=(0, 0, 1, 1, 1, 1, 3, 3, 0, 2, 2, 2)), []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    replay_review(run.path, again, by="ann")
+    files = [(run.path / name).stat().st_ino for name in ("review-1.jsonl", "review.jsonl")]
+    assert [number for number in synced if number in files] == files
 
 
 def test_a_log_of_another_answer_is_refused_with_the_remedy(run: Run, tmp_path: Path) -> None:

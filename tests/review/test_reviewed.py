@@ -201,6 +201,35 @@ def test_the_score_is_that_of_the_reviewed_categories(run: Run) -> None:
     assert (found.all, found.known, found.novel) == (0.8, 0.5, 1.0)
 
 
+def test_the_report_says_where_the_review_went_on_after_the_score(run: Run) -> None:
+    """Accuracy of other categories than the report shows; confirmed and renamed ones are the same."""
+    outdated = "before the review changed categories; `shoal evaluate` scores them now"
+    truth = {f"{row:02d}.png": ("gull", "heron", "tern", "tern")[row // 3] for row in range(12)}
+    score_run(ReviewedRun.open(run.path), truth)
+    review = Review(run)
+    verbs.decide(review, "confirm", "gull", None)
+    verbs.rename(review, "novel-001", "tern")
+    assert outdated not in render_report(Run(run.path))
+    verbs.merge(review, ["tern", "novel-002"])
+    assert outdated in render_report(Run(run.path))
+    score_run(ReviewedRun.open(run.path), truth)
+    assert outdated not in render_report(Run(run.path))
+
+
+def test_a_classifier_decides_about_no_category_that_people_made_or_emptied(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows the categories as the run found them: gull, heron, novel-001 and novel-002, of three images each."""
+    (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 3}}\n")
+    review = Review(run)
+    verbs.move(review, ["03.png", "04.png"], "egret")
+    verbs.move(review, ["09.png", "10.png", "11.png"], "skua")
+    monkeypatch.setattr(Assigner, "_predict", lambda *_: np.array([0, 1, 3, 0]))
+    new = points(np.array([0, 1, 3, 2]), seed=5)
+    found = Assigner(ReviewedRun.open(run.path), outlier_share=0, device="cpu").assign_embeddings([*"abcd"], new)
+    assert [row.category for row in found] == ["gull", "egret", "skua", "gull"]  # of the last one it is sure
+
+
 def test_new_images_go_to_the_reviewed_categories(reviewed: ReviewedRun, run: Run) -> None:
     (run.path / "config.yaml").write_text("inference: {shift: {n_neighbors: 2}}\n")
     new = points(np.array([0, 1, 2, 3]), seed=5)

@@ -10,6 +10,7 @@ import pytest
 from chromium import CTRL, Page
 from review_page import ask, pictured, rows, seen, spoken, state, text, wait_for
 from served import served
+from shoal.review.actions import Action, Group
 from shoal.runs import Run
 from small_runs import write_small
 
@@ -93,3 +94,19 @@ def test_all_images_are_selected_without_a_key(opened: Opened, run: Path) -> Non
         page.wait("shoal.grid.selected.size === shoal.grid.rows.length")
         assert text(page, "#selected strong") == f"{len(rows(page))} selected"
         assert page.complaints() == []
+
+
+def test_times_are_by_the_clock_of_whoever_reads_them(opened: Opened, tmp_path: Path) -> None:
+    """The log has UTC; in Tokyo that is nine hours later."""
+    run = write_small(tmp_path / "run").path
+    review = state(run)
+    done = {"by": "ann", "at": "2026-11-17T18:30:00.000+00:00"}
+    review.act(lambda _: Action(kind="flag", groups=(Group(category=0, rows=np.array([0])),)), **done)
+    with served(run) as server, opened(server) as page:
+        page.call("Emulation.setTimezoneOverride", timezoneId="Asia/Tokyo")
+        page.run("location.hash = 'view=similar&row=0', window.isBefore = true")
+        page.call("Page.reload")
+        page.wait("!window.isBefore && document.querySelector('#details')?.textContent.includes('flagged by ann')")
+        assert "flagged by ann, 2026-11-18 03:30" in text(page, "#details")
+        page.click("#history")
+        assert text(page, ".history li").startswith("1 · 2026-11-18 03:30 · ann: flag")

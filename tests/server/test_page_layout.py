@@ -3,12 +3,14 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from chromium import Page
-from review_page import change, rows, seen, text, wait_for
-from served import Served
+from review_page import ask, change, rows, seen, text, wait_for
+from served import Served, served
+from small_runs import write_small
 
 pytestmark = pytest.mark.browser
 
@@ -67,6 +69,31 @@ def test_the_map_ends_within_the_window(opened: Opened, shared_server: Served, w
         *_, top, bottom = box(page, "#panel canvas")
         assert bottom <= height + 1
         assert bottom - top > height / 3
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_long_names_push_nothing_out_of_sight(opened: Opened, tmp_path: Path, width: int) -> None:
+    """Two categories are side by side, or below each other on a narrow page, whatever they are called."""
+    names = tuple(f"{letter * 190} {number}" for number, letter in enumerate("mnop"))
+    run = write_small(tmp_path / "long", names=(*names[:2], f"novel-{names[2]}", f"novel-{names[3]}")).path
+    fits = "(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)"
+    with served(run) as server, opened(server, width=width) as page:
+        page.run("location.hash = 'view=map', true")
+        page.wait("document.querySelector('#panel canvas')")
+        page.settle()
+        assert page.run(f"{fits}(panel)")
+        page.run("location.hash = 'view=merges', true")
+        page.wait("document.querySelector('#panel .merge')")
+        page.settle()
+        assert page.run(f"{fits}(panel)")
+        page.run("location.hash = 'view=category&id=2', true")
+        page.wait("shoal.view.id === 2")
+        seen(page)
+        ask(page, "j")
+        page.type(names[0])
+        page.wait("document.querySelectorAll('#dialog .side-of').length === 2")
+        page.settle()
+        assert page.run(f"{fits}(dialog)")
 
 
 def test_only_a_size_that_somebody_chose_is_kept(opened: Opened, shared_server: Served) -> None:

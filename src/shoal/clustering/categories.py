@@ -62,15 +62,18 @@ def place_newcomers(
     n_known: int,
     n_neighbors: int,
     predicted: Ints | None = None,
+    unpredicted: Sequence[int] = (),
 ) -> tuple[Ints, Membership]:
     """Put new rows (M, D) into the categories (N,) of `points` (N, D), and describe them.
 
-    They go where a classifier has `predicted` (M,) them to be; where it says -1, and without one, their neighbors vote.
+    They go where a classifier has `predicted` (M,) them to be. Their neighbors vote without one, where it names no
+    category that has a row, and where they are for one of those `unpredicted`, which it does not know.
     """
     lists = k_nearest(newcomers, points, min(n_neighbors, len(points)))
     chosen = vote(lists, categories)
     if predicted is not None:
-        chosen = np.where(predicted == NONE, chosen, predicted)
+        is_voted = ~np.isin(predicted, categories) | np.isin(chosen, unpredicted)
+        chosen = np.where(is_voted, chosen, predicted)
     return chosen, _describe(newcomers, chosen, lists, points, categories, n_categories, n_known)
 
 

@@ -51,9 +51,10 @@ class Assigner:
     """A finished run, ready to take new images; weights and embeddings are loaded once and serve every call.
 
     A new image joins the category that the run's classifier predicts or, in a run without one, the category most common
-    among its k nearest images of the run, the nearest deciding ties. Where its outlier score exceeds `threshold`, it is
-    farther from them than all but `outlier_share` of the run's images were from each other: then its category is -1,
-    possibly new. No category is ever added, renamed or renumbered.
+    among its k nearest images of the run, the nearest deciding ties; so too where that is one which people made, of
+    which no classifier knows. Where its outlier score exceeds `threshold`, it is farther from them than all but
+    `outlier_share` of the run's images were from each other: then its category is -1, possibly new. No category is ever
+    added, renamed or renumbered.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class Assigner:
         self.ids = [category.category_id for category in categories]
         """The id of each category; a reviewed run has gaps where some were merged."""
         self.n_known = sum(not category.is_novel for category in categories)
+        found_by_run = {category.category_id for category in RunView(run.path).categories}
+        self._made_by_people = [at for at, number in enumerate(self.ids) if number not in found_by_run]
         position_of = self._position_of = {number: at for at, number in enumerate(self.ids)}
         found = np.array([position_of.get(number, UNLABELED) for number in column(rows, "category_id")])  # (N,)
         is_in = found != UNLABELED  # those that were rejected or are between two vote for nothing
@@ -180,7 +183,9 @@ class Assigner:
         n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
             voted, members = place_newcomers(
-                new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors, predicted
+                *(new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors),
+                predicted=predicted,
+                unpredicted=self._made_by_people,
             )
         if self._calibration is not None:
             confidence = self._calibration.confidence(members.confidence, voted, np.zeros(len(voted), dtype=bool))

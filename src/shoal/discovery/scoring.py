@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from shoal.arrays import Bools, Ints
+from shoal.checksums import digest_rows
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
 from shoal.runs import Assignment, Run, RunView, column, locked
@@ -74,8 +75,9 @@ def score_run(run: RunView, truth: Mapping[str, str]) -> Score:
         n_clusters=run.n_clusters,
         notes=tuple(_doubts(RunView(run.path).assignments, truth, known_names, set(classes))),
     )
+    of = {"categories": digest_rows(np.array(numbers, dtype=np.int64))}  # a review may change them later
     with locked(run.path):
-        Run(run.path).write_json("accuracy", score_to_dict(score))
+        Run(run.path).write_json("accuracy", score_to_dict(score) | of)
     return score
 
 

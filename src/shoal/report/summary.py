@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.checksums import digest_rows
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
@@ -229,7 +230,9 @@ def _accuracy(run: Snapshot) -> tuple[tuple[SummaryTile, ...], str]:
         SummaryTile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
     )
     of = [count(int(found[key]), noun) for key, noun in (("n_images", "image"), ("n_classes", "class")) if key in found]
-    return tiles, f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
+    note = f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
+    is_now = found.get("categories") in (None, digest_rows(run.category_ids))
+    return tiles, note if is_now else f"{note}, before the review changed categories; `shoal evaluate` scores them now"
 
 
 def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:

@@ -6,16 +6,20 @@ said about an image holds, wherever the new answer has put it. An answer that wa
 """
 
 import itertools
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shoal.arrays import Ints
 from shoal.errors import DataError, UsageError
+from shoal.files import atomic_file
 from shoal.review.actions import (
+    CONFIRMED,
+    MOVED,
     NO_CATEGORY,
     OR,
     PREDICTED,
@@ -71,7 +75,8 @@ def replay_review(
         answer = Answer.read(run)
         entries, misfits = replayed(old, answer, ids)
         if is_own:
-            shutil.copyfile(old, _free_name(run.path))
+            with atomic_file(_free_name(run.path)) as kept:  # on the disk before the new log takes its place
+                kept.write(old.read_bytes())
         start = start_line(answer, by, now())
         log.write_new([start, *(line_of(entry, answer) for entry in entries)])
     return entries, misfits
@@ -136,7 +141,7 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
         if len(rows):
             how = checked_via(line.get("via", ""))
             yield Action(kind=kind, category=target, groups=(Group(category=target, rows=rows),), via=how)
-    elif kind == "create" and line.get("between"):
+    elif kind == "create" and line.get("between") and line["category"] not in replay.kept:  # or else it is none today
         yield from _between(replay, line, replay.rows(line["images"]))
     elif kind == "create":
         yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
@@ -216,17 +221,21 @@ def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Ac
 def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[Action]:
     """A part of a split, which decides about no single image: what the new answer has put elsewhere stays there.
 
-    Where the answer has the category already, only images that somebody decided on follow the split, as they are.
+    Where the answer has the category already, only images that somebody decided on follow the split, as they are. A
+    discovery that knew of the part and found no such category has it no more, which it says with what has changed.
     """
     state, old = replay.state, part["category"]
     rows, is_here = replay.rows(part["images"]), old_source in replay.ids or old_source in replay.within
     source = replay.place(old_source) if is_here else NO_CATEGORY
     name = _name_here(replay, old_source, source, checked_name(part["name"]))
     replay.lost[old] = name
-    there = replay.category(old) if old in replay.kept else replay.called(name)
-    if there is None and (there := _found_again(replay, rows, source)) is not None:
+    is_gone = old_source in replay.kept and old not in replay.kept
+    there = replay.category(old) if old in replay.kept else None if is_gone else replay.called(name)
+    if there is None and not is_gone and (there := _found_again(replay, rows, source)) is not None:
         yield Action(kind="rename", category=there, name=name)
     leaving = rows[state.images.category[rows] == source] if source not in (NO_CATEGORY, there) else rows[:0]
+    if is_gone:  # but for images that people left between categories
+        leaving = leaving[np.isin(state.images.status[leaving], (CONFIRMED, MOVED))]
     if there is not None:
         replay.ids[old], is_there = there, state.images.category[rows] == there
         leaving = leaving[state.images.status[leaving] != PREDICTED]

@@ -74,8 +74,8 @@ class Review:
         with self.lock, self.log.held():
             if _stamp(self.run) != self._table:
                 raise UsageError(f"{self.run.path}: the run was written anew meanwhile; open its review again")
-            is_new = not self.log and not self._is_open
             self._read_on(mends=True)
+            is_new = not self._is_open  # no file, or one without a whole first line
             action = make(self.state)
             change = self.state.prepare(action, base)
             entry = Entry(seq=self.state.seq + 1, by=who, at=at or now(), action=action, window=window)

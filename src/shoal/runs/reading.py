@@ -68,7 +68,7 @@ SHAPES: dict[str, Shape] = {
         "shape": ({"n_images": int, "n_known": int, "n_clusters": int | None}, None),
     },
     "accuracy.json": {"all": float | None, "known": float | None, "novel": float | None}
-    | {"n_images": int | None, "n_classes": int | None},
+    | {"n_images": int | None, "n_classes": int | None, "categories": str | None},
     "metrics.jsonl": {"epoch": int | None, "loss": float | None, "lr": float | None, "n_clusters": int | None}
     | {"loss_supervised": float | None, "loss_shifted": float | None, "loss_contrastive": float | None}
     | {"validation_accuracy": float | None},

@@ -36,6 +36,7 @@ LOOKED_AT = 20
 """Images that are looked for at the start, to tell a folder that holds none of them."""
 
 MOVED = "if they have moved, `shoal review --images FOLDER` says where they are now"
+NO_FILES = "the run was made from embeddings; `shoal review --images FOLDER` says where the images are that it names"
 
 HEADER = np.dtype(
     [
@@ -135,6 +136,7 @@ class Originals:
         is_local = bool(root) and self.find is None
         self.root = Path(os.path.abspath(root)) if is_local else None  # noqa: PTH100  (links may lead to the images)
         self.paths = paths
+        self._has_thumbnails = run.has("thumbnails.zip")
         self.get = lru_cache(maxsize=256)(self._get)
         self._zooming = threading.Lock()
 
@@ -145,9 +147,9 @@ class Originals:
 
     @property
     def missing(self) -> str:
-        """Why no original can be shown, where one should be; empty for a run that was not made from image files."""
+        """Why no original can be shown; empty where there is none, but a thumbnail of each: images in memory."""
         if self.root is None:
-            return ""
+            return "" if self._has_thumbnails or self.find is not None else NO_FILES
         where = shown(str(self.root))
         if not self.is_there:
             return f"the folder of the images is not there ({where}); {MOVED}"

@@ -1,6 +1,6 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson, Refused } from "/static/api.js";
-import { $, ask, bdi, button, digits, make, say, thumb } from "/static/dom.js";
+import { $, ask, bdi, button, digits, make, moment, say, thumb } from "/static/dom.js";
 import { awaited, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures, showThumbnail } from "/static/thumbs.js";
@@ -74,7 +74,7 @@ function facts(image) {
     ["Images around", data.isSuspected(image.row) ? `speak for ${data.aroundOf(image.row)}` : ""],
     ["Confidence", digits(image.confidence)],
     ["Outlier score", digits(image.outlier)],
-    ["Status", image.by ? `${image.status} by ${image.by}, ${image.at.slice(0, 16).replace("T", " ")}` : image.status],
+    ["Status", image.by ? `${image.status} by ${image.by}, ${moment(image.at)}` : image.status],
     ["Rejected from", image.rejected.join(", ")],
     ["Path", image.path],
   ];

@@ -1,5 +1,5 @@
 // Small questions: a name, a target, two categories side by side, the keys, the past.
-import { $, ask, bdi, button, images, kindOf, make, number } from "/static/dom.js";
+import { $, ask, bdi, button, images, kindOf, make, moment, number } from "/static/dom.js";
 import { strip } from "/static/strips.js";
 import * as data from "/static/store.js";
 
@@ -146,7 +146,7 @@ export async function tellMisfits() {
 export const showHistory = () => ask("What was done", (form) => {
   const entries = [...data.store.entries].reverse();
   const line = ({ seq, at, by, words }) => {
-    const textContent = `${number(seq)} · ${at.slice(0, 16).replace("T", " ")} · `;
+    const textContent = `${number(seq)} · ${moment(at)} · `;
     return make("li", {}, make("span", { className: "muted", textContent }), bdi(by), ": ", bdi(words));
   };
   const list = make("ol", { className: "history" }, ...entries.map(line));

@@ -18,6 +18,10 @@ export const bdi = (text) => make("bdi", { textContent: text });
 const format = new Intl.NumberFormat("en");
 export const number = (n) => format.format(n);
 export const images = (n) => `${number(n)} image${n === 1 ? "" : "s"}`;
+
+// A time of the log, which is in UTC, by the clock of whoever reads it: 2026-11-17 07:05, as Swedes write it.
+const clock = new Intl.DateTimeFormat("sv", { dateStyle: "short", timeStyle: "short" });
+export const moment = (at) => (Number.isNaN(Date.parse(at)) ? at.slice(0, 16) : clock.format(new Date(at)));
 export const digits = (value) => (value === null || value === undefined ? "–" : value.toFixed(2));
 
 export function button(words, key, listener, settings = {}) {
