@@ -150,7 +150,7 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """Who is first, in a few words."""
+        """Name the first method, or those that tie for it."""
         if self.best.failed:
             return "No method has an answer"
         if self.best.ties:
@@ -178,9 +178,9 @@ class Comparison:
         return [words if quicker is None else f"{words} The quickest of them is {quicker.title}."]
 
     def _quicker(self) -> Row | None:
-        """Who takes the least time of those who tie with the first, where that is clearly less than the first takes.
+        """Find the quickest of the methods that tie with the first, where it is clearly quicker than the first.
 
-        Without training there are no views to make, which are in nobody's seconds, because trainings share them.
+        Without training there are no views to make, which no row's seconds count, because trainings share them.
         """
         tied = [row for row in self.rows if row.method in (self.best.method, *self.best.ties)]
         untrained = [row for row in tied if row.method not in self.epochs]
