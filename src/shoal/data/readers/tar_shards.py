@@ -43,7 +43,7 @@ class ShardIndex:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """Images that cannot be taken, and why."""
     damage: list[str] = field(default_factory=list)
-    """What is lost of the shard, so that it must not be read without a word."""
+    """What is lost of the shard; it is refused, or said where --allow-missing goes on."""
     bad_labels: list[tuple[str, str]] = field(default_factory=list)
     """Where a label stands that cannot be read, and why; its image counts as unlabeled."""
     n_doubled: int = 0
