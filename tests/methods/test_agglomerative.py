@@ -65,5 +65,5 @@ def test_copies_are_not_parted_by_their_place_in_the_file():
     nobody = np.full(30, -1)
     found = module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=6, device=CPU)
     assert found.clusters.tolist() == list(range(6)) * 5
-    with pytest.raises(TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct row\(s\) among 30 embeddings"):
+    with pytest.raises(TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct rows among 30 embeddings"):
         module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=9, device=CPU)

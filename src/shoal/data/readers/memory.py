@@ -13,7 +13,7 @@ from PIL import Image
 from shoal.data.readers.labels import refuse_many_absent, refuse_second_label
 from shoal.data.storage.addresses import as_address
 from shoal.errors import DataError
-from shoal.words import first_few
+from shoal.words import count, first_few, plural
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,10 @@ def settle_listed(
         refuse_many_absent(where, absent, len(places))
     notes = []
     if absent:
-        notes.append(f"{len(absent):,} listed image(s) are not there ({first_few(absent, separator='; ')})")
+        missing = count(len(absent), "listed image")
+        notes.append(f"{missing} {plural(len(absent), 'is')} not there ({first_few(absent, separator='; ')})")
     if doubled:
-        notes.append(f"{doubled:,} row(s) repeat an image with the same label or none")
+        notes.append(f"{count(doubled, 'row')} {plural(doubled, 'repeats')} an image with the same label or none")
     return chosen, tuple(notes)
 
 
