@@ -40,17 +40,17 @@ MIN_GROWN, MIN_GATHERED = 6, 3
 
 @dataclass
 class Curve:
-    """Shares of images right and vouched for after so many actions."""
+    """Shares of images right and checked after so many actions."""
 
     actions: list[int] = field(default_factory=list)
     right: list[float] = field(default_factory=list)
-    vouched: list[float] = field(default_factory=list)
+    checked: list[float] = field(default_factory=list)
 
-    def add(self, actions: int, right: float, vouched: float) -> None:
+    def add(self, actions: int, right: float, checked: float) -> None:
         """Note where that many actions have led."""
         self.actions.append(actions)
         self.right.append(right)
-        self.vouched.append(vouched)
+        self.checked.append(checked)
 
     def until(self, goal: float, what: str) -> int | None:
         """The first number of actions with a share of at least `goal`."""
@@ -105,10 +105,10 @@ class Curator:
         return (self.categories != home[self.truth]) & ~self.is_told
 
     def _homes(self) -> dict[int, int]:
-        """By class the category with most of its images, one each; those vouched for speak first."""
+        """By class the category with most of its images, one each; checked images are counted first."""
         home: dict[int, int] = {}
-        vouched = self.is_told | self.is_given
-        for rows in (np.flatnonzero(vouched), np.arange(len(self.truth))):
+        checked = self.is_told | self.is_given
+        for rows in (np.flatnonzero(checked), np.arange(len(self.truth))):
             rows = rows[self.categories[rows] >= 0]
             pairs = Counter(zip(self.truth[rows].tolist(), self.categories[rows].tolist(), strict=True))
             for own, number in (pair for pair, _ in pairs.most_common()):
@@ -119,8 +119,8 @@ class Curator:
     def did(self, n: int) -> None:
         """Count some actions and look where that leads."""
         self.n += n
-        vouched = (self.is_told | self.is_given) & ~self._is_astray()
-        self.curve.add(self.n, share_right(self.truth, self.categories), float(vouched.mean()))
+        checked = (self.is_told | self.is_given) & ~self._is_astray()
+        self.curve.add(self.n, share_right(self.truth, self.categories), float(checked.mean()))
 
     def _is_astray(self) -> Any:
         home = np.full(int(self.truth.max()) + 1, NO_CATEGORY - 1)
@@ -301,7 +301,7 @@ class Curator:
         self.sign_off(FEW)
 
     def finish(self) -> None:
-        """All of it, until a person vouches for every image."""
+        """All of it, until a person has checked every image."""
         self.join_and_part()
         self.gather()
         self.tidy()

@@ -11,7 +11,7 @@ curator start from half of the classes known, half of their images labeled. The 
     review                 the page of `shoal review`
     review and train       the same; after the first sure categories `shoal.refine` trains and clusters again
 
-An image is right when its category is matched to its class, one to one, over all images; "vouched for" when a person,
+An image is right when its category is matched to its class, one to one, over all images; "checked" when a person,
 or a label that was given, says so, too. Without --train the encoder is as it comes, and nothing is trained.
 """
 
@@ -145,14 +145,14 @@ Results = dict[str, list[dict[str, Curve]]]
 
 def table(results: Results) -> str:
     """Actions to each goal, the mean of the seeds; a dash where a goal was not reached with every seed."""
-    heads = [f"{100 * goal:.0f} % {what}" for what in ("right", "vouched for") for goal in GOALS]
+    heads = [f"{100 * goal:.0f} % {what}" for what in ("right", "checked") for goal in GOALS]
     lines = [f"| collection | | at the start | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
     for name, seeds in results.items():
         for way in (way for way in WAYS if all(way in one for one in seeds)):
             start = np.mean([100 * one[way].right[0] for one in seeds])
             cells = [
                 in_words([one[way].until(goal, what) for one in seeds])
-                for what in ("right", "vouched")
+                for what in ("right", "checked")
                 for goal in GOALS
             ]
             lines.append(f"| {name} | {way} | {start:.1f} % right | {' | '.join(cells)} |")

@@ -29,7 +29,7 @@ def test_a_device_that_is_not_one_is_a_usage_error() -> None:
 
 
 def test_a_cuda_device_that_is_absent_is_missing() -> None:
-    with pytest.raises(MissingError, match=r"sees \d+ CUDA device"):
+    with pytest.raises(MissingError, match=r"CUDA devices that torch \S+ sees: \d+"):
         choose_device("cuda:99")
 
 

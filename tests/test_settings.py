@@ -51,7 +51,7 @@ def test_settings_survive_yaml_and_back(tmp_path: Path) -> None:
         ({"name": "a", "sizes": 3}, "sizes: found 3, expected a list"),
         ({"name": "a", "sizes": [1, "b"]}, "sizes[1]: found 'b'"),
         ({"name": 3}, "name: found 3, expected text"),
-        ({}, "missing setting(s) name"),
+        ({}, "found no value for name"),
         ([1], "expected keys and values of Everything"),
     ],
 )

@@ -10,7 +10,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "UNLABELED": "shoal.arrays",
     "Accuracy": "shoal.clustering.matching",
+    "Comparison": "shoal.discovery.comparison.result",
+    "DiscoveredRun": "shoal.discovery.discovered_run",
     "MeanShiftClustering": "shoal.clustering.estimators",
+    "Row": "shoal.discovery.comparison.result",
     "ShoalError": "shoal.errors",
     "Tree": "shoal.clustering.tree",
     "WardClustering": "shoal.clustering.ward_clustering",
@@ -26,7 +29,10 @@ _HOMES = {
 __all__ = [
     "UNLABELED",
     "Accuracy",
+    "Comparison",
+    "DiscoveredRun",
     "MeanShiftClustering",
+    "Row",
     "ShoalError",
     "Tree",
     "WardClustering",

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from shoal.errors import DataError, UsageError
-from shoal.words import first_few, plural
+from shoal.words import count, first_few, plural
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
@@ -95,7 +95,8 @@ def as_matrix(x: ArrayLike, *, name: str = "X", min_rows: int = 1) -> Floats:
         raise DataError(f"{name}: found shape {found.shape}, expected (N, D), a row per image; reshape it")
     if len(found) < min_rows or found.shape[1] < 1:
         raise DataError(
-            f"{name}: found shape {found.shape}, expected at least {min_rows} row(s) and 1 column; add embeddings"
+            f"{name}: found shape {found.shape}, expected at least {count(min_rows, 'row')} and 1 column; "
+            "add embeddings"
         )
     if found.dtype not in (np.float16, np.float32, np.float64):
         found = found.astype(np.float64)

@@ -31,7 +31,7 @@ def encoder_device(name: str | torch.device | None = None) -> torch.device:
         raise UsageError(f"device: found {name!r}, {EXPECTED}")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise MissingError(
-            f"device: found {name!r}, but torch {torch.__version__} sees {torch.cuda.device_count()} CUDA device(s); "
+            f"device: found {name!r}; CUDA devices that torch {torch.__version__} sees: {torch.cuda.device_count()}; "
             "use cpu, or install a CUDA build of torch"
         )
     if device.type == "mps" and not has_mps():

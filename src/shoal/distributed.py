@@ -190,8 +190,8 @@ def _backend(device: torch.device) -> str:
 def tell_others(function: Function, tensors: Mapping[str, Tensor], device: torch.device, **options: Any) -> None:
     """Have every other process call a function of a module with these tensors, and options that can be pickled.
 
-    The main process goes on at once, and must send and receive what the function does. Who does the same anyway needs
-    not be told.
+    The main process goes on at once, and must send and receive what the function does. A process that
+    does the same anyway is not told.
     """
     if _Others.do_the_same:
         return

@@ -73,7 +73,7 @@ def from_dict(cls: type[Settings], found: Any, *, where: str = "settings") -> Se
     }
     missing = [name for name, field in fields.items() if name not in values and _is_required(field)]
     if missing:
-        raise UsageError(f"{where}: missing setting(s) {', '.join(missing)}")
+        raise UsageError(f"{where}: found no value for {', '.join(missing)}")
     try:
         return cls(**values)
     except UsageError as error:  # a check in __post_init__: say which file it came from

@@ -4,7 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-PLURALS = {"category": "categories", "class": "classes", "is": "are", "was": "were", "has": "have", "fits": "fit"}
+PLURALS = {
+    **{"category": "categories", "class": "classes", "is": "are", "was": "were", "has": "have"},
+    **{verb: verb.removesuffix("s") for verb in ("differs", "fits", "lies", "names", "repeats")},
+}
 
 FEW_LABELS, FEW_KNOWN = 5, 8
 """Labeled images per known category, and known categories, below which an estimate of K is said to rest on few."""

@@ -27,7 +27,7 @@ def test_labeling_one_by_one_takes_an_action_per_image(script) -> None:
     script.label_one_by_one(
         curve, np.array([0, 0, 0, 1]), np.array([0.9, 0.8, 0.1, 0.7]), truth, np.array([1, 0, 0, 0]) > 0
     )
-    assert (curve.actions, curve.right, curve.vouched) == ([0, 3], [0.75, 1.0], [0.25, 1.0])
+    assert (curve.actions, curve.right, curve.checked) == ([0, 3], [0.75, 1.0], [0.25, 1.0])
     assert (curve.until(0.7, "right"), curve.until(0.9, "right")) == (0, 3)
 
 
@@ -53,7 +53,7 @@ def test_the_curator_ends_with_every_class_and_fewer_actions_than_images(curator
     curve, n_open = curator.curve, len(curator.truth) - curator.is_given.sum()
     assert curve.actions[-1] == curator.n < n_open / 2
     assert curve.right[0] < 0.95
-    assert curve.right[-1] == curve.vouched[-1] == 1
+    assert curve.right[-1] == curve.checked[-1] == 1
     assert len(curator.review.state.entries) <= curator.n  # no action of the page is free
 
 

@@ -36,7 +36,7 @@ def test_a_table_with_many_paths_to_nothing_stops_before_anything_is_done_unless
     refused(discover(*given, "--dry-run"), "2 of 20 rows name images that are not there", "--allow-missing")
     allowed = discover(*given, "--dry-run", "--allow-missing")
     assert allowed.exit_code == 0, allowed.stderr
-    assert "note: 2 row(s) name images that are not there" in allowed.stderr
+    assert "note: 2 rows name images that are not there" in allowed.stderr
 
 
 def test_every_line_for_a_person_is_made_visible_where_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_rows_of_the_truth_that_name_no_image_of_the_run_are_counted(run: Run, t
     table = write_truth(tmp_path / "truth.csv", TRUTH | {"x": "cat", "y": "dog"})
     found = evaluate(run, table)
     assert found.stdout.startswith("All 60.0 / Known 50.0 / Novel 62.5")
-    note = "note: 2 row(s) name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
+    note = "note: 2 rows name images that are not there (truth.csv, line 8: x; truth.csv, line 9: y)"
     assert found.stderr.splitlines()[0] == note
 
 

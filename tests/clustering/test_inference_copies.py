@@ -85,7 +85,7 @@ def test_more_clusters_than_distinct_rows_are_refused(noise: float) -> None:
     rows = np.repeat(rng.normal(size=(20, 8)), 10, axis=0)
     rows = (rows + noise * rng.normal(size=rows.shape)).astype(np.float32)
     labels = np.where(np.arange(200) < 100, np.arange(200) // 10, -1)
-    message = "found 30 with 20 distinct row\\(s\\) among 200 embeddings, expected at most 20"
+    message = "found 30 with 20 distinct rows among 200 embeddings, expected at most 20"
     with pytest.raises(DataError, match=message):
         infer(rows, labels, 30)
     with pytest.raises(DataError, match=message):
@@ -106,7 +106,7 @@ def test_rows_in_a_narrow_cone_are_no_copies() -> None:
 
 def test_known_classes_that_share_a_row_are_refused() -> None:
     rows = np.repeat(np.eye(2), 3, axis=0)
-    with pytest.raises(DataError, match=r"known classes: found 3 with 2 distinct row\(s\) among 6"):
+    with pytest.raises(DataError, match=r"known classes: found 3 with 2 distinct rows among 6"):
         infer(rows, [0, 1, -1, 2, 2, -1], settings=InferenceSettings(shift=ShiftSettings(n_neighbors=2)))
 
 

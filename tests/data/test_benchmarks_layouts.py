@@ -311,7 +311,7 @@ def test_listed_images_that_are_absent_are_an_error_not_another_split(tmp_path: 
     made = make_cub(tmp_path, "cub")
     for name in made.names["train"][:2]:
         (tmp_path / "CUB_200_2011" / name).unlink()
-    with pytest.raises(DataError, match=rf"2 listed file\(s\) .*{made.names['train'][0]}.*datasets verify cub"):
+    with pytest.raises(DataError, match=rf"2 of the files .*{made.names['train'][0]}.*datasets verify cub"):
         read_benchmark("cub", tmp_path)
     assert len(read_benchmark("cub", tmp_path, part="test").collection) == len(made.names["test"])
 
@@ -349,7 +349,7 @@ def test_a_missing_class_folder_is_named(tmp_path: Path) -> None:
     make_imagenet(tmp_path, "imagenet100")
     for file in (tmp_path / "train/n01443537").iterdir():
         file.unlink()
-    with pytest.raises(DataError, match=r"1 listed file\(s\) or classes of ImageNet-100 .*train/n01443537/"):
+    with pytest.raises(DataError, match=r"1 of the files and classes of ImageNet-100 .*train/n01443537/"):
         read_benchmark("imagenet100", tmp_path)
 
 

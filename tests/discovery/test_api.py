@@ -63,7 +63,7 @@ def test_the_log_and_the_shell_say_the_same_and_each_thing_once(
     ]
     assert told[-1] == f"{answer_in_words(run)}; written to runs/photos"
     notes = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert [note[:28] for note in notes] == ["note: 1 row(s) name images t", "note: the number of categori"]
+    assert [note[:24] for note in notes] == ["note: 1 row names images", "note: the number of cate"]
     assert "not there (labels.csv, line 20: gone.png)" in notes[0]
     assert "rests on 3 known categories" in notes[1]
     assert len(set(told)) == len(told)
@@ -78,7 +78,7 @@ def test_what_is_strange_about_the_images_is_said_before_they_are_refused(photos
     how = {"out": tmp_path / "run", "device": "cpu", "verbose": False}
     with caplog.at_level(logging.INFO, logger="shoal"), pytest.raises(DataError, match="at least 2 categories"):
         shoal.discover(photos.folder, photos.labels, config=photos.config, **how)
-    assert any("1 row(s) name images that are not there" in record.message for record in caplog.records)
+    assert any("1 row names images that are not there" in record.message for record in caplog.records)
 
 
 def test_images_in_memory_with_a_label_each_are_fine_too(photos, tmp_path: Path) -> None:

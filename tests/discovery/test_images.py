@@ -19,7 +19,7 @@ from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery.answer_words import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
-from shoal.discovery.choice import Choice
+from shoal.discovery.choice import Choice, compare, judge_frozen
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
@@ -122,13 +122,31 @@ def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(ph
 
 
 @pytest.mark.slow
-def test_the_comparison_is_made_by_labels_and_written_down(known_colours, settings, tmp_path: Path) -> None:
+def test_the_comparison_is_made_by_labels_and_written_down(
+    known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def judge(frozen, learned, labels, classes, withheld, n_clusters, *args, **how):
+        seen.append((withheld, n_clusters))
+        return compare(frozen, learned, labels, classes, withheld, n_clusters, *args, **how)
+
+    monkeypatch.setattr("shoal.discovery.trial_judge.compare", judge)
+    lines = known_colours.labels.read_text().splitlines()  # every fourth is called red, so not all can be put right
+    wrong = [f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)]
+    known_colours.labels.write_text("\n".join(wrong))
     run = run_on(known_colours, tmp_path / "run", settings)
     found = run.json("choice")
+    names = [row.label_given for row in run.assignments]
+    given = np.array([sorted({*names}).index(name) for name in names])  # "" of the unlabeled ones is 0
+    frozen = torch.from_numpy(run.array("frozen").copy())
+    (expected,) = judge_frozen(frozen, given, *seen[-1], settings.of_method.inference, seed=0)
+    assert found["accuracy"]["frozen"] == expected.right.mean() < 1
     (hidden,) = found["hidden"]
-    n_hidden = sum(row.label_given == hidden for row in run.assignments)
-    assert found["n_images"] == n_hidden + 4  # and one validation image of each of the other four
-    assert 0 < found["accuracy"]["frozen"] <= 1
+    judged = [names[row] for row in seen[-1][0].judged]
+    assert len(judged) == found["n_images"]
+    assert judged.count(hidden) == names.count(hidden)
+    assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four
     assert not run_on(known_colours, tmp_path / "all", replace(settings, hidden_share=0.0)).has("choice.json")
 
 

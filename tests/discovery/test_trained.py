@@ -117,7 +117,7 @@ def test_a_training_that_leaves_nothing_to_cluster_lets_the_first_answer_stand(
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
     assert run.is_finished
     (said,) = [line for line in heard if "nothing to cluster" in line]
-    assert "2 distinct row(s)" in said
+    assert "2 distinct rows" in said
     assert said.endswith("so the first answer stands")
     assert run.n_clusters == 5
     assert not (run.path / "frozen").exists()

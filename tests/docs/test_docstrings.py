@@ -3,6 +3,8 @@
 import doctest
 import inspect
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ import shoal
 DOCUMENTED = sorted({*shoal.__all__} - {"UNLABELED", "ShoalError"})
 ON_PHOTOS = ("discover", "load", "refine")
 """Their examples go on from each other, in this order."""
+METHODS = [name for name, of in vars(shoal.DiscoveredRun).items() if inspect.isfunction(of) and name[0] != "_"]
+"""Of a run; their examples go on from that of the class, in this order."""
 
 
 def section(text: str, title: str) -> str:
@@ -20,24 +24,48 @@ def section(text: str, title: str) -> str:
     return found[1] if found else ""
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
-def test_every_parameter_is_documented(name: str) -> None:
-    of = getattr(shoal, name)
-    listed = re.findall(r"(?m)^\**(\w+)$", section(of.__doc__, "Parameters"))
+def check_parameters(of: Callable[..., object]) -> None:
+    listed = re.findall(r"(?m)^\**(\w+)$", section(of.__doc__ or "", "Parameters"))
     assert listed == [parameter for parameter in inspect.signature(of).parameters if parameter != "self"]
 
 
-def run_examples(name: str) -> None:
-    of = getattr(shoal, name)
-    assert ">>>" in section(of.__doc__, "Examples")
-    module = inspect.getmodule(of)
-    for test in doctest.DocTestFinder(recurse=False).find(of, name, module=module):
-        assert doctest.DocTestRunner().run(test).failed == 0
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_every_parameter_is_documented(name: str) -> None:
+    check_parameters(getattr(shoal, name))
 
 
-@pytest.mark.parametrize("name", [name for name in DOCUMENTED if name not in ON_PHOTOS])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_parameter_of_a_method_of_a_run_is_documented_and_what_it_returns(name: str) -> None:
+    of = getattr(shoal.DiscoveredRun, name)
+    check_parameters(of)
+    assert bool(section(of.__doc__, "Returns")) == (inspect.signature(of).return_annotation is not None)
+
+
+def run_examples(of: Callable[..., object], names: dict[str, object] | None = None) -> None:
+    """Run the examples of a docstring with the names of its module, or with others, to which it adds its own."""
+    assert ">>>" in section(of.__doc__ or "", "Examples")
+    finder = doctest.DocTestFinder(recurse=False)
+    for test in finder.find(of, of.__name__, module=inspect.getmodule(of), globs=names):
+        assert doctest.DocTestRunner().run(test, clear_globs=False).failed == 0
+        if names is not None:
+            names |= test.globs
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTED if name not in (*ON_PHOTOS, "DiscoveredRun")])
 def test_the_example_runs(name: str) -> None:
-    run_examples(name)
+    run_examples(getattr(shoal, name))
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_the_examples_of_a_run_and_its_methods_run_one_after_the_other(
+    same_photos, discover_same: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(discover_same(), tmp_path / "runs" / "photos")
+    (tmp_path / "photos").symlink_to(same_photos.folder)
+    names: dict[str, object] = {}
+    for of in (shoal.DiscoveredRun, *(getattr(shoal.DiscoveredRun, name) for name in METHODS)):
+        run_examples(of, names)
 
 
 @pytest.mark.slow
@@ -45,4 +73,4 @@ def test_the_example_runs(name: str) -> None:
 def test_the_examples_on_images_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ON_PHOTOS:
-        run_examples(name)
+        run_examples(getattr(shoal, name))

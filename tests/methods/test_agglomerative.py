@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import fcluster, linkage
+from torch.nn import functional as F
 
 from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.tree import Tree
 from shoal.encoders.embed import embed
 from shoal.errors import TooFewDistinct
 from shoal.methods import agglomerative as module
@@ -26,10 +29,19 @@ def test_it_is_scipys_ward_of_the_frozen_features(task, tiny_encoder):
     assert found.metrics == []
 
 
-def test_the_number_of_clusters_is_estimated_on_all_labels(task):
-    found = agglomerative(task, AgglomerativeSettings(), device=CPU)
-    assert 3 <= found.n_clusters <= 12
-    assert len(np.unique(found.clusters)) == found.n_clusters
+def test_the_number_of_clusters_is_estimated_on_all_labels(task, tiny_encoder):
+    """As the rule reads it off scipy's tree; without the labels of one class it is another number."""
+    features = F.normalize(embed(task.pixels, tiny_encoder("tiny")).double(), dim=1).numpy()
+    tree = Tree(linkage(features, "ward"))
+    fewer = np.where(task.labels == 1, -1, task.labels)
+    expected = [estimate_n_clusters(tree, labels).n_clusters for labels in (task.labels, fewer)]
+    found = [
+        agglomerative(replace(task, labels=labels), AgglomerativeSettings(), device=CPU)
+        for labels in (task.labels, fewer)
+    ]
+    assert [one.n_clusters for one in found] == expected
+    assert [len(np.unique(one.clusters)) for one in found] == expected
+    assert expected[0] != expected[1]
 
 
 def test_hidden_labels_have_no_way_in(task, truth):
@@ -53,5 +65,5 @@ def test_copies_are_not_parted_by_their_place_in_the_file():
     nobody = np.full(30, -1)
     found = module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=6, device=CPU)
     assert found.clusters.tolist() == list(range(6)) * 5
-    with pytest.raises(TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct row\(s\) among 30 embeddings"):
+    with pytest.raises(TooFewDistinct, match=r"n_clusters: found 9 with 6 distinct rows among 30 embeddings"):
         module.cluster(learned, nobody, AgglomerativeSettings(), n_clusters=9, device=CPU)

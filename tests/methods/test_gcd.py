@@ -3,11 +3,14 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
+from scipy.cluster.hierarchy import linkage
 from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
+from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.tree import Tree
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
@@ -64,12 +67,16 @@ def test_a_class_without_labels_leaves_no_gap(task):
 
 
 def test_the_number_of_clusters_comes_from_the_validation_images_or_from_all_labels(task):
-    learned = represent(task, SETTINGS, device=CPU)
-    on_validation = cluster(learned, task.labels, SETTINGS, n_clusters=None, device=CPU)
-    assert on_validation.n_clusters == max(learned.n_clusters, 3)
-    on_all = replace(SETTINGS, estimate_on="collection")
-    other = cluster(replace(learned, n_clusters=99), task.labels, on_all, n_clusters=None, device=CPU)
-    assert 3 <= other.n_clusters < 99
+    learned = replace(represent(task, SETTINGS, device=CPU), n_clusters=9)
+    tree = Tree(linkage(F.normalize(learned.embeddings.double(), dim=1).numpy(), "ward"))
+    fewer = np.where(task.labels == 1, -1, task.labels)
+    expected = [estimate_n_clusters(tree, labels).n_clusters for labels in (task.labels, fewer)]
+    for labels, on_all in zip((task.labels, fewer), expected, strict=True):
+        found = cluster(learned, labels, SETTINGS, n_clusters=None, device=CPU)
+        assert found.n_clusters == 9
+        other = replace(SETTINGS, estimate_on="collection")
+        assert cluster(learned, labels, other, n_clusters=None, device=CPU).n_clusters == on_all
+    assert len({*expected, 9}) == 3
 
 
 def test_without_labels_it_is_plain_k_means(task):

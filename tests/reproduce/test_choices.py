@@ -48,7 +48,7 @@ def test_where_k_comes_from():
     gcds = chosen("1", "GCD, K estimated", by_rule).k_rule
     assert gcds == "Shoal's rule 'pairs' on labeled validation images, not by GCD's k-means on frozen features"
     shifted = chosen("1", "Agglomerative + IMS, K estimated").k_rule
-    assert shifted == "Shoal's rule 'pairs' on all given labels after 1 shift(s)"
+    assert shifted == "Shoal's rule 'pairs' on all given labels after 1 shift"
     hidden = chosen("1", "CMS, K estimated", ReproduceOptions(protocol="reference"))
     assert "HIDDEN labels" in hidden.k_rule
     assert "HIDDEN labels" in hidden.snapshot

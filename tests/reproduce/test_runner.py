@@ -212,7 +212,7 @@ def test_a_folder_that_lacks_one_image_is_refused_before_the_first_training(
     began = []
     monkeypatch.setattr(Runner, "_run_group", lambda self, group: began.append(group))
     if is_refused:
-        with pytest.raises(DataError, match=r"1 listed file\(s\) or classes of CUB-200-2011 are not there"):
+        with pytest.raises(DataError, match=r"1 of the files and classes of CUB-200-2011 are not there"):
             run(table, out=tmp_path / "out", roots={"cub": tmp_path})
         assert not began
     else:

@@ -177,7 +177,7 @@ def test_what_a_reader_had_to_say_about_the_images_stands_under_the_table():
         result |= {"notes": ["60 images, but the published train part has 5,994"], "images_skipped": 2}
     notes = build_table(make_plan(get_experiment("14"), ["cub"], (0,), OPTIONS), results).notes
     assert notes.count("CUB-200-2011: 60 images, but the published train part has 5,994.") == 1
-    assert "CUB-200-2011: 2 image(s) could not be decoded and were left out." in notes
+    assert "CUB-200-2011: 2 images could not be decoded and were left out." in notes
 
 
 def test_a_number_of_clusters_is_whole_for_one_seed_and_has_a_spread_for_several():

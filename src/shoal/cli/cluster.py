@@ -97,12 +97,12 @@ def _settings(
 def _show_answer(run: "Run", *, as_json: bool) -> None:
     """Print what was found, and what to do next."""
     from shoal.discovery.answer_words import answer_in_words
-    from shoal.discovery.facts import doubt_estimate, linkage_of
+    from shoal.discovery.facts import doubt_estimate, linkage_method_of
 
     words = answer_in_words(run)
     estimate = {name: run.json("estimate")[name] for name in ("interval", "range")}
     facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate, "doubt": doubt_estimate(run)}
-    facts["linkage"] = linkage_of(run)
+    facts["linkage"] = linkage_method_of(run)
     result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=as_json)
     say(f"next: shoal report {shlex.quote(str(run.path))}")
 

@@ -7,6 +7,7 @@ import typer
 
 from shoal.cli.console import Json, complain, result, say
 from shoal.errors import UsageError
+from shoal.words import count
 
 if TYPE_CHECKING:
     from shoal.reproduce.reproduce import Reproduction
@@ -79,7 +80,7 @@ def _print(found: list["Reproduction"], *, as_json: bool) -> None:
     told = {"numbers": numbers, "files": files, "failed": failures}
     result("\n".join(each.text for each in found) + end, told, as_json=as_json)
     if failures:
-        complain(f"error: {len(failures)} cell(s) failed and are left out; the same command tries them again")
+        complain(f"error: {count(len(failures), 'cell')} failed, left out here; the same command tries again")
         raise typer.Exit(FAILED)
 
 

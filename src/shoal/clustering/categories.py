@@ -30,7 +30,7 @@ class Membership:
     """How each image sits in its category; similarities are cosines."""
 
     confidence: Floats  # (N,) share of the k nearest images that are in the same category
-    outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 in a crowd, large far from everything
+    outlier_score: Floats  # (N,) 1 - mean cosine to the k nearest: near 0 among similar rows, large far from all
     typicality: Floats  # (N,) cosine to the center of the own category
     second: Ints  # (N,) the other category with the nearest center, -1 where there is no other
     nearest_known: Ints  # (N,) the known category with the nearest center, the own one included; -1 without any

@@ -16,6 +16,7 @@ from shoal.arrays import UNLABELED, Floats, Ints, as_count, as_labels
 from shoal.clustering.class_pairs import PairTerms, pair_terms
 from shoal.clustering.tree import Merges, Tree
 from shoal.errors import DataError, UsageError
+from shoal.words import count
 
 DEFAULT_MAX_CLUSTERS = 1000
 """Largest K tried by default, or ten times the known classes where that is more."""
@@ -86,7 +87,7 @@ def _range(tree: Tree, n_classes: int, least: int | None, most: int | None) -> t
     if least is not None and as_count(least, name="min_clusters") > limit:
         raise UsageError(
             f"min_clusters: found {least}, expected at most {limit}, the largest number of clusters that may be tried "
-            f"of {tree.n_distinct} distinct image(s)"
+            f"of {count(tree.n_distinct, 'distinct image')}"
         )
     return max(least or n_classes, n_classes), limit
 

@@ -95,7 +95,7 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     confidence_
         (N,) share of the k nearest rows that are in the same category.
     outlier_score_
-        (N,) 1 - mean cosine to the k nearest rows: near 0 in a crowd, large far from everything.
+        (N,) 1 - mean cosine to the k nearest rows: near 0 among similar rows, large far from all.
     threshold_
         Outlier score above which `predict` answers -1; at least 5e-7, what rounding to float32 may cost.
 

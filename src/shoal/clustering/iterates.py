@@ -19,6 +19,7 @@ from shoal.clustering.sums import row_lengths
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward.linkage import link_rows, ward_linkage
 from shoal.errors import DataError, TooFewDistinct
+from shoal.words import count
 
 ROWS_AT_ONCE = 8192
 """Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
@@ -54,7 +55,7 @@ def unit_points(
     if not isinstance(x, Tensor):
         x = as_matrix(x, name=name, min_rows=min_rows)
     if x.ndim != 2 or len(x) < min_rows or x.shape[1] < 1:
-        raise DataError(f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {min_rows} row(s)")
+        raise DataError(f"{name}: found shape {tuple(x.shape)}, expected (N, D) with at least {count(min_rows, 'row')}")
     points = _block(x[:0], device).new_empty(tuple(x.shape))
     is_finite, is_zero = points.new_empty((2, len(points)), dtype=torch.bool)
     for start in range(0, len(points), ROWS_AT_ONCE):
@@ -98,8 +99,9 @@ def check_distinct(tree: Tree, n_clusters: int, name: str = "n_clusters") -> Non
     """Refuse to cut a tree into more clusters than rows differ: copies would be parted by their place in the file."""
     if tree.n_distinct < n_clusters:
         raise TooFewDistinct(
-            f"{name}: found {n_clusters} with {tree.n_distinct} distinct row(s) among {tree.n_leaves} embeddings, "
-            f"expected at most {tree.n_distinct}; copies are not told apart, so ask for fewer or add embeddings"
+            f"{name}: found {n_clusters} with {count(tree.n_distinct, 'distinct row')} among {tree.n_leaves} "
+            f"embeddings, expected at most {tree.n_distinct}; copies are not told apart, so ask for fewer or add "
+            "embeddings"
         )
 
 

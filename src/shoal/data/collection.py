@@ -206,7 +206,7 @@ class Truth:
         position = {name: i for i, name in enumerate(self.names)}
         unknown = [name for name in names if name not in position]
         if unknown:
-            raise DataError(f"truth: no entry for {unknown[0]!r} and {len(unknown) - 1} other image(s)")
+            raise DataError(f"truth: no entry for {unknown[0]!r} and {count(len(unknown) - 1, 'other image')}")
         return self.labels[[position[name] for name in names]]
 
 

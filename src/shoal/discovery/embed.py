@@ -116,8 +116,8 @@ def _embed_to_array(pixels: Pixels, encoder: Encoder, dtype: str, reporter: Repo
     return x
 
 
-def embed_aloud(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Tensor:
-    """Embed images with a bar, after saying what that will take."""
+def embed_with_progress(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Tensor:
+    """Embed images with a progress bar, after saying how long it will take."""
     with _announced(pixels, encoder, reporter) as progress:
         return embed(pixels, encoder, progress=progress)
 

@@ -33,7 +33,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
         "n_novel": run.n_novel,
         "known_without_images": [row.category for row in run.categories if not row.size],
         "estimate": _estimate(run),
-        "linkage": linkage_of(run),
+        "linkage": linkage_method_of(run),
         "confidence": _confidence(run),
         "suggested_merges": _merges(run),
         "suggested_splits": _splits(run),
@@ -49,7 +49,7 @@ def collect_facts(run: RunView) -> dict[str, Any]:
     }
 
 
-def linkage_of(run: RunView) -> str | None:
+def linkage_method_of(run: RunView) -> str | None:
     """How clusters were joined: 'ward' or 'average'; None where a method does it in its own way."""
     found: str | None = run.json("shifts").get("linkage_method") if run.has("shifts.json") else None
     return found

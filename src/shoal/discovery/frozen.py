@@ -19,7 +19,7 @@ from shoal.data.pixels import Pixels, available_cpus
 from shoal.device import computing_device
 from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.embed import embed_aloud
+from shoal.discovery.embed import embed_with_progress
 from shoal.discovery.readable import Check, Readable, check_collection, check_readable, decode
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -118,7 +118,7 @@ def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporte
     if is_there:
         frozen = _read_frozen(run, len(images.collection), computing_device(encoder.device))
     else:
-        frozen = embed_aloud(images.pixels, encoder, reporter)
+        frozen = embed_with_progress(images.pixels, encoder, reporter)
         check_directions((frozen == 0).all(dim=1), images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", to_numpy(frozen))
     if not run.has("thumbnails.zip"):

@@ -57,7 +57,7 @@ def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
             raise DataError(f"path {i}: {os.fspath(path)} is a folder; give a folder by itself, or list its images")
     collection = read_collection(paths, False, allow_missing=True)
     name_of = {str(collection.source(i)): name for i, name in enumerate(collection.names)}
-    names = [name_of.get(_place(path), "") for path in paths]
+    names = [name_of.get(_absolute_name(path), "") for path in paths]
     absent = [f"path {i}: {os.fspath(path)}" for i, path in enumerate(paths) if not names[i]]
     if absent:
         raise DataError(
@@ -67,7 +67,7 @@ def _assign_paths(assigner: Assigner, paths: Sequence[Any]) -> Assigned:
     return _assign_each(assigner, collection, names, [os.fspath(path) for path in paths])
 
 
-def _place(path: str | os.PathLike[str]) -> str:
+def _absolute_name(path: str | os.PathLike[str]) -> str:
     """Where a listed image lies, as the collection says it."""
     return str(absolute(path))
 

@@ -18,7 +18,7 @@ from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
 from shoal.runs import ANSWERS, RunView, damaged
-from shoal.training.checkpoint import load_model, read_checkpoint
+from shoal.training.checkpoint import load_weights, read_checkpoint
 from shoal.training.model import Model, TaskShape
 
 
@@ -100,7 +100,7 @@ def _trained(run: RunView, settings: DiscoverySettings, how: dict[str, Any], dev
     model = get_method(settings.method).build(
         chosen, TaskShape(n_images=shape["n_images"], n_known=shape["n_known"], n_clusters=shape.get("n_clusters"))
     )
-    load_model(model, read_checkpoint(file).tensors, str(file))
+    load_weights(model, read_checkpoint(file).tensors, str(file))
     frozen = None
     if weight > 0:
         frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)

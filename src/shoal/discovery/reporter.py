@@ -89,11 +89,11 @@ def _show_nothing(what: str, outlook: Outlook) -> Iterator[Progress]:
     yield lambda done, total: None
 
 
-def _hear_nothing(text: str) -> None:
-    """Take a line and leave it."""
+def _say_nothing(text: str) -> None:
+    """Drop a line."""
 
 
-SILENT = Reporter(say=_hear_nothing, show=_show_nothing, detail=_hear_nothing)
+SILENT = Reporter(say=_say_nothing, show=_show_nothing, detail=_say_nothing)
 """For processes that help the main one: what they would say, that one says."""
 
 

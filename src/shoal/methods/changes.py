@@ -100,8 +100,8 @@ def refuse_change(name: str, method: str, where: str, *, beside: Collection[str]
     known = {key for settings in plain for key in _group(settings, groups) or {}}
     if known:
         known |= set() if groups else set(beside)
-        place = "".join(f"{group}: " for group in ([named] if named else []) + groups)
-        return f"{where}: {place}unknown setting {last!r}{did_you_mean(last, known)}"
+        group_names = "".join(f"{group}: " for group in ([named] if named else []) + groups)
+        return f"{where}: {group_names}unknown setting {last!r}{did_you_mean(last, known)}"
     if named is not None:
         return f"{where}: no such setting {name!r}; {named} has: {', '.join(sorted(plain[0]))}"
     return f"{where}: no such setting {name!r}; name it as the recipes do, as in training.epochs"

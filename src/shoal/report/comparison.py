@@ -100,7 +100,7 @@ def side_by_side(sides: Sequence[Side]) -> tuple[list[list[int | None]], int]:
     for at, (other, found) in enumerate(zip(others, partners, strict=True), start=1):
         rest = [one for id_, one in other.names.items() if id_ not in found.values()]
         for one in sorted(rest, key=lambda one: (one.is_novel, -one.size, one.category)):
-            lines.append([one.category_id if place == at else None for place in range(len(sides))])
+            lines.append([one.category_id if side == at else None for side in range(len(sides))])
     return lines[:MAX_CATEGORIES], max(0, len(lines) - MAX_CATEGORIES)
 
 

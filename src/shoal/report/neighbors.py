@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.report.snapshot import NotInRun, Snapshot, stratified
+from shoal.words import count
 
 SHOWN = 8
 """Neighbors shown per image."""
@@ -56,7 +57,7 @@ def neighbors(run: Snapshot) -> ChangedNeighbors:
             "Neighbors before and after a shift are left out: the run does not hold both sets of embeddings."
         )
     if len(before) < 3:
-        raise NotInRun(f"Neighbors before and after a shift are left out: the run holds {len(before)} image(s).")
+        raise NotInRun(f"Neighbors before and after a shift are left out: the run holds {count(len(before), 'image')}.")
     queries = np.flatnonzero(run.is_labeled) if run.is_labeled.any() else np.arange(len(before))
     n_queries = min(QUERIES, max(10 * EXAMPLES, COMPARISONS // len(before)))
     queries = queries[stratified(run.category_ids[queries], n_queries)]

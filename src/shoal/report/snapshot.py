@@ -12,7 +12,7 @@ import numpy as np
 from shoal.arrays import Bools, Floats, Ints
 from shoal.errors import DataError
 from shoal.review.review import Review
-from shoal.review.reviewed import assignment_rows, category_rows, fitting_review
+from shoal.review.reviewed import fitting_review, reviewed_assignments, reviewed_categories
 from shoal.runs import UNSURE_BELOW, Assignment, Category, Run, RunView, column, read_vectors
 
 NO_CATEGORY = -1
@@ -48,13 +48,13 @@ class Snapshot(Run):
     @cached_property
     def assignments(self) -> Sequence[Assignment]:
         """A row per image, as people have decided."""
-        return Run(self.path).assignments if self.review is None else assignment_rows(self.review)
+        return Run(self.path).assignments if self.review is None else reviewed_assignments(self.review)
 
     @cached_property
     def categories(self) -> list[Category]:
         """A row per category, known ones first; counted from the images where categories.csv is missing."""
         if self.review is not None:
-            return category_rows(self.review)
+            return reviewed_categories(self.review)
         if self.has("categories.csv"):
             return Run(self.path).categories
         ids = sorted(set(self.category_ids.tolist()) - {NO_CATEGORY})

@@ -9,7 +9,7 @@ from shoal.methods.registry import get_method
 from shoal.reproduce.experiment import ONE_STEP
 from shoal.reproduce.paper import CLIP
 from shoal.reproduce.plan import Cell
-from shoal.words import plural
+from shoal.words import count, plural
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +139,7 @@ def _k_rule(cell: Cell, decided: Collection[str | None]) -> str:
         remark = f", {method.number_remark}" if method.number_remark else ""
         return f"{_rule(cell.settings.inference.rule, decided)} on labeled validation images{remark}"
     is_shifted = cell.clustering != ONE_STEP and get_method(cell.clustering).shifts
-    shifts = f" after {inference.estimate_shifts} shift(s)" if is_shifted else ""
+    shifts = f" after {count(inference.estimate_shifts, 'shift')}" if is_shifted else ""
     return f"{_rule(inference.rule, decided)} on all given labels{shifts}"
 
 

@@ -31,7 +31,7 @@ SELECTIONS = {
     "of a tenth of the training part: no user has them, and the numbers cannot be compared with those of the protocol "
     "'paper'",
 }
-"""Who chooses. 'paper' leaves the recipe as it is; 'reference' follows the released code where it differs."""
+"""Which labels choose. 'paper' leaves the recipe as it is; 'reference' follows the released code where it differs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from shoal.reproduce.experiment import COUNTS, Row
 from shoal.reproduce.paper import PAPER
 from shoal.reproduce.plan import Plan
 from shoal.reproduce.result_table import COLUMNS, ResultTable, TableEntry
+from shoal.words import count, plural
 
 
 def build_table(
@@ -53,7 +54,14 @@ def remarks_of(
     title = BENCHMARKS[dataset].title
     notes = dict.fromkeys(f"{title}: {note}." for result in found.values() for note in result.get("notes", ()))
     skipped = max((result.get("images_skipped", 0) for result in found.values()), default=0)
-    texts = [*notes, *([f"{title}: {skipped:,} image(s) could not be decoded and were left out."] if skipped else [])]
+    texts = [
+        *notes,
+        *(
+            [f"{title}: {count(skipped, 'image')} could not be decoded and {plural(skipped, 'was')} left out."]
+            if skipped
+            else []
+        ),
+    ]
     if len(found) not in (0, len(keys)):
         texts.append(f"{row.name}, {title}: {len(found)} of {len(keys)} seeds only.")
     for key, seed in keys.items():

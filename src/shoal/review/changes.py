@@ -95,8 +95,8 @@ class Rejections:
     def parted(self, rows: Ints, category: Ints | int) -> tuple[Ints, Ints]:
         """The pairs of images with a category each: those that are not there yet, and those that are."""
         wanted = np.sort(rows << 32 | category)
-        place = np.searchsorted(self.pairs, wanted)
-        is_there = np.append(self.pairs, -1)[place] == wanted
+        position = np.searchsorted(self.pairs, wanted)
+        is_there = np.append(self.pairs, -1)[position] == wanted
         return wanted[~is_there], wanted[is_there]
 
     def put(self, change: Change) -> None:

@@ -1,4 +1,4 @@
-"""Who has done what, and where: which action a person can undo or redo.
+"""The history of a review: which action a person can undo or redo.
 
 A person may have several pages of the review open. What is undone in one of them was done there, under whatever name,
 or by that person before the page was opened: never what the same person did in another one meanwhile.

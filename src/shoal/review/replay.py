@@ -151,13 +151,15 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
         if not is_done:  # another run may know it by this name
             yield Action(kind=kind, category=target, name=checked_name(line["name"]))
     elif kind == "merge":
-        place = replay.place(line["into"])
-        others = tuple(sorted({replay.category(old) for old in line["categories"] if replay.place(old) != place}))
+        target = replay.current_category(line["into"])
+        others = tuple(
+            sorted({replay.category(old) for old in line["categories"] if replay.current_category(old) != target})
+        )
         if others:
             yield Action(kind=kind, categories=others, category=replay.category(line["into"]))
         else:  # they are one here
             replay.within.pop(line["into"], None)
-            replay.ids[line["into"]] = place
+            replay.ids[line["into"]] = target
     elif kind == "distinct":
         pair = tuple(sorted({replay.category(old) for old in line["categories"]}))
         if len(pair) < 2:
@@ -204,8 +206,8 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
 
 def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
     """A category between others, or the one that is between these here; where they are one, that one."""
-    places, state = {replay.place(old) for old in line["between"]}, replay.state
-    ids = sorted(places if len(places) == 1 else {replay.category(old) for old in line["between"]})
+    current, state = {replay.current_category(old) for old in line["between"]}, replay.state
+    ids = sorted(current if len(current) == 1 else {replay.category(old) for old in line["between"]})
     there = ids[0] if len(ids) == 1 else state.find_between(ids)
     if there is None:
         new = replay.ids[line["category"]] = state.next_id
@@ -226,7 +228,7 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
     """
     state, old = replay.state, part["category"]
     rows, is_here = replay.rows(part["images"]), old_source in replay.ids or old_source in replay.within
-    source = replay.place(old_source) if is_here else NO_CATEGORY
+    source = replay.current_category(old_source) if is_here else NO_CATEGORY
     name = _name_here(replay, old_source, source, checked_name(part["name"]))
     replay.lost[old] = name
     is_gone = old_source in replay.kept and old not in replay.kept

@@ -52,10 +52,14 @@ class Replay:
         """The category that an old one is now."""
         if old in self.ids:
             return self.state.today(self.ids[old])
-        where = f"; its images are in {self.state.records[self.place(old)].name} here" if old in self.within else ""
+        where = (
+            f"; its images are in {self.state.records[self.current_category(old)].name} here"
+            if old in self.within
+            else ""
+        )
         raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
 
-    def place(self, old: int) -> int:
+    def current_category(self, old: int) -> int:
         """The category in which the images of an old one are now."""
         return self.state.today(self.within[old]) if old in self.within else self.category(old)
 

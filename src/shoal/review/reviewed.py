@@ -29,13 +29,13 @@ class Reviewed(RunView):
     def assignments(self) -> Sequence[Assignment]:
         """A row per image, in the order of the embeddings."""
         review = fitting_review(self)
-        return super().assignments if review is None else assignment_rows(review)
+        return super().assignments if review is None else reviewed_assignments(review)
 
     @property
     def categories(self) -> list[Category]:
         """A row per category that has not ended, known ones first."""
         review = fitting_review(self)
-        return super().categories if review is None else category_rows(review)
+        return super().categories if review is None else reviewed_categories(review)
 
 
 class ReviewedRun(Reviewed, Run):
@@ -60,7 +60,7 @@ def fitting_review(run: RunView) -> Review | None:
         return None
 
 
-def assignment_rows(review: Review) -> list[Assignment]:
+def reviewed_assignments(review: Review) -> list[Assignment]:
     """The images, each with its category of today and who has decided on it."""
     state, column = review.state, review.answer.columns
     names = names_today(state)
@@ -89,7 +89,7 @@ def assignment_rows(review: Review) -> list[Assignment]:
     return rows
 
 
-def category_rows(review: Review) -> list[Category]:
+def reviewed_categories(review: Review) -> list[Category]:
     """The categories that have not ended, known ones first, by id."""
     state = review.state
     confidence, names = _confidence(state), names_today(state)

@@ -34,9 +34,9 @@ def whole(value: Any) -> int | None:
 
 def grouped(state: State, rows: Ints) -> tuple[Group, ...]:
     """Images by the category they are in."""
-    places = state.images.category[rows] - NO_CATEGORY
-    places = places.astype(np.min_scalar_type(places.max(initial=0)))  # short numbers are sorted in a tenth of the time
-    order = np.argsort(places, kind="stable")
+    keys = state.images.category[rows] - NO_CATEGORY
+    keys = keys.astype(np.min_scalar_type(keys.max(initial=0)))  # short numbers are sorted in a tenth of the time
+    order = np.argsort(keys, kind="stable")
     rows, categories = rows[order], state.images.category[rows[order]]
     starts = np.flatnonzero(np.diff(categories, prepend=NO_CATEGORY - 1))
     return tuple(

@@ -52,7 +52,7 @@ def _lines(file: Path, **wanted: str) -> list[int]:
         return []
     header, rows = split_table(read_text(file), file)
     at = {header.index(column): value for column, value in wanted.items()}
-    return [line for line, cells in rows if all(cells[place] == value for place, value in at.items())]
+    return [line for line, cells in rows if all(cells[column] == value for column, value in at.items())]
 
 
 def _check_categories(folder: Path, named: Iterable[tuple[str | int, str]]) -> None:

@@ -50,7 +50,7 @@ class Holder:
     command: str = field(default_factory=lambda: " ".join(Path(word).name for word in sys.argv[:2]))
 
     def in_words(self) -> str:
-        """Who it is, where, and since when."""
+        """Name the process, its machine, and since when it holds the lock."""
         return f"process {self.pid} on {self.host} ({self.command}), since {self.since}"
 
 
@@ -213,7 +213,7 @@ def _write(descriptor: int, holder: Holder) -> None:
 
 
 def _read(descriptor: int) -> Holder | None:
-    """Who is named in the file; None where nobody is, or nobody that can be read."""
+    """Read the holder from the file; None where it names none that can be read."""
     try:
         os.lseek(descriptor, 0, os.SEEK_SET)
         return Holder(**json.loads(os.read(descriptor, 4096)))

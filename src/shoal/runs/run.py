@@ -71,7 +71,7 @@ class Run(Folder):
     def write_assignments(self, rows: Iterable[Assignment], n_rows: int | None = None) -> None:
         """Write assignments.csv, and the same as assignments.parquet; past a million rows parts in parquet alone.
 
-        Parquet is written where pyarrow is installed. Who makes `n_rows` rows one by one says how many.
+        Parquet is written where pyarrow is installed. Rows that are made one by one come with their number, `n_rows`.
         """
         write_assignments(self.path, rows, n_rows)
 

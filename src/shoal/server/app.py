@@ -262,7 +262,7 @@ class PageHandlers:
             self.review.act(lambda state: action_of(state, asked), by=by, base=base, window=name)
 
     def _named(self, by: Any) -> str:
-        """Who does something: the account of the server where nobody says, unless that may be several people."""
+        """Check the name of who acts; without one it is the account of the server, unless several people may act."""
         if not by and self.access.asks_who:
             raise UsageError("Say who you are first: the button with your name, at the top, asks for it.")
         return checked_who(by)

@@ -88,7 +88,7 @@ def is_finished(folder: Path) -> bool:
     return file.is_file() and bool(read_checkpoint(file).about.get("is_finished"))
 
 
-def load_model(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
+def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> None:
     """Put weights back into a model; a name or shape that does not fit is an error, and nothing is left at random."""
     try:
         model.load_tensors({name: value for name, value in tensors.items() if not name.startswith(OPTIMIZER)})
@@ -177,7 +177,7 @@ class Journal:
         self.best = Validation(**found.about["best"])
         self.best_epoch = found.about["best_epoch"]
         if not found.about.get("is_finished"):
-            load_model(self.model, found.tensors, str(file))
+            load_weights(self.model, found.tensors, str(file))
             groups = found.about.get("groups", optimizer_groups(self.optimizer))  # earlier checkpoints have none
             load_optimizer(self.optimizer, found.tensors, found.about["optimizer"], groups)
         self._snapshot = read_checkpoint(self._best_file(self.best_epoch)).tensors
@@ -251,7 +251,7 @@ class Journal:
     def restore_best(self) -> Validation:
         """Put the weights of the best snapshot back into the networks."""
         assert self.best is not None
-        load_model(self.model, self._snapshot, "the best snapshot")
+        load_weights(self.model, self._snapshot, "the best snapshot")
         return self.best
 
     def _best_file(self, epoch: int) -> Path:

@@ -55,7 +55,7 @@ def test_labels_for_files_that_are_not_there_are_counted(make_images: Make) -> N
     table = write(root / "t.csv", "path,label\na.png,cat\ngone.png,dog\nalso gone.png,dog\n")
     found = read_collection(root, table, allow_missing=True)
     assert found.classes == ("cat",)
-    assert "2 row(s) name images that are not there (t.csv, line 3: gone.png; t.csv, line 4:" in found.describe()
+    assert "2 rows name images that are not there (t.csv, line 3: gone.png; t.csv, line 4:" in found.describe()
 
 
 @pytest.mark.parametrize("n_absent", [1, 2, 3])
@@ -173,17 +173,17 @@ def test_duplicate_paths_are_counted_and_the_label_wins_over_none(make_images: M
     table = write(root / "t.csv", "path,label\na.png,\na.png,cat\na.png,cat\na.png,\n")
     found = read_collection(root, table)
     assert found.n_labeled == 1
-    assert "3 row(s) repeat an image" in found.describe()
+    assert "3 rows repeat an image" in found.describe()
     listed = read_collection([root / "a.png", root / "a.png"], [None, "cat"])
     assert listed.count() == "1 image, 1 labeled in 1 category, 0 unlabeled"
-    assert "1 row(s) repeat an image" in listed.describe()
+    assert "1 row repeats an image" in listed.describe()
 
 
 def test_listed_files_that_are_not_there_are_counted(make_images: Make) -> None:
     root = make_images(["a.png"])
     found = read_collection([root / "a.png", root / "gone.png"])
     assert len(found) == 1
-    assert "1 listed image(s) are not there (path 1:" in found.describe()
+    assert "1 listed image is not there (path 1:" in found.describe()
     with pytest.raises(DataError, match="none of the 1 listed images is there"):
         read_collection([root / "gone.png"])
 
@@ -260,7 +260,7 @@ def test_paths_that_leave_the_root_are_refused(make_images: Make, path: str) -> 
     root = make_images(["a.png", "../secret.png"])
     table = write(root / "t.csv", f"path,label\na.png,cat\n{path},dog\n")
     if path.startswith("..\\"):  # with backslashes it may also be a plain, odd file name: then it is merely not there
-        assert "1 row(s) name images that are not there" in read_collection(root, table).describe()
+        assert "1 row names images that are not there" in read_collection(root, table).describe()
         return
     with pytest.raises(DataError, match=r"line 3: .* leads out of"):
         read_collection(root, table)
@@ -279,7 +279,7 @@ def test_a_loop_of_links_ends_and_is_counted(make_images: Make) -> None:
     (root / "loop.png").symlink_to(root / "loop.png")
     found = read_collection(root)
     assert found.names == ("cat/a.png", "dog/b.png")
-    assert "2 link(s) to a folder that is read already, not followed: cat/again, dog/self" in found.describe()
+    assert "2 links to a folder that is read already, not followed: cat/again, dog/self" in found.describe()
     assert "1 file left out, a dead link or no plain file: loop.png" in found.describe()
 
 
@@ -304,7 +304,7 @@ def test_a_folder_that_may_not_be_opened_is_counted(make_images: Make) -> None:
     root = make_images(["a.png", "closed/b.png"])
     (root / "closed").chmod(0)
     try:
-        assert "1 folder(s) may not be opened: closed" in read_collection(root).describe()
+        assert "1 folder may not be opened: closed" in read_collection(root).describe()
     finally:
         (root / "closed").chmod(0o700)
 

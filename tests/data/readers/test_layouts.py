@@ -106,7 +106,7 @@ def test_nearly_equal_class_names_are_kept_and_noted(make_images: Make) -> None:
     root = make_images(["a.png", "b.png"])
     found = read_collection(root, {"a.png": "cat", "b.png": "Cat "})
     assert found.classes == ("Cat ", "cat")
-    assert "1 pair(s) of categories differ only in case" in found.describe()
+    assert "1 pair of categories differs only in case" in found.describe()
 
 
 def test_the_caller_may_order_the_classes(make_images: Make) -> None:
@@ -135,7 +135,7 @@ def test_a_half_sorted_folder_labels_what_is_sorted(make_images: Make) -> None:
     found = read_collection(root)
     expected = dict.fromkeys(["loose.png", *unlabeled]) | {"cat/a.png": "cat", "dog/deep/b.png": "dog"}
     assert labels_by_name(found) == expected
-    assert "read as 2 folder(s), each a category, the rest unlabeled" in found.describe()
+    assert "read as 2 folders, each a category, the rest unlabeled" in found.describe()
 
 
 def test_two_roots_are_one_collection(make_images: Make, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_metadata_of_hugging_face_is_read(make_images: Make) -> None:
     found = read_collection(root)
     assert labels_by_name(found) == {"a.png": "0", "b.png": "1", "c.png": None}
     assert "Hugging Face" in found.layout
-    assert "1 image(s) without a row of metadata" in found.describe()
+    assert "1 image without a row of metadata" in found.describe()
 
 
 def test_metadata_beside_class_folders_wins_and_warns(make_images: Make) -> None:

@@ -21,7 +21,7 @@ def test_names_are_found_as_they_stand_or_as_paths(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", "path,label\n./a/1.jpg,cat\na\\2.jpg,dog\nelsewhere.jpg,owl\n")
     found = read_names(table, NAMES)
     assert found.classes == {"a/1.jpg": "cat", "a/2.jpg": "dog"}
-    assert found.notes == ("1 row(s) name images that are not there (t.csv, line 4: elsewhere.jpg)",)
+    assert found.notes == ("1 row names images that are not there (t.csv, line 4: elsewhere.jpg)",)
 
 
 def test_accents_may_be_spelled_with_one_code_point_or_two(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_embeddings_take_the_labels_of_a_table_instead_of_their_own(tmp_path: Pa
     assert found.labels.tolist() == [-1, 0, 1]
     assert found.names == given.names
     assert found.x is given.x
-    assert "note: 1 row(s) name images that are not there" in found.describe()
+    assert "note: 1 row names images that are not there" in found.describe()
     write(table, "path,label\nb/3.jpg,dog\nc/4.jpg,cat\nc/5.jpg,cat\n")
     with pytest.raises(DataError, match="2 of 3 rows name images that are not there"):
         label_embeddings(given, table)

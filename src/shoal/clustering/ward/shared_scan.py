@@ -1,8 +1,8 @@
 """A scan by several processes: each scans a share of the rows, and all are given all lists and nearest clusters.
 
 Every process holds all clusters and does all merges. Its lists may differ from another's by roundings, its nearest
-clusters may not: they are certain, so there is one answer (`bounds.py`). Who must be scanned is agreed upon, because it
-hangs on the lists.
+clusters may not: they are certain, so there is one answer (`bounds.py`). The processes agree which
+rows must be scanned, because that depends on the lists.
 
 R rows at work, k entries of a list.
 """

@@ -56,7 +56,7 @@ def read_benchmark(name: str, root: str | os.PathLike[str], *, part: Part = "tra
     if official.absent:
         listed = first_few(official.absent)
         raise DataError(
-            f"{folder}: {len(official.absent):,} listed file(s) or classes of {facts.title} are not there ({listed}); "
+            f"{folder}: {len(official.absent):,} of the files and classes of {facts.title} are not there ({listed}); "
             f"`shoal datasets verify {name} {folder}` lists them all"
         )
     return build(name, official, facts, split, part, seed)

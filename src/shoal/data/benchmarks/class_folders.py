@@ -8,7 +8,7 @@ from shoal.data.benchmarks.official_images import ORDER_IS_LOST, OfficialImages,
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import list_folder
 from shoal.errors import DataError
-from shoal.words import first_few
+from shoal.words import count, first_few, plural
 
 N_SYNSETS = 1_000
 
@@ -46,8 +46,8 @@ def read_class_folders(home: Path, part: Part, split: ClassSplit) -> OfficialIma
     notes: tuple[str, ...] = (ORDER_IS_LOST,) if part == "train" else ()
     strange = set(_sorted_folders(home / part)) - {_folder_name(name) for name in _names(split)}
     if strange:
-        listed = first_few(sorted(strange))
-        notes += (f"{len(strange):,} folder(s) in {part} are no class of this benchmark and not read: {listed}",)
+        found, listed = count(len(strange), "folder"), first_few(sorted(strange))
+        notes += (f"{found} in {part} {plural(len(strange), 'is')} no class of this benchmark and not read: {listed}",)
     return _read(home, part, _names(split), "a folder per class", notes)
 
 

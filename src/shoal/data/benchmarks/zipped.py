@@ -16,6 +16,7 @@ from shoal.data.benchmarks.official_images import ORDER_IS_LOST, OfficialImages,
 from shoal.data.benchmarks.split import ClassSplit
 from shoal.data.readers.folders import IMAGE_SUFFIXES
 from shoal.errors import DataError
+from shoal.words import count, plural
 
 
 class ZipArchive:
@@ -97,7 +98,8 @@ def _read(home: Path, part: Part, split: ClassSplit, notes: tuple[str, ...]) -> 
     members = [name for name in every if _class_folder(name, part) in ids]
     if len(members) < len(every):
         n_strange = len(every) - len(members)
-        notes += (f"{n_strange:,} image(s) of {archive.file.name} lie in no class folder {part}/<class>/: not read",)
+        found = f"{count(n_strange, 'image')} of {archive.file.name}"
+        notes += (f"{found} {plural(n_strange, 'lies')} in no class folder {part}/<class>/: not read",)
     class_ids = np.array([ids[_class_folder(name, part)] for name in members], dtype=np.int64)
     names = split.class_names
     assert names is not None

@@ -197,13 +197,15 @@ def notes_of(found: Found) -> tuple[str, ...]:
     if found.doubled_links:
         n_links = len(found.doubled_links)
         notes.append(
-            f"{n_links:,} link(s) to a folder that is read already, not followed: {_first(found.doubled_links)}"
+            f"{count(n_links, 'link')} to a folder that is read already, not followed: {_first(found.doubled_links)}"
         )
     if found.outside:
-        notes.append(f"{len(found.outside):,} link(s) to folders outside this one followed: {_first(found.outside)}")
+        notes.append(
+            f"{count(len(found.outside), 'link')} to folders outside this one followed: {_first(found.outside)}"
+        )
     if found.closed:
         notes.append(
-            f"{len(found.closed):,} folder(s) may not be opened: {_first(found.closed)}; check the permissions"
+            f"{count(len(found.closed), 'folder')} may not be opened: {_first(found.closed)}; check the permissions"
         )
     return tuple(notes)
 

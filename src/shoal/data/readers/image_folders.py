@@ -20,6 +20,7 @@ from shoal.data.readers.tables import (
     require_column,
 )
 from shoal.errors import DataError, UsageError
+from shoal.words import count, plural
 
 UNLABELED_FOLDERS = ("unlabeled", "unlabelled", "_unlabeled", "unknown", "unsorted")
 """First-level folders whose images have no label, whatever their case."""
@@ -97,7 +98,9 @@ def _read_image_folder(root: PurePath, listing: Listing, options: ReadOptions) -
     notes += [
         f"{name} is not read: name it as the labels to use it" for name in listing.tables if name.startswith("labels.")
     ]
-    layout = f"{n_folders:,} folder(s), each a category, the rest unlabeled" if n_folders else "a folder without labels"
+    layout = (
+        f"{count(n_folders, 'folder')}, each a category, the rest unlabeled" if n_folders else "a folder without labels"
+    )
     return build(root, listing.names, found, layout, tuple(notes), options)
 
 
@@ -128,7 +131,7 @@ def _build_hugging_face(
         notes.append(f"{len(folders):,} folder names are not read as categories, because metadata has labels")
     n_without = len(listing.names) - len(rows.labels)
     if n_without:
-        notes.append(f"{n_without:,} image(s) without a row of metadata are unlabeled")
+        notes.append(f"{count(n_without, 'image')} without a row of metadata {plural(n_without, 'is')} unlabeled")
     layout = "a Hugging Face image folder, labels from its metadata"
     return build(root, listing.names, rows.labels, layout, (*notes, *rows.notes), options)
 

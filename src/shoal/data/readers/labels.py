@@ -15,7 +15,7 @@ from shoal.data.readers.csv_rows import LINE_END
 from shoal.data.readers.tables import Table
 from shoal.data.storage.addresses import ADDRESS
 from shoal.errors import DataError
-from shoal.words import first_few
+from shoal.words import count, first_few, plural
 
 MAX_ABSENT_SHARE = 0.05
 """Share of a table's rows, or a single one, that may name images that are not there; more are likely wrong paths."""
@@ -68,7 +68,9 @@ def encode(found: Sequence[str | None], order: Sequence[str] | None = None) -> t
     classes = tuple(sort_classes(present)) if order is None else tuple(order)
     unlisted = sorted(present - set(classes))
     if unlisted:
-        raise DataError(f"classes: {unlisted[0]!r} and {len(unlisted) - 1} other label(s) are not in the given order")
+        raise DataError(
+            f"classes: {unlisted[0]!r} and {count(len(unlisted) - 1, 'other label')} are not in the given order"
+        )
     position = {name: i for i, name in enumerate(classes)}
     labels = [UNLABELED if name is None else position[name] for name in found]
     return np.array(labels, dtype=np.int64), classes
@@ -84,7 +86,8 @@ def similar_classes(classes: Sequence[str]) -> tuple[str, ...]:
             pairs.append(f"{twin!r} and {name!r}")
     if not pairs:
         return ()
-    return (f"{len(pairs):,} pair(s) of categories differ only in case, spaces or Unicode form: {_some(pairs)}",)
+    found = f"{count(len(pairs), 'pair')} of categories {plural(len(pairs), 'differs')}"
+    return (f"{found} only in case, spaces or Unicode form: {_some(pairs)}",)
 
 
 def labels_of_rows(
@@ -221,9 +224,11 @@ def row_notes(absent: Sequence[str], doubled: Sequence[str] = ()) -> tuple[str, 
     """Count rows of a table that name nothing, or the same again; each is its location and path."""
     notes = []
     if absent:
-        notes.append(f"{len(absent):,} row(s) name images that are not there ({_some(absent)})")
+        found = f"{count(len(absent), 'row')} {plural(len(absent), 'names')}"
+        notes.append(f"{found} images that are not there ({_some(absent)})")
     if doubled:
-        notes.append(f"{len(doubled):,} row(s) repeat an image with the same label or none ({_some(doubled)})")
+        found = f"{count(len(doubled), 'row')} {plural(len(doubled), 'repeats')}"
+        notes.append(f"{found} an image with the same label or none ({_some(doubled)})")
     return tuple(notes)
 
 

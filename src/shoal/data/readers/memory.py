@@ -13,7 +13,7 @@ from PIL import Image
 from shoal.data.readers.labels import refuse_many_absent, refuse_second_label
 from shoal.data.storage.addresses import as_address
 from shoal.errors import DataError
-from shoal.words import first_few
+from shoal.words import count, first_few, plural
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read_paths(
 
 
 def settle_listed(
-    places: Sequence[str],
+    files: Sequence[str],
     labels: Sequence[str | None],
     paths: Sequence[Any],
     location: Callable[[int], str],
@@ -54,34 +54,35 @@ def settle_listed(
     where: str,
     allow_missing: bool,
 ) -> tuple[dict[str, str | None], tuple[str, ...]]:
-    """The label of each listed place that `is_there`, and notes; `paths` are the places as they are written.
+    """The label of each of the listed `files` that `is_there`, and notes; `paths` are the same as they are written.
 
     Files that are not there and files listed twice are counted; a file listed with two labels is an error, and so are
     many that are not there, unless `allow_missing`. `where` names the list in messages.
     """
-    first: dict[str, int] = {}  # place -> the first row that names it
+    first: dict[str, int] = {}  # file -> the first row that names it
     chosen: dict[str, str | None] = {}
     absent, doubled = [], 0
-    for i, (place, label) in enumerate(zip(places, labels, strict=True)):
-        if not is_there(place):
+    for i, (file, label) in enumerate(zip(files, labels, strict=True)):
+        if not is_there(file):
             absent.append(f"{location(i)}: {paths[i]}")
             continue
-        if place in first:
+        if file in first:
             doubled += 1
-            refuse_second_label(place, chosen[place], location(first[place]), label, location(i))
-        first.setdefault(place, i)
-        chosen[place] = chosen.get(place) or label
+            refuse_second_label(file, chosen[file], location(first[file]), label, location(i))
+        first.setdefault(file, i)
+        chosen[file] = chosen.get(file) or label
     if not first:
         raise DataError(
-            f"none of the {len(places):,} listed images is there; the first is {absent[0] if absent else '(none)'}"
+            f"none of the {len(files):,} listed images is there; the first is {absent[0] if absent else '(none)'}"
         )
     if not allow_missing:
-        refuse_many_absent(where, absent, len(places))
+        refuse_many_absent(where, absent, len(files))
     notes = []
     if absent:
-        notes.append(f"{len(absent):,} listed image(s) are not there ({first_few(absent, separator='; ')})")
+        missing = count(len(absent), "listed image")
+        notes.append(f"{missing} {plural(len(absent), 'is')} not there ({first_few(absent, separator='; ')})")
     if doubled:
-        notes.append(f"{doubled:,} row(s) repeat an image with the same label or none")
+        notes.append(f"{count(doubled, 'row')} {plural(doubled, 'repeats')} an image with the same label or none")
     return chosen, tuple(notes)
 
 

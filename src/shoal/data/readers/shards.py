@@ -204,7 +204,7 @@ def _index(
         if kept["state"] == state:
             found = ShardIndex(**kept["index"])
             found.left_out = [(name, reason) for name, reason in found.left_out]
-            found.bad_labels = [(place, reason) for place, reason in found.bad_labels]
+            found.bad_labels = [(member_name, reason) for member_name, reason in found.bad_labels]
             return found
     with _explained(file):
         found = _make_index(file, accepted, image_column, label_column)

@@ -13,9 +13,13 @@ from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.storage.addresses import Address, absolute
 from shoal.data.storage.remote import asking, open_remote, read_bytes
 from shoal.errors import DataError, missing_package
+from shoal.words import first_few
 
 PATH_COLUMNS = ("file_name", "path", "filepath", "filename", "image", "img_file_name")
 LABEL_COLUMNS = ("label", "class", "category", "object_annotation_category")
+
+MAX_NAMED = 12
+"""Columns that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -202,5 +206,5 @@ def _read_text(path: Path | Address) -> str:
 
 
 def _listed(columns: Sequence[str] | dict[str, Any]) -> str:
-    names = [repr(name) for name in columns]
-    return ", ".join(names[:12]) + (f", … ({len(names)} columns)" if len(names) > 12 else "")
+    n_columns = f" ({len(columns)} columns)" if len(columns) > MAX_NAMED else ""
+    return first_few([repr(name) for name in columns], MAX_NAMED) + n_columns

@@ -43,7 +43,7 @@ class ShardIndex:
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """Images that cannot be taken, and why."""
     damage: list[str] = field(default_factory=list)
-    """What is lost of the shard, so that it must not be read without a word."""
+    """What is lost of the shard; it is refused, or said where --allow-missing goes on."""
     bad_labels: list[tuple[str, str]] = field(default_factory=list)
     """Where a label stands that cannot be read, and why; its image counts as unlabeled."""
     n_doubled: int = 0
@@ -76,10 +76,10 @@ def index_tar(file: BinaryIO, where: str, accepted: tuple[str, ...]) -> ShardInd
         found.damage.append(f"it breaks off at byte {file.seek(0, 2):,} ({error}), and what followed is lost")
     _drop_cut(found, file, where)
     for name in found.names:
-        place, label = _label(name, texts)
+        member_name, label = _label(name, texts)
         found.labels.append(None if isinstance(label, ValueError) else label)
         if isinstance(label, ValueError):
-            found.bad_labels.append((place, f"the label of {name} cannot be read ({label})"))
+            found.bad_labels.append((member_name, f"the label of {name} cannot be read ({label})"))
     found.has_labels = bool(texts)
     return found
 
@@ -115,16 +115,16 @@ def _sort_member(
         found.n_bytes.append(member.size)
 
 
-def _add_label(texts: dict[str, Any], place: str, read: Callable[[], Any]) -> None:
+def _add_label(texts: dict[str, Any], member_name: str, read: Callable[[], Any]) -> None:
     """Keep what a member says of a label, or why it cannot be read; two that differ are no label."""
     try:
         label = read()
     except ValueError as error:
-        texts[place] = error
+        texts[member_name] = error
         return
-    before = texts.setdefault(place, label)
+    before = texts.setdefault(member_name, label)
     if label != before and not isinstance(before, ValueError):
-        texts[place] = ValueError(f"the shard has it twice, as {before!r} and {label!r}")
+        texts[member_name] = ValueError(f"the shard has it twice, as {before!r} and {label!r}")
 
 
 def _why_not_plain(member: tarfile.TarInfo) -> str | None:

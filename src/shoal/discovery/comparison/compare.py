@@ -84,7 +84,7 @@ def compare(
     verbose
         Show on stderr what happens; else it goes to the logger `shoal`.
     reporter
-        Who is told instead.
+        Says it elsewhere instead.
     **settings
         `n_clusters`, `encoder`, `epochs`, `seed`, `input_size`, `config` and `changes`, for all methods.
 

@@ -23,27 +23,49 @@ CLEARLY_LESS = 0.8
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One method, judged by the labels that were kept."""
+    """One method of a comparison, judged by the labels that were kept.
+
+    Parameters
+    ----------
+    method
+        The name of the method, as `--method` takes it.
+    title
+        The same for people.
+    accuracy
+        The mean of the draws; None where the method has failed.
+    interval
+        Where All likely lies.
+    ranks
+        The best and the worst rank that the kept labels allow; 1 is the first.
+    ties
+        The methods that cannot be told from this one.
+    n_clusters
+        The number of categories it was asked for, in each draw.
+    seconds
+        Training and clustering; the mean of the draws. Without reading and embedding the images and making views, which
+        rows share. Where K is estimated, that of the encoder as it came has estimated it for all.
+    run
+        The folder of its run, in the first draw.
+    failed
+        Why there is no answer, where there is none.
+
+    Examples
+    --------
+    >>> rest = {"accuracy": None, "interval": None, "ties": (), "n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
+    >>> Row(method="gcd", title="GCD", ranks=(1, 3), **rest).rank
+    '1–3'
+    """
 
     method: str
     title: str
     accuracy: Accuracy | None
-    """None where the method has failed."""
     interval: tuple[float, float] | None
-    """Where All likely lies."""
     ranks: tuple[int, int] | None
-    """The best and the worst rank that the kept labels allow; 1 is the first."""
     ties: tuple[str, ...]
-    """The methods that cannot be told from this one."""
     n_clusters: tuple[int, ...]
-    """The number of categories it was asked for, in each draw."""
     seconds: float
-    """Training and clustering; the mean of the draws. Without reading and embedding the images and making views, which
-    rows share. Where K is estimated, that of the encoder as it came has estimated it for all."""
     run: str
-    """The folder of its run, in the first draw."""
     failed: str = ""
-    """Why there is no answer, where there is none."""
 
     @property
     def rank(self) -> str:
@@ -56,23 +78,50 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Methods on the same images, judged by the same kept labels, the best first."""
+    """Methods on the same images, judged by the same kept labels, the best first.
+
+    Parameters
+    ----------
+    path
+        The folder of the comparison.
+    rows
+        A row per method.
+    pairs
+        Each method against each other below it: the difference of All, its interval, and whether it is a tie.
+    kept
+        How many labels were kept, and which categories were kept whole, in each draw.
+    n_clusters
+        The number of categories that every method was given, and where it comes from.
+    epochs
+        How long each method was trained.
+    unfinished
+        Methods that are not in the table, because they were stopped; --resume goes on with them.
+    notes
+        What to doubt, a sentence each.
+    command
+        Runs the first method on everything.
+
+    Examples
+    --------
+    >>> shares = {"interval": (0.4, 0.6), "ties": (), "n_clusters": (5,), "seconds": 1.5, "run": "gcd"}
+    >>> row = Row(method="gcd", title="GCD", accuracy=Accuracy(all=0.5, known=0.75, novel=0.25), ranks=(1, 1), **shares)
+    >>> rest = {"pairs": (), "n_clusters": {}, "epochs": {"gcd": 10}, "unfinished": (), "notes": (), "command": ""}
+    >>> found = Comparison(path=Path("runs/compared"), rows=(row,), kept={"n_images": 40}, **rest)
+    >>> found.headline
+    'First: GCD'
+    >>> found.best.accuracy.all
+    0.5
+    """
 
     path: Path
     rows: tuple[Row, ...]
     pairs: tuple[dict[str, Any], ...]
-    """Each method against each other below it: the difference of All, its interval, and whether it is a tie."""
     kept: dict[str, Any]
-    """How many labels were kept, and which categories were kept whole, in each draw."""
     n_clusters: dict[str, Any]
-    """The number of categories that every method was given, and where it comes from."""
     epochs: dict[str, int]
-    """How long each method was trained."""
     unfinished: tuple[str, ...]
-    """Methods that are not in the table, because they were stopped; --resume goes on with them."""
     notes: tuple[str, ...]
     command: str
-    """Runs the first method on everything."""
 
     @classmethod
     def open(cls, path: Path | str) -> "Comparison":
@@ -101,7 +150,7 @@ class Comparison:
 
     @property
     def headline(self) -> str:
-        """Who is first, in a few words."""
+        """Name the first method, or those that tie for it."""
         if self.best.failed:
             return "No method has an answer"
         if self.best.ties:
@@ -129,9 +178,9 @@ class Comparison:
         return [words if quicker is None else f"{words} The quickest of them is {quicker.title}."]
 
     def _quicker(self) -> Row | None:
-        """Who takes the least time of those who tie with the first, where that is clearly less than the first takes.
+        """Find the quickest of the methods that tie with the first, where it is clearly quicker than the first.
 
-        Without training there are no views to make, which are in nobody's seconds, because trainings share them.
+        Without training there are no views to make, which no row's seconds count, because trainings share them.
         """
         tied = [row for row in self.rows if row.method in (self.best.method, *self.best.ties)]
         untrained = [row for row in tied if row.method not in self.epochs]

@@ -84,8 +84,8 @@ def _task(
 ) -> dict[str, Any]:
     choice = {"from_name": "category", "to_name": "image", "type": "choices"}
     who = dict(zip(DECIDED, decided(row), strict=True))
-    place = f"/data/local-files/?d={quote(folder + row.path)}"
-    task: dict[str, Any] = {"data": {"image": place, "path": row.path, **who}}
+    url = f"/data/local-files/?d={quote(folder + row.path)}"
+    task: dict[str, Any] = {"data": {"image": url, "path": row.path, **who}}
     said = row.category if is_contradicted or row.status in DECIDED_ON else row.label_given
     if said:
         task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
