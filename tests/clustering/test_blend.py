@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from shoal.clustering import blend as module
-from shoal.clustering.blend import USUAL_WEIGHT, Trial, blend, choose_weight, is_worse, try_weights
+from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend, choose_weight, is_worse, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 
@@ -26,8 +26,8 @@ def task() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return truth, labels, np.flatnonzero(labels >= 2)
 
 
-def trial(weight: float, right: list[int]) -> Trial:
-    return Trial(weight=weight, n_shifts=1, right=np.array(right, dtype=bool))
+def trial(weight: float, right: list[int]) -> TriedWeight:
+    return TriedWeight(weight=weight, n_shifts=1, right=np.array(right, dtype=bool))
 
 
 def test_squared_distances_add_up_by_their_weights() -> None:

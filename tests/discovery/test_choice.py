@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import WEIGHTS, Trial
+from shoal.clustering.blend import WEIGHTS, TriedWeight
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.discovery.choice import Choice, compare, judge_frozen
@@ -49,8 +49,8 @@ def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
 
 def test_the_encoder_as_it_came_stands_where_everything_else_is_worse() -> None:
     right, wrong = np.ones(20, dtype=bool), np.zeros(20, dtype=bool)
-    trials = [Trial(weight=weight, n_shifts=1, right=wrong) for weight in (0.0, 0.65)]
-    found = Choice(hidden=("a",), trials=[*trials, Trial(weight=1.0, n_shifts=2, right=right)])
+    trials = [TriedWeight(weight=weight, n_shifts=1, right=wrong) for weight in (0.0, 0.65)]
+    found = Choice(hidden=("a",), tried=[*trials, TriedWeight(weight=1.0, n_shifts=2, right=right)])
     assert (found.kept, found.frozen, found.trained) == ("frozen", 1.0, 0.0)
     assert found.to_dict()["frozen_weight"] == 1.0
     assert "the first answer stands" in found.in_words()
@@ -87,26 +87,29 @@ def test_what_is_written_says_what_was_tried(task) -> None:
 def test_a_training_that_is_worse_by_two_errors_is_hopeless_and_one_that_is_near_is_not() -> None:
     frozen = np.ones(100, dtype=bool)
     for n_wrong, is_hopeless in ((4, False), (5, True)):  # 5 of 5 images apart are worse: 5 > 2 · √5
-        trial = Trial(weight=0.65, n_shifts=0, right=np.arange(100) >= n_wrong)
-        found = Choice(hidden=(), trials=[trial, Trial(weight=1.0, n_shifts=0, right=frozen)])
+        trial = TriedWeight(weight=0.65, n_shifts=0, right=np.arange(100) >= n_wrong)
+        found = Choice(hidden=(), tried=[trial, TriedWeight(weight=1.0, n_shifts=0, right=frozen)])
         assert found.is_hopeless == is_hopeless
-    even = Trial(weight=0.0, n_shifts=0, right=frozen)
-    assert not Choice(hidden=(), trials=[even, trial, Trial(weight=1.0, n_shifts=0, right=frozen)]).is_hopeless
+    even = TriedWeight(weight=0.0, n_shifts=0, right=frozen)
+    assert not Choice(hidden=(), tried=[even, trial, TriedWeight(weight=1.0, n_shifts=0, right=frozen)]).is_hopeless
 
 
 def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:
     """7 and 8 of 10; by two standard errors 6 more of 10 are needed to be sure, if nothing else differs."""
     right = np.arange(10)
-    trials = [Trial(weight=0.65, n_shifts=1, right=right < 8), Trial(weight=1.0, n_shifts=1, right=right < 7)]
-    found = Choice(hidden=("a",), trials=trials)
+    trials = [
+        TriedWeight(weight=0.65, n_shifts=1, right=right < 8),
+        TriedWeight(weight=1.0, n_shifts=1, right=right < 7),
+    ]
+    found = Choice(hidden=("a",), tried=trials)
     assert found.in_words() == (
         "of 10 labeled images kept from training, put right: 7 without training, 8 with it; that may be chance, the "
         "trained answer stands, with the encoder as it came weighing 65 %"
     )
     assert found.to_dict()["may_be_chance"]
-    even = Choice(hidden=("a",), trials=[trials[0], Trial(weight=1.0, n_shifts=1, right=right < 8)])
+    even = Choice(hidden=("a",), tried=[trials[0], TriedWeight(weight=1.0, n_shifts=1, right=right < 8)])
     assert "put right: 8 without training, 8 with it; no difference, the trained answer stands" in even.in_words()
-    sure = Choice(hidden=("a",), trials=[trials[0], Trial(weight=1.0, n_shifts=1, right=right < 2)])
+    sure = Choice(hidden=("a",), tried=[trials[0], TriedWeight(weight=1.0, n_shifts=1, right=right < 2)])
     assert not sure.may_be_chance
     assert "put right: 2 without training, 8 with it; the trained answer stands" in sure.in_words()
 
@@ -114,13 +117,13 @@ def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:
 def test_images_of_one_hidden_category_count_as_one_draw() -> None:
     """40 more of 80 are no chance if each is a draw; if they are the images of one category, there is one draw."""
     trials = [
-        Trial(weight=0.65, n_shifts=1, right=np.ones(80, dtype=bool)),
-        Trial(weight=1.0, n_shifts=1, right=np.arange(80) < 40),
+        TriedWeight(weight=0.65, n_shifts=1, right=np.ones(80, dtype=bool)),
+        TriedWeight(weight=1.0, n_shifts=1, right=np.arange(80) < 40),
     ]
     for n_categories, is_chance in ((1, True), (4, True), (5, False), (40, False)):  # n > 2 · √n of equal categories
         units = np.where(np.arange(80) < 40, np.arange(80), 80 + np.arange(80) % n_categories)
-        assert Choice(hidden=(), trials=trials, units=units).may_be_chance == is_chance
-    assert not Choice(hidden=(), trials=trials).may_be_chance
+        assert Choice(hidden=(), tried=trials, units=units).may_be_chance == is_chance
+    assert not Choice(hidden=(), tried=trials).may_be_chance
 
 
 def test_units_are_hidden_categories_and_single_images() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from conftest import write_table
 from photo_runs import run_on
 from shoal.cli.main import app
-from shoal.clustering.blend import Trial
+from shoal.clustering.blend import TriedWeight
 from shoal.discovery.choice import Choice
 from shoal.discovery.settings import choose_settings
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 Damage = Callable[[Path], None]
 
-TRIALS = [Trial(weight=weight, n_shifts=1, right=np.arange(9) < 7) for weight in (0.65, 1.0)]
+TRIALS = [TriedWeight(weight=weight, n_shifts=1, right=np.arange(9) < 7) for weight in (0.65, 1.0)]
 
 
 def in_json(change: Callable[[dict], object]) -> Damage:
@@ -111,7 +111,7 @@ def test_every_command_on_a_damaged_run_answers_or_names_the_file(photos, tmp_pa
     (photos.folder / "zzz.png").write_bytes(b"")
     config = choose_settings(config=photos.config)
     made = run_on(photos, tmp_path / "whole", config)
-    made.write_json("choice", Choice(hidden=("red",), trials=TRIALS).to_dict())
+    made.write_json("choice", Choice(hidden=("red",), tried=TRIALS).to_dict())
     whole = made.path
     truth = write_table(tmp_path / "truth.csv", photos.truth)
     run, out = tmp_path / "run", tmp_path / "out"

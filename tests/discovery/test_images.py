@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from photo_runs import run_on
-from shoal.clustering.blend import Trial
+from shoal.clustering.blend import TriedWeight
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery.answer_words import answer_in_words, range_in_words
@@ -76,8 +76,8 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
     def judge(frozen, learned, labels, classes, withheld, *args, **how):
         seen.append((withheld.hidden, len(withheld.judged)))
         rights = {one: np.full(10, one == weight) for one in (0.0, 0.65, 1.0)}
-        trials = [Trial(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
-        return Choice(hidden=("red",), trials=trials)
+        trials = [TriedWeight(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
+        return Choice(hidden=("red",), tried=trials)
 
     monkeypatch.setattr("shoal.discovery.trial_judge.compare", judge)
     heard: list[str] = []

@@ -171,8 +171,8 @@ def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_a
         found = real(self, embeddings, predicted, weights)
         seen.append(len(weights))
         n_images = found.n_images
-        trials = [replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1)) for one in found.trials]
-        return replace(found, trials=trials)
+        trials = [replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1)) for one in found.tried]
+        return replace(found, tried=trials)
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     heard: list[str] = []
@@ -190,7 +190,7 @@ def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide a category of two or more, and keep what was trained whatever the judging labels say."""
     monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
-    best = property(lambda self: choose_weight([trial for trial in self.trials if trial.weight < 1]))
+    best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
     monkeypatch.setattr(Choice, "chosen", best)
 
 
@@ -265,8 +265,8 @@ def test_a_stopped_trial_is_judged_as_it_ended(photos, settings, tmp_path: Path,
 
     def compare(self, embeddings, predicted, weights):
         found, is_early = real(self, embeddings, predicted, weights), len(weights) == 1
-        right = [np.full(found.n_images, is_early if one.weight < 1 else not is_early) for one in found.trials]
-        return replace(found, trials=[replace(one, right=now) for one, now in zip(found.trials, right, strict=True)])
+        right = [np.full(found.n_images, is_early if one.weight < 1 else not is_early) for one in found.tried]
+        return replace(found, tried=[replace(one, right=now) for one, now in zip(found.tried, right, strict=True)])
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     wanted = replace(with_training(settings, epochs=6), n_clusters=5, hidden_share=0.4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from shoal.clustering.blend import Trial
+from shoal.clustering.blend import TriedWeight
 from shoal.discovery.choice import Choice
 from shoal.discovery.trial_judge import Judged, TrialJudge, best_moment, moments, read_judged, write_judged
 from shoal.errors import DataError
@@ -15,12 +15,12 @@ from shoal.runs import Run
 
 def judged(epoch: int, n_right: int, n_frozen: int = 50) -> Judged:
     """Of 100 images the first so many are right with training, the first `n_frozen` without."""
-    return Judged(epoch=epoch, trials=trials(n_right, n_frozen))
+    return Judged(epoch=epoch, tried=trials(n_right, n_frozen))
 
 
-def trials(n_right: int, n_frozen: int = 50) -> list[Trial]:
+def trials(n_right: int, n_frozen: int = 50) -> list[TriedWeight]:
     counts = ((0.0, 0), (0.65, n_right), (1.0, n_frozen))
-    return [Trial(weight=weight, n_shifts=1, right=np.arange(100) < n) for weight, n in counts]
+    return [TriedWeight(weight=weight, n_shifts=1, right=np.arange(100) < n) for weight, n in counts]
 
 
 @pytest.mark.parametrize(("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (2, [1]), (1, [])])
@@ -40,7 +40,7 @@ def test_the_last_moment_stands_unless_an_earlier_one_is_better_by_two_errors(co
 
 def test_a_moment_at_which_nothing_could_be_clustered_is_not_the_best() -> None:
     """Where training has collapsed, only the frozen encoder was judged."""
-    collapsed = Judged(epoch=2, trials=trials(0)[-1:])
+    collapsed = Judged(epoch=2, tried=trials(0)[-1:])
     assert best_moment([judged(1, 60), collapsed]).epoch == 2
     assert best_moment([collapsed, judged(3, 60)]).epoch == 3
 
@@ -52,7 +52,7 @@ def test_what_was_judged_is_read_back_as_it_was_written(tmp_path) -> None:
     after = read_judged(run)
     assert [one.epoch for one in after] == [1, 2]
     for a, b in zip(before, after, strict=True):
-        for one, other in zip(a.trials, b.trials, strict=True):
+        for one, other in zip(a.tried, b.tried, strict=True):
             assert (one.weight, one.n_shifts) == (other.weight, other.n_shifts)
             np.testing.assert_array_equal(one.right, other.right)
 
@@ -72,7 +72,7 @@ def ask(judge: TrialJudge, run: Run, monkeypatch, counts: dict[int, int]) -> lis
     """What the judge says after each of these epochs, where so many images are right then."""
     answers = []
     for epoch, n_right in counts.items():
-        found = Choice(hidden=(), trials=trials(n_right))
+        found = Choice(hidden=(), tried=trials(n_right))
         monkeypatch.setattr(TrialJudge, "compare", lambda self, embeddings, predicted, weights, found=found: found)
         answers.append(judge.watch(run)(epoch, torch.zeros(0), None))
     return answers
@@ -94,12 +94,12 @@ def test_a_trial_that_helped_more_before_is_ended_and_resumed_or_not_the_epoch_b
     assert ask(make_judge([]), parts, monkeypatch, {1: 60, 2: 80}) == [True, True]
     assert ask(make_judge([]), parts, monkeypatch, {2: 80, 3: 70}) == [True, False], "asked again after 2"
     assert (whole.path / "judged.json").read_bytes() == (parts.path / "judged.json").read_bytes()
-    choice, n_epochs = make_judge([]).best(Choice(hidden=("a",), trials=trials(70)), 3, parts)
+    choice, n_epochs = make_judge([]).best(Choice(hidden=("a",), tried=trials(70)), 3, parts)
     assert (n_epochs, choice.trained, choice.hidden) == (2, 0.8, ("a",))
 
 
 def test_a_trial_that_rises_to_its_end_is_kept_with_all_weights(tmp_path, monkeypatch) -> None:
     run = Run(tmp_path)
     assert ask(make_judge([]), run, monkeypatch, {1: 60, 2: 70, 3: 75}) == [True] * 3
-    last = Choice(hidden=(), trials=trials(80))
+    last = Choice(hidden=(), tried=trials(80))
     assert make_judge([]).best(last, 4, run) == (last, 4)

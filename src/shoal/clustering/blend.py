@@ -38,7 +38,7 @@ MAX_ROWS = 4_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Trial:
+class TriedWeight:
     """What the judging images say of one weight."""
 
     weight: float
@@ -66,7 +66,7 @@ def try_weights(
     seed: int,
     weights: Sequence[float] = WEIGHTS,
     linkage_method: LinkageMethod = "ward",
-) -> list[Trial]:
+) -> list[TriedWeight]:
     """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their `labels` (N,).
 
     No other label is looked at: those that training saw say nothing about what it does to images without one. A weight
@@ -78,10 +78,10 @@ def try_weights(
     truth = labels[judged]
     how = (at, truth, n_clusters, settings.shift, linkage_method)
     found = (_try(blend(first[kept], second[kept], weight), weight, *how) for weight in weights)
-    return [trial for trial in found if trial is not None]
+    return [tried for tried in found if tried is not None]
 
 
-def choose_weight(trials: Sequence[Trial]) -> Trial:
+def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
     """The weight nearest to the usual one among those that the judging images cannot tell from the best.
 
     None that puts fewer of them right than the first embedding alone does: what costs a training must not be worse.
@@ -90,10 +90,10 @@ def choose_weight(trials: Sequence[Trial]) -> Trial:
     others is as a toss of a coin, and the difference has a standard error of √(their number) images. A weight that is
     worse than the best by no more than that is as good.
     """
-    best = max(trials, key=lambda trial: int(trial.right.sum()))
-    alone = max((int(trial.right.sum()) for trial in trials if trial.weight == 1), default=0)
-    good = [trial for trial in trials if not is_worse(trial.right, best.right) and trial.right.sum() >= alone]
-    return min(good, key=lambda trial: abs(trial.weight - USUAL_WEIGHT))
+    best = max(tried, key=lambda one: int(one.right.sum()))
+    alone = max((int(one.right.sum()) for one in tried if one.weight == 1), default=0)
+    good = [one for one in tried if not is_worse(one.right, best.right) and one.right.sum() >= alone]
+    return min(good, key=lambda one: abs(one.weight - USUAL_WEIGHT))
 
 
 def _try(
@@ -104,7 +104,7 @@ def _try(
     n_clusters: int,
     moves: ShiftSettings,
     linkage_method: LinkageMethod,
-) -> Trial | None:
+) -> TriedWeight | None:
     """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
     rights: list[Bools] = []
     try:
@@ -118,7 +118,7 @@ def _try(
         if not rights:
             return None
     n_shifts = int(np.argmax([right.sum() for right in rights]))
-    return Trial(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
+    return TriedWeight(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
 
 
 def _sample(n_rows: int, judged: Ints, seed: int) -> Ints:

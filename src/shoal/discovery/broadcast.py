@@ -55,7 +55,7 @@ def broadcast_finished(settings: DiscoverySettings, device: torch.device) -> Non
 def follow_main(
     collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
 ) -> None:
-    """Take a share of the embedding and of the training when the main process has come to them, without a word."""
+    """Take a share of the embedding and of the training when the main process has come to them."""
     share_embedding(collection, settings, device)
     if settings.is_trained and flag_from_main(False, device):
         share_training(collection, run, settings, device, resume)

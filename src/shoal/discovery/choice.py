@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shoal.arrays import Ints
 from shoal.clustering.average import LinkageMethod
-from shoal.clustering.blend import Trial, choose_weight, try_weights
+from shoal.clustering.blend import TriedWeight, choose_weight, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import is_worse, put_right
 from shoal.discovery.validation import Withheld, drawn_units
@@ -27,7 +27,7 @@ class Choice:
 
     hidden: tuple[str, ...]
     """Known categories that stood in for novel ones."""
-    trials: Sequence[Trial]
+    tried: Sequence[TriedWeight]
     """What the judging images say of each weight of the frozen encoder; the last is 1, that encoder alone."""
     units: Ints | None = None
     """(J,) which judging images stand for one draw: those of a hidden category do. None: each for itself."""
@@ -35,14 +35,14 @@ class Choice:
     """Whether training has brought all embeddings to nearly one direction: then so few images say little for it."""
 
     @property
-    def chosen(self) -> Trial:
+    def chosen(self) -> TriedWeight:
         """The weight that is kept."""
-        return self.trials[-1] if self.is_collapsed else choose_weight(self.trials)
+        return self.tried[-1] if self.is_collapsed else choose_weight(self.tried)
 
     @property
-    def with_training(self) -> Trial:
+    def with_training(self) -> TriedWeight:
         """The weight that is kept or, where that is the frozen encoder alone, the best that was not."""
-        others = [trial for trial in self.trials if trial.weight < 1]
+        others = [one for one in self.tried if one.weight < 1]
         return self.chosen if self.keeps_training or not others else choose_weight(others)
 
     @property
@@ -53,25 +53,25 @@ class Choice:
     @property
     def is_hopeless(self) -> bool:
         """Whether every weight with training is worse than the frozen encoder by more than two standard errors."""
-        frozen = self.trials[-1].right
-        others = [trial.right for trial in self.trials if trial.weight < 1]
+        frozen = self.tried[-1].right
+        others = [one.right for one in self.tried if one.weight < 1]
         return all(is_worse(right, frozen, n_errors=2) for right in others)
 
     @property
     def may_be_chance(self) -> bool:
         """Whether what stands is better by no more than two standard errors, if it is better at all."""
-        other = self.with_training if not self.keeps_training else self.trials[-1]
+        other = self.with_training if not self.keeps_training else self.tried[-1]
         return not is_worse(other.right, self.chosen.right, n_errors=2, units=self.units)
 
     @property
     def n_images(self) -> int:
         """Labeled images whose label training never saw."""
-        return len(self.trials[-1].right)
+        return len(self.tried[-1].right)
 
     @property
     def frozen(self) -> float:
         """Share of them put right by the frozen encoder alone."""
-        return float(self.trials[-1].right.mean())
+        return float(self.tried[-1].right.mean())
 
     @property
     def trained(self) -> float:
@@ -101,8 +101,7 @@ class Choice:
     def to_dict(self) -> dict[str, Any]:
         """The record of it, for choice.json."""
         tried = [
-            {"weight": trial.weight, "n_shifts": trial.n_shifts, "accuracy": float(trial.right.mean())}
-            for trial in self.trials
+            {"weight": one.weight, "n_shifts": one.n_shifts, "accuracy": float(one.right.mean())} for one in self.tried
         ]
         return {
             "kept": self.kept,
@@ -127,7 +126,7 @@ def compare(
     inference: InferenceSettings,
     *,
     seed: int,
-    frozen_alone: Sequence[Trial],
+    frozen_alone: Sequence[TriedWeight],
     weights: Sequence[float],
     linkage_method: LinkageMethod = "ward",
     predicted: Ints | None = None,
@@ -139,17 +138,17 @@ def compare(
     nothing is tried. Where a classifier has `predicted` clusters (N,), these stand for the trained encoder, and there
     is nothing between them and the frozen one.
     """
-    trials: list[Trial] = []
+    tried: list[TriedWeight] = []
     if predicted is not None and not is_collapsed:
         right = put_right(labels[withheld.judged], predicted[withheld.judged])
-        trials = [Trial(weight=0.0, n_shifts=0, right=right)]
+        tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
     elif not is_collapsed:
         rows = (frozen, trained, labels, withheld.judged)
         how: dict[str, Any] = {"seed": seed, "weights": weights, "linkage_method": linkage_method}
-        trials = try_weights(*rows, n_clusters, inference, **how)
+        tried = try_weights(*rows, n_clusters, inference, **how)
     hidden = tuple(classes[label] for label in withheld.hidden)
     units = drawn_units(withheld.judged, labels[withheld.judged], withheld.hidden, len(labels))
-    return Choice(hidden=hidden, trials=[*trials, *frozen_alone], units=units, is_collapsed=is_collapsed)
+    return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
 
 
 def judge_frozen(
@@ -161,7 +160,7 @@ def judge_frozen(
     *,
     seed: int,
     linkage_method: LinkageMethod = "ward",
-) -> list[Trial]:
+) -> list[TriedWeight]:
     """What those labels say of the frozen embeddings (N, D) alone."""
     how: dict[str, Any] = {"seed": seed, "weights": (1.0,), "linkage_method": linkage_method}
     return try_weights(frozen, frozen, labels, withheld.judged, n_clusters, inference, **how)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from shoal.arrays import Ints
-from shoal.clustering.blend import USUAL_WEIGHT, Trial, blend
+from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
@@ -145,7 +145,12 @@ def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) ->
 
 
 def _blended(
-    job: TrainingJob, learned: Representation, chosen: Trial, trained_in: Path, withheld: Withheld, tried: Discovery
+    job: TrainingJob,
+    learned: Representation,
+    chosen: TriedWeight,
+    trained_in: Path,
+    withheld: Withheld,
+    tried: Discovery,
 ) -> Answer:
     """The answer by the frozen and the trained embeddings at once, its confidence calibrated on the trial's."""
     found = tried

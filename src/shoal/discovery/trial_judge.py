@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from shoal.arrays import Bools, Ints
-from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, Trial
+from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight
 from shoal.clustering.matching import is_worse
 from shoal.discovery.choice import Choice, compare, judge_frozen
 from shoal.discovery.training import TrainingJob
@@ -27,11 +27,11 @@ FEW_WEIGHTS = (USUAL_WEIGHT,)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrialJudge:
-    """Who judges the trials of a run. The frozen encoder alone is the same in all of them, and judged once."""
+    """The judge of the trials of a run. The frozen encoder alone is the same in all of them, and judged once."""
 
     job: TrainingJob
     withheld: Withheld
-    frozen: Sequence[Trial]
+    frozen: Sequence[TriedWeight]
     """What the labels say of the frozen encoder alone; nothing where its rows are too much alike."""
     seconds: float
     """What one weight takes."""
@@ -86,7 +86,7 @@ class TrialJudge:
                 return True
             found = self.compare(embeddings, predicted, FEW_WEIGHTS)
             before = [one for one in read_judged(trial) if one.epoch < epoch] if epoch > moments(n_epochs)[0] else []
-            now = Judged(epoch=epoch, trials=found.trials)
+            now = Judged(epoch=epoch, tried=found.tried)
             write_judged(trial, [*before, now])
             if found.is_hopeless:
                 self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {found.in_words()}")
@@ -104,10 +104,10 @@ class TrialJudge:
 
     def best(self, last: Choice, n_epochs_done: int, trial: Run) -> tuple[Choice, int]:
         """The choice that is kept of a trial and after how many epochs: the last unless more were right before."""
-        end = Judged(epoch=n_epochs_done, trials=last.trials)
+        end = Judged(epoch=n_epochs_done, tried=last.tried)
         before = [one for one in read_judged(trial) if one.epoch < n_epochs_done]
         best = best_moment([*before, end])
-        return (last, n_epochs_done) if best is end else (replace(last, trials=best.trials), best.epoch)
+        return (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,13 +115,13 @@ class Judged:
     """What the judging images say of a trial after some epochs."""
 
     epoch: int
-    trials: Sequence[Trial]
-    """As those of `Choice`."""
+    tried: Sequence[TriedWeight]
+    """As that of `Choice`."""
 
     @property
     def right(self) -> Bools | None:
         """(J,) which of them the best weight with training puts right; None where there is none."""
-        with_training = [trial.right for trial in self.trials if trial.weight < 1]
+        with_training = [one.right for one in self.tried if one.weight < 1]
         return max(with_training, key=lambda right: int(right.sum())) if with_training else None
 
 
@@ -146,7 +146,7 @@ def best_moment(judged: Sequence[Judged]) -> Judged:
 
 def write_judged(trial: Run, judged: Sequence[Judged]) -> None:
     """Keep what was found at each moment."""
-    trial.write_json("judged", {"moments": [{"epoch": one.epoch, "trials": _plain(one.trials)} for one in judged]})
+    trial.write_json("judged", {"moments": [{"epoch": one.epoch, "tried": _plain(one.tried)} for one in judged]})
 
 
 def read_judged(trial: Run) -> list[Judged]:
@@ -155,23 +155,20 @@ def read_judged(trial: Run) -> list[Judged]:
         return []
     try:
         return [
-            Judged(epoch=int(one["epoch"]), trials=[_trial(found) for found in one["trials"]])
+            Judged(epoch=int(one["epoch"]), tried=[_tried_weight(found) for found in one["tried"]])
             for one in trial.json("judged")["moments"]
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(trial.path / "judged.json", "it does not hold what the judging images say") from error
 
 
-def _plain(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    return [
-        {"weight": trial.weight, "n_shifts": trial.n_shifts, "right": trial.right.astype(int).tolist()}
-        for trial in trials
-    ]
+def _plain(tried: Sequence[TriedWeight]) -> list[dict[str, Any]]:
+    return [{"weight": one.weight, "n_shifts": one.n_shifts, "right": one.right.astype(int).tolist()} for one in tried]
 
 
-def _trial(found: dict[str, Any]) -> Trial:
+def _tried_weight(found: dict[str, Any]) -> TriedWeight:
     right = np.array(found["right"], dtype=bool)
-    return Trial(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
+    return TriedWeight(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
 
 
 def _percent(judged: Judged) -> str:
