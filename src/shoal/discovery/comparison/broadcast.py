@@ -51,7 +51,7 @@ def broadcast_training(is_wanted: bool, device: torch.device) -> None:
 def follow_comparison(
     collection: Collection, run: Run, settings: ComparisonSettings, device: torch.device, resume: bool
 ) -> None:
-    """Take a share of the embedding and of the trainings when the main process has come to them, without a word."""
+    """Take a share of the embedding and of the trainings when the main process has come to them."""
     share_embedding(collection, settings.first, device)
     if not flag_from_main(False, device):
         return
