@@ -27,8 +27,8 @@ def page(narrow: Page) -> Iterator[Page]:
     To open one takes a second of the processor, more than most of these tests.
     """
     narrow.call("Emulation.setTouchEmulationEnabled", enabled=False)
-    narrow.run("document.getElementById('dialog').close(), shoal.grid.select([]), location.hash = 'view=all', true")
-    narrow.wait("shoal.view.kind === 'all'")
+    narrow.run("document.getElementById('dialog').close(), shoal.grid.select([]), location.hash = 'view=map', true")
+    narrow.wait("shoal.view.kind === 'map'")
     narrow.run("location.hash = '', true")
     narrow.wait("shoal.view.kind === 'category'")
     narrow.run("shoal.grid.go(0), document.getElementById('grid').focus(), true")
