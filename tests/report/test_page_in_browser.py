@@ -13,9 +13,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def file(digits: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(small: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("page") / "report.html"
-    found.write_text(render_report(digits), encoding="utf-8")
+    found.write_text(render_report(small), encoding="utf-8")
     return found
 
 
@@ -53,11 +53,11 @@ def place_of_point(page: Page, panel: int, at: int) -> tuple[float, float]:
     return left + x, top + y
 
 
-def test_the_gallery_filters_and_sorts(page: Page, digits: Run) -> None:
-    everything = [c.category for c in sorted(digits.categories, key=lambda c: (-c.size, c.category))]
+def test_the_gallery_filters_and_sorts(page: Page, small: Run) -> None:
+    everything = [c.category for c in sorted(small.categories, key=lambda c: (-c.size, c.category))]
     assert visible_cards(page) == everything
     choose(page, "filter", "NOVEL-00")
-    novel = [c.category for c in digits.categories if c.is_novel]
+    novel = [c.category for c in small.categories if c.is_novel]
     assert sorted(visible_cards(page)) == novel
     assert text(page, "gallery-status") == f"{len(novel)} of {len(everything)} cards"
     choose(page, "filter", "no such thing")
@@ -65,19 +65,19 @@ def test_the_gallery_filters_and_sorts(page: Page, digits: Run) -> None:
     assert page.run("document.getElementById('nothing').offsetParent !== null")
     choose(page, "filter", "")
     choose(page, "kind", "known")
-    assert sorted(visible_cards(page)) == sorted(c.category for c in digits.categories if not c.is_novel)
+    assert sorted(visible_cards(page)) == sorted(c.category for c in small.categories if not c.is_novel)
     choose(page, "kind", "")
     choose(page, "sort", "uncertainty")
-    assert visible_cards(page)[0] == min(digits.categories, key=lambda c: c.confidence).category
+    assert visible_cards(page)[0] == min(small.categories, key=lambda c: c.confidence).category
     choose(page, "sort", "novelty")
-    least_similar = min((c for c in digits.categories if c.is_novel), key=lambda c: c.nearest_known_similarity)
+    least_similar = min((c for c in small.categories if c.is_novel), key=lambda c: c.nearest_known_similarity)
     assert visible_cards(page)[0] == least_similar.category
 
 
-def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(page: Page, digits: Run) -> None:
+def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(page: Page, small: Run) -> None:
     page.click("#cards .card .strip .tile")
     row = int(page.run("document.querySelector('#cards .card .strip .tile').dataset.row"))
-    image = digits.assignments[row]
+    image = small.assignments[row]
     assert page.run("viewer.open")
     assert text(page, "viewer-name") == image.path
     facts = text(page, "viewer-facts")
@@ -96,13 +96,13 @@ def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages
     assert page.run("document.activeElement.matches('.tile')")  # back where the reader was
 
 
-def test_the_map_shows_the_image_under_the_mouse_in_both_panels(page: Page, digits: Run) -> None:
+def test_the_map_shows_the_image_under_the_mouse_in_both_panels(page: Page, small: Run) -> None:
     point = place_of_point(page, 0, 100)
     page.mouse("mouseMoved", *point)
     page.settle()
     assert page.run("!document.getElementById('tip').hidden && document.querySelector('#tip img').naturalWidth") == 64
     hovered = page.run("hovered")
-    assert digits.assignments[hovered].category in text(page, "tip-words")
+    assert small.assignments[hovered].category in text(page, "tip-words")
     assert page.run("panels.length") == 2
 
 
@@ -146,11 +146,11 @@ def test_a_lasso_selects_the_images_inside_and_lists_them(page: Page) -> None:
     assert page.run("selected.size === 0 && document.getElementById('selection').hidden")
 
 
-def test_the_map_works_with_the_keyboard_alone(page: Page, digits: Run) -> None:
+def test_the_map_works_with_the_keyboard_alone(page: Page, small: Run) -> None:
     page.run("panels[0].canvas.focus()")
     page.key("ArrowRight")
     first = page.run("hovered")
-    assert digits.assignments[first].path in text(page, "map-status")
+    assert small.assignments[first].path in text(page, "map-status")
     x = page.run("panels[0].place(hovered)[0]")
     page.key("ArrowRight")
     assert page.run("panels[0].place(hovered)[0]") > x
@@ -160,7 +160,7 @@ def test_the_map_works_with_the_keyboard_alone(page: Page, digits: Run) -> None:
     assert page.run("viewer.open")
 
 
-def test_a_card_finds_its_category_on_the_map(page: Page, digits: Run) -> None:
+def test_a_card_finds_its_category_on_the_map(page: Page, small: Run) -> None:
     page.click("#cards .card .to-map")
     name = page.run("document.querySelector('#cards .card').dataset.name")
     assert page.run("images.categories[highlighted].name") == name
