@@ -1,6 +1,7 @@
 """Markers that need something absent are skipped with the reason; shared fixtures."""
 
 import csv
+import gc
 import io
 import json
 import os
@@ -63,6 +64,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):  # keywords hold folders' names too, such as tests/data
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported and collected stays until the end: the collector of garbage need not look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
