@@ -72,6 +72,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """No test cuts the power: what is written need not reach the disk before a test goes on."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture
 def data_dir() -> Path:
     return DATA
