@@ -1,6 +1,7 @@
 """Markers that need something absent are skipped with the reason; shared fixtures."""
 
 import csv
+import gc
 import io
 import json
 import os
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from markupsafe import Markup
 from PIL import Image
 
 from chromium import Browser, launched
+from no_process import NoProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -24,6 +27,9 @@ DATA = Path(os.environ.get("SHOAL_DATA", ROOT.parent / "shared" / "data"))
 os.environ["SHOAL_ENGINE"] = (
     "torch"  # so that the answers are the same on every machine; test_engines.py has the others
 )
+
+# Two processes with two threads each share two processors: a thread that waits lets others go on, and does not spin.
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
 
 # Examples may take as long as a busy machine needs.
 settings.register_profile("shoal", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -58,6 +64,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):  # keywords hold folders' names too, such as tests/data
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was imported and collected stays until the end: the collector of garbage need not look at it each time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """No test cuts the power: what is written need not reach the disk before a test goes on."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture
@@ -145,13 +165,26 @@ def write_photos(place: Path, encoder: Path, n_images: int = 60) -> Photos:
 
 @pytest.fixture
 def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The photos are so small that one worker decodes them."""
-    monkeypatch.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 100)
+    """The photos are so few that this process decodes them: to start another one takes longer than the photos.
+
+    The tests of the pixels have the processes, and so has `unchanged_photos`.
+    """
+    monkeypatch.setattr("shoal.data.pixels.worker_pool._Worker", NoProcess)
+
+
+@pytest.fixture
+def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of runs on photos have figures with words and nothing drawn: drawing takes longer than the run.
+
+    The tests of the report have the whole page, and so has `unchanged_photos`.
+    """
+    drawn = '<svg class="plot" role="img" aria-label="{}"></svg>'
+    monkeypatch.setattr("shoal.report.page.inline_svg", lambda figure, name, words: Markup(drawn).format(words))
 
 
 @pytest.fixture
 def make_photos(
-    tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, small_pool: None
+    tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, small_pool: None, empty_figures: None
 ) -> Callable[..., Photos]:
     """Write photos under tmp_path; the pixel cache is there too."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
@@ -161,6 +194,13 @@ def make_photos(
 @pytest.fixture
 def photos(make_photos: Callable[..., Photos]) -> Photos:
     return make_photos()
+
+
+@pytest.fixture
+def unchanged_photos(tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch) -> Photos:
+    """Photos for a run as users have it: other processes decode them, and the report has its figures."""
+    monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
+    return write_photos(tmp_path, tiny_encoder)
 
 
 @pytest.fixture(scope="session")
@@ -181,7 +221,7 @@ def discovered_photos(
         settings = choose_settings(config=found.config, n_clusters=5, train=train)
         with pytest.MonkeyPatch.context() as patched:
             patched.setenv("SHOAL_CACHE", str(place / "cache"))
-            patched.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 100)
+            patched.setattr("shoal.data.pixels.worker_pool._Worker", NoProcess)
             n_threads = torch.get_num_threads()
             torch.set_num_threads(1)  # as in the tests that compare with it
             made = run_on(found, place / f"run-{train}", settings).path
@@ -193,7 +233,10 @@ def discovered_photos(
 
 @pytest.fixture
 def same_photos(
-    discovered_photos: tuple[Photos, Callable[[bool], Path]], monkeypatch: pytest.MonkeyPatch, small_pool: None
+    discovered_photos: tuple[Photos, Callable[[bool], Path]],
+    monkeypatch: pytest.MonkeyPatch,
+    small_pool: None,
+    empty_figures: None,
 ) -> Photos:
     """The photos of `discover_same`, for tests that only read them."""
     found, _ = discovered_photos

@@ -23,14 +23,18 @@ from shoal.report.figures.curves import training_curves
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_three_lines_give_categories_assignments_and_a_report(
+    unchanged_photos, tmp_path: Path, monkeypatch, capsys
+) -> None:
     monkeypatch.chdir(tmp_path)
-    run = shoal.discover("photos/", labels="labels.csv", config=photos.config, n_clusters=5, device="cpu")
+    run = shoal.discover("photos/", labels="labels.csv", config=unchanged_photos.config, n_clusters=5, device="cpu")
     assert run.n_clusters == len(run.categories) == 5
     assert len(run.assignments) == 60
     assert run.path == Path("runs/photos")
     report = run.report("deep/report.html")
-    assert report.read_text(encoding="utf-8").startswith("<!")
+    page = report.read_text(encoding="utf-8")
+    assert page.startswith("<!")
+    assert page.count("<path") > 50  # of figures that are drawn
     printed, said = capsys.readouterr()
     assert printed == ""
     assert said.splitlines()[0] == "60 images, 18 labeled in 3 categories, 42 unlabeled"
@@ -39,7 +43,7 @@ def test_three_lines_give_categories_assignments_and_a_report(photos, tmp_path: 
     assert again._repr_html_().count("<tr>") == 1 + 5
     assert answer_in_words(again) in again._repr_html_()
     assert str(again.assignments) == str(run.assignments)
-    rows, _ = again.assigner(device="cpu").assign(photos.folder)
+    rows, _ = again.assigner(device="cpu").assign(unchanged_photos.folder)
     assert len(rows) == 60
 
 

@@ -16,6 +16,7 @@ import torch
 from photo_runs import run_on
 from shoal.clustering.blend import TriedWeight
 from shoal.data.pixels import load_pixels
+from shoal.data.pixels.worker_pool import _Worker as Worker
 from shoal.data.readers import read_collection
 from shoal.discovery.answer_words import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
@@ -216,8 +217,8 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
+    monkeypatch.setattr("shoal.data.pixels.worker_pool._Worker", Worker)  # processes, unlike in other tests with photos
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.data.pixels.worker_pool.MIN_SHARE", 8)
         patched.setattr("shoal.discovery.readable.load_pixels", partial(load_pixels, n_workers=2))
         first = run_on(photos, tmp_path / "first", settings)
     copy = tmp_path / "elsewhere" / "photos"

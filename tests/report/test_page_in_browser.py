@@ -13,9 +13,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def file(digits: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(small: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("page") / "report.html"
-    found.write_text(render_report(digits), encoding="utf-8")
+    found.write_text(render_report(small), encoding="utf-8")
     return found
 
 
@@ -25,6 +25,22 @@ def page(browser: Browser, file: Path) -> Iterator[Page]:
     with browser.open(file) as found:
         yield found
         assert found.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, file: Path) -> Iterator[Page]:
+    with browser.open(file) as found:
+        yield found
+
+
+@pytest.fixture
+def same_page(opened: Page) -> Iterator[Page]:
+    """One report for tests that leave it as they found it, but for its size, its map and an image that is shown."""
+    opened.resize(1280, 900)
+    opened.run("viewer.close(), document.getElementById('map-reset').click(), true")
+    opened.settle()
+    yield opened
+    assert opened.complaints() == []
 
 
 def text(page: Page, element_id: str) -> str:
@@ -53,11 +69,11 @@ def place_of_point(page: Page, panel: int, at: int) -> tuple[float, float]:
     return left + x, top + y
 
 
-def test_the_gallery_filters_and_sorts(page: Page, digits: Run) -> None:
-    everything = [c.category for c in sorted(digits.categories, key=lambda c: (-c.size, c.category))]
+def test_the_gallery_filters_and_sorts(page: Page, small: Run) -> None:
+    everything = [c.category for c in sorted(small.categories, key=lambda c: (-c.size, c.category))]
     assert visible_cards(page) == everything
     choose(page, "filter", "NOVEL-00")
-    novel = [c.category for c in digits.categories if c.is_novel]
+    novel = [c.category for c in small.categories if c.is_novel]
     assert sorted(visible_cards(page)) == novel
     assert text(page, "gallery-status") == f"{len(novel)} of {len(everything)} cards"
     choose(page, "filter", "no such thing")
@@ -65,19 +81,19 @@ def test_the_gallery_filters_and_sorts(page: Page, digits: Run) -> None:
     assert page.run("document.getElementById('nothing').offsetParent !== null")
     choose(page, "filter", "")
     choose(page, "kind", "known")
-    assert sorted(visible_cards(page)) == sorted(c.category for c in digits.categories if not c.is_novel)
+    assert sorted(visible_cards(page)) == sorted(c.category for c in small.categories if not c.is_novel)
     choose(page, "kind", "")
     choose(page, "sort", "uncertainty")
-    assert visible_cards(page)[0] == min(digits.categories, key=lambda c: c.confidence).category
+    assert visible_cards(page)[0] == min(small.categories, key=lambda c: c.confidence).category
     choose(page, "sort", "novelty")
-    least_similar = min((c for c in digits.categories if c.is_novel), key=lambda c: c.nearest_known_similarity)
+    least_similar = min((c for c in small.categories if c.is_novel), key=lambda c: c.nearest_known_similarity)
     assert visible_cards(page)[0] == least_similar.category
 
 
-def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(page: Page, digits: Run) -> None:
+def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages(page: Page, small: Run) -> None:
     page.click("#cards .card .strip .tile")
     row = int(page.run("document.querySelector('#cards .card .strip .tile').dataset.row"))
-    image = digits.assignments[row]
+    image = small.assignments[row]
     assert page.run("viewer.open")
     assert text(page, "viewer-name") == image.path
     facts = text(page, "viewer-facts")
@@ -96,61 +112,63 @@ def test_an_image_opens_large_with_what_is_known_of_it_and_arrow_keys_turn_pages
     assert page.run("document.activeElement.matches('.tile')")  # back where the reader was
 
 
-def test_the_map_shows_the_image_under_the_mouse_in_both_panels(page: Page, digits: Run) -> None:
-    point = place_of_point(page, 0, 100)
-    page.mouse("mouseMoved", *point)
-    page.settle()
-    assert page.run("!document.getElementById('tip').hidden && document.querySelector('#tip img').naturalWidth") == 64
-    hovered = page.run("hovered")
-    assert digits.assignments[hovered].category in text(page, "tip-words")
-    assert page.run("panels.length") == 2
+def test_the_map_shows_the_image_under_the_mouse_in_both_panels(same_page: Page, small: Run) -> None:
+    point = place_of_point(same_page, 0, 100)
+    same_page.mouse("mouseMoved", *point)
+    same_page.settle()
+    assert (
+        same_page.run("!document.getElementById('tip').hidden && document.querySelector('#tip img').naturalWidth") == 64
+    )
+    hovered = same_page.run("hovered")
+    assert small.assignments[hovered].category in text(same_page, "tip-words")
+    assert same_page.run("panels.length") == 2
 
 
-def test_the_map_zooms_moves_and_resets(page: Page) -> None:
-    page.click("#map-in")
-    page.click("#map-in")
-    assert page.run("panels.map((panel) => panel.zoom)") == pytest.approx([2.25, 2.25])
-    before = page.run("panels[0].place(0)")
-    x, y = page.middle("#panels canvas")
-    page.mouse("mousePressed", x, y, button="left", clickCount=1)
-    page.mouse("mouseMoved", x + 30, y + 20, button="left", buttons=1)
-    page.mouse("mouseMoved", x + 60, y + 40, button="left", buttons=1)
-    page.mouse("mouseReleased", x + 60, y + 40, button="left", clickCount=1)
-    after = page.run("panels[0].place(0)")
+def test_the_map_zooms_moves_and_resets(same_page: Page) -> None:
+    same_page.click("#map-in")
+    same_page.click("#map-in")
+    assert same_page.run("panels.map((panel) => panel.zoom)") == pytest.approx([2.25, 2.25])
+    before = same_page.run("panels[0].place(0)")
+    x, y = same_page.middle("#panels canvas")
+    same_page.mouse("mousePressed", x, y, button="left", clickCount=1)
+    same_page.mouse("mouseMoved", x + 30, y + 20, button="left", buttons=1)
+    same_page.mouse("mouseMoved", x + 60, y + 40, button="left", buttons=1)
+    same_page.mouse("mouseReleased", x + 60, y + 40, button="left", clickCount=1)
+    after = same_page.run("panels[0].place(0)")
     assert [b - a for a, b in zip(before, after, strict=True)] == pytest.approx([60, 40])
-    page.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-200)
-    page.wait("panels[0].zoom > 2.3")
-    page.click("#map-reset")
-    assert page.run("panels[0].zoom") == 1
+    same_page.call("Input.dispatchMouseEvent", type="mouseWheel", x=x, y=y, deltaX=0, deltaY=-200)
+    same_page.wait("panels[0].zoom > 2.3")
+    same_page.click("#map-reset")
+    assert same_page.run("panels[0].zoom") == 1
 
 
-def test_a_lasso_selects_the_images_inside_and_lists_them(page: Page) -> None:
-    x, y = page.middle("#panels canvas")
-    page.mouse("mousePressed", x - 60, y - 60, button="left", clickCount=1, modifiers=8)
+def test_a_lasso_selects_the_images_inside_and_lists_them(same_page: Page) -> None:
+    x, y = same_page.middle("#panels canvas")
+    same_page.mouse("mousePressed", x - 60, y - 60, button="left", clickCount=1, modifiers=8)
     for dx, dy in ((60, -60), (60, 60), (-60, 60)):
-        page.mouse("mouseMoved", x + dx, y + dy, button="left", buttons=1, modifiers=8)
-    page.mouse("mouseReleased", x - 60, y + 60, button="left", clickCount=1, modifiers=8)
-    page.settle()
-    inside = page.run(
+        same_page.mouse("mouseMoved", x + dx, y + dy, button="left", buttons=1, modifiers=8)
+    same_page.mouse("mouseReleased", x - 60, y + 60, button="left", clickCount=1, modifiers=8)
+    same_page.settle()
+    inside = same_page.run(
         "(() => { const p = panels[0], w = p.width / 2, h = p.height / 2; return p.layout.x.filter((_, at) => "
         "{ const [x, y] = p.place(at); return Math.abs(x - w) < 59 && Math.abs(y - h) < 59 }).length })()"
     )
-    n = page.run("selected.size")
+    n = same_page.run("selected.size")
     assert 0 < inside <= n < inside + 40
-    assert text(page, "selection-title") == f"{n} images selected"
-    assert page.run("document.querySelectorAll('#selection .tile').length") == min(n, 400)
-    page.click("#selection .tile")
-    assert page.run("viewer.open")
-    page.key("Escape")
-    page.click("#selection-clear")
-    assert page.run("selected.size === 0 && document.getElementById('selection').hidden")
+    assert text(same_page, "selection-title") == f"{n} images selected"
+    assert same_page.run("document.querySelectorAll('#selection .tile').length") == min(n, 400)
+    same_page.click("#selection .tile")
+    assert same_page.run("viewer.open")
+    same_page.key("Escape")
+    same_page.click("#selection-clear")
+    assert same_page.run("selected.size === 0 && document.getElementById('selection').hidden")
 
 
-def test_the_map_works_with_the_keyboard_alone(page: Page, digits: Run) -> None:
+def test_the_map_works_with_the_keyboard_alone(page: Page, small: Run) -> None:
     page.run("panels[0].canvas.focus()")
     page.key("ArrowRight")
     first = page.run("hovered")
-    assert digits.assignments[first].path in text(page, "map-status")
+    assert small.assignments[first].path in text(page, "map-status")
     x = page.run("panels[0].place(hovered)[0]")
     page.key("ArrowRight")
     assert page.run("panels[0].place(hovered)[0]") > x
@@ -160,10 +178,10 @@ def test_the_map_works_with_the_keyboard_alone(page: Page, digits: Run) -> None:
     assert page.run("viewer.open")
 
 
-def test_a_card_finds_its_category_on_the_map(page: Page, digits: Run) -> None:
-    page.click("#cards .card .to-map")
-    name = page.run("document.querySelector('#cards .card').dataset.name")
-    assert page.run("images.categories[highlighted].name") == name
+def test_a_card_finds_its_category_on_the_map(same_page: Page, small: Run) -> None:
+    same_page.click("#cards .card .to-map")
+    name = same_page.run("document.querySelector('#cards .card').dataset.name")
+    assert same_page.run("images.categories[highlighted].name") == name
 
 
 def test_dark_follows_the_system_and_the_button_turns_it(browser: Browser, file: Path) -> None:
@@ -185,24 +203,27 @@ def test_dark_follows_the_system_and_the_button_turns_it(browser: Browser, file:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_wider_than_the_screen(browser: Browser, file: Path, width: int) -> None:
-    with browser.open(file, width=width) as page:
-        assert page.run("document.documentElement.scrollWidth") == width
-        page.click("#cards .card .strip .tile")
-        assert page.run("viewer.scrollWidth <= viewer.clientWidth")
+def test_nothing_is_wider_than_the_screen(same_page: Page, width: int) -> None:
+    same_page.resize(width, 900)
+    same_page.settle()
+    assert same_page.run("document.documentElement.scrollWidth") == width
+    same_page.click("#cards .card .strip .tile")
+    assert same_page.run("viewer.scrollWidth <= viewer.clientWidth")
 
 
 @pytest.mark.parametrize("width", [900, 420, 320])
-def test_every_entry_of_the_menu_is_on_the_screen(browser: Browser, file: Path, width: int) -> None:
-    with browser.open(file, width=width) as page:
-        edges = page.run("[...document.querySelectorAll('nav a, #theme')].map((a) => a.getBoundingClientRect().right)")
-        assert len(edges) > 5
-        assert max(edges) <= width
+def test_every_entry_of_the_menu_is_on_the_screen(same_page: Page, width: int) -> None:
+    same_page.resize(width, 900)
+    same_page.settle()
+    edges = same_page.run("[...document.querySelectorAll('nav a, #theme')].map((a) => a.getBoundingClientRect().right)")
+    assert len(edges) > 5
+    assert max(edges) <= width
 
 
-def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(page: Page) -> None:
-    page.call("Accessibility.enable")
-    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
+def test_everything_that_can_be_used_has_a_name_for_a_screen_reader(same_page: Page) -> None:
+    same_page.call("Accessibility.enable")
+    nodes = same_page.call("Accessibility.getFullAXTree")["nodes"]
+    same_page.call("Accessibility.disable")
     used = ("button", "link", "combobox", "searchbox", "image", "application", "heading")
     seen = [node for node in nodes if not node["ignored"] and node["role"]["value"] in used]
     assert len(seen) > 100

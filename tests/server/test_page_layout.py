@@ -1,6 +1,6 @@
 """Where things stand on the page, in Chromium: nothing lies over what a person decides on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +15,24 @@ from small_runs import write_small
 pytestmark = pytest.mark.browser
 
 Opened = Callable[..., AbstractContextManager[Page]]
+Sized = Callable[[int, int], Page]
+
+
+@pytest.fixture
+def sized(shared_page: Page) -> Iterator[Sized]:
+    """A page with a category on it, in a window of any size: nothing looked at here is fixed when a page is opened."""
+
+    def sized(width: int, height: int) -> Page:
+        shared_page.resize(width, height)
+        shared_page.run("location.hash = 'view=map', true")
+        shared_page.wait("shoal.view.kind === 'map'")
+        shared_page.run("location.hash = '', true")
+        shared_page.wait("shoal.view.kind === 'category'")
+        seen(shared_page)
+        return shared_page
+
+    yield sized
+    assert shared_page.complaints() == []
 
 
 def box(page: Page, selector: str) -> list[float]:
@@ -30,45 +48,43 @@ def overlap(page: Page, *selectors: str) -> bool:
 
 
 @pytest.mark.parametrize("height", [500, 625])
-def test_words_about_an_image_stand_below_its_picture_in_a_low_window(
-    opened: Opened, shared_server: Served, height: int
-) -> None:
-    with opened(shared_server, width=1366, height=height) as page:
-        page.wait("document.querySelector('#details h2')")
-        parts = "[...document.getElementById('details').children].filter((one) => one.checkVisibility())"
-        edges = page.run(f"{parts}.map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => [top, bottom])")
-        assert all(above[1] <= below[0] for above, below in pairwise(edges))
-        left, right, top, bottom = box(page, "#details .picture")
-        assert abs((right - left) - (bottom - top)) < 1
+def test_words_about_an_image_stand_below_its_picture_in_a_low_window(sized: Sized, height: int) -> None:
+    page = sized(1366, height)
+    page.wait("document.querySelector('#details h2')")
+    parts = "[...document.getElementById('details').children].filter((one) => one.checkVisibility())"
+    edges = page.run(f"{parts}.map((one) => one.getBoundingClientRect()).map(({{top, bottom}}) => [top, bottom])")
+    assert all(above[1] <= below[0] for above, below in pairwise(edges))
+    left, right, top, bottom = box(page, "#details .picture")
+    assert abs((right - left) - (bottom - top)) < 1
 
 
 @pytest.mark.parametrize("width", [400, 800, 1366, 2560])
-def test_what_is_said_covers_neither_the_name_nor_an_image(opened: Opened, shared_server: Served, width: int) -> None:
-    with opened(shared_server, width=width, height=800) as page:
-        seq = page.run("Number(document.body.dataset.seq)")
-        page.key("f")
-        wait_for(page, seq + 1)
-        assert text(page, "#said").startswith("1 image flagged in ")
-        assert not any(overlap(page, "#said", name) for name in ("#name", "#facts", "#verbs", "#grid"))
-        page.run(f"document.getElementById('said').textContent = '{'x' * 300}', true")
-        left, right, *_ = box(page, "#said")
-        assert left >= 0
-        assert right <= width
-        assert page.run("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('said'))")
-        page.key("u")
-        wait_for(page, seq + 2)
+def test_what_is_said_covers_neither_the_name_nor_an_image(sized: Sized, width: int) -> None:
+    page = sized(width, 800)
+    seq = page.run("Number(document.body.dataset.seq)")
+    page.key("f")
+    wait_for(page, seq + 1)
+    assert text(page, "#said").startswith("1 image flagged in ")
+    assert not any(overlap(page, "#said", name) for name in ("#name", "#facts", "#verbs", "#grid"))
+    page.run(f"document.getElementById('said').textContent = '{'x' * 300}', true")
+    left, right, *_ = box(page, "#said")
+    assert left >= 0
+    assert right <= width
+    assert page.run("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('said'))")
+    page.key("u")
+    wait_for(page, seq + 2)
 
 
 @pytest.mark.parametrize(("width", "height"), [(400, 800), (1200, 850), (1366, 625), (2560, 1440)])
-def test_the_map_ends_within_the_window(opened: Opened, shared_server: Served, width: int, height: int) -> None:
-    with opened(shared_server, width=width, height=height) as page:
-        page.run("location.hash = 'view=map', true")
-        page.wait("document.querySelector('#panel canvas')")
-        page.settle()
-        assert page.run("(({scrollHeight, clientHeight}) => scrollHeight === clientHeight)(panel)")
-        *_, top, bottom = box(page, "#panel canvas")
-        assert bottom <= height + 1
-        assert bottom - top > height / 3
+def test_the_map_ends_within_the_window(sized: Sized, width: int, height: int) -> None:
+    page = sized(width, height)
+    page.run("location.hash = 'view=map', true")
+    page.wait("document.querySelector('#panel canvas')")
+    page.settle()
+    assert page.run("(({scrollHeight, clientHeight}) => scrollHeight === clientHeight)(panel)")
+    *_, top, bottom = box(page, "#panel canvas")
+    assert bottom <= height + 1
+    assert bottom - top > height / 3
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -127,17 +143,15 @@ def test_images_that_came_with_a_label_are_counted_apart_from_decided_ones(page:
 
 
 @pytest.mark.parametrize(("width", "height", "least"), [(844, 390, 240), (683, 384, 240), (320, 256, 110)])
-def test_a_low_window_has_room_for_images(
-    opened: Opened, shared_server: Served, width: int, height: int, least: int
-) -> None:
-    with opened(shared_server, width=width, height=height) as page:
-        novel = page.run("[...shoal.store.categories.values()].find((category) => category.novel).id")
-        page.run(f"location.hash = 'view=category&id={novel}'")
-        page.wait(f"shoal.view.id === {novel}")
-        assert page.run("document.getElementById('grid').clientHeight") >= least
-        assert page.run("document.getElementById('name').getBoundingClientRect().width") > 50
-        page.run("document.getElementById('grid').scrollIntoView({ block: 'end' })")
-        left, right, top, bottom = box(page, "#grid")
-        assert top >= 0
-        assert bottom <= height + 1
-        assert right - left <= width
+def test_a_low_window_has_room_for_images(sized: Sized, width: int, height: int, least: int) -> None:
+    page = sized(width, height)
+    novel = page.run("[...shoal.store.categories.values()].find((category) => category.novel).id")
+    page.run(f"location.hash = 'view=category&id={novel}'")
+    page.wait(f"shoal.view.id === {novel}")
+    assert page.run("document.getElementById('grid').clientHeight") >= least
+    assert page.run("document.getElementById('name').getBoundingClientRect().width") > 50
+    page.run("document.getElementById('grid').scrollIntoView({ block: 'end' })")
+    left, right, top, bottom = box(page, "#grid")
+    assert top >= 0
+    assert bottom <= height + 1
+    assert right - left <= width
