@@ -130,6 +130,9 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
   });
 }
 
+// Keys go to what is shown: the images, or what takes their place. Whoever has no mouse need not pass every category.
+export const focusShown = () => $($("grid").hidden ? "panel" : "grid").focus({ preventScroll: true });
+
 // On a narrow page the categories, and some of the tools at the top, are behind a button each.
 export function showMenu(isShown) {
   document.body.classList.toggle("menu", isShown);

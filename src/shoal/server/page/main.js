@@ -3,7 +3,9 @@ import { addressOf, CLEAR, fromAddress, isFiltered } from "/static/address.js";
 import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
-import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore } from "/static/dom.js";
+import {
+  $, button, focusShown, images, isMore, kindOf, make, number, raise, say, showMenu, showMore,
+} from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
 import { drawMap } from "/static/map.js";
@@ -72,7 +74,7 @@ const refine = (change) => go({ ...view, ...change });
 // A click or Enter that shows something else comes after the presses before it; keys go to the images then.
 const visit = (event, change) => press(event, async () => {
   await go(change);
-  $("grid").focus({ preventScroll: true });
+  focusShown();
 });
 
 // What a person chooses on a card of two categories, and on the map.
@@ -81,11 +83,14 @@ const showLasso = (lasso, rows) => visit({ timeStamp: performance.now() }, { kin
 
 function draw({ isSame = false } = {}) {
   drawHead();
-  const isPanel = PANELS.includes(view.kind);
+  const isPanel = PANELS.includes(view.kind), goes = $(isPanel ? "grid" : "panel");
+  const hadFocus = goes.contains(document.activeElement);
   $("grid").hidden = $("filters").hidden = isPanel;
   $("panel").hidden = !isPanel;
+  if (hadFocus) focusShown();
   if (isPanel) {
     $("nothing").hidden = true;
+    $("panel").ariaLabel = TITLES[view.kind];
     grid.show(new Uint32Array(0));
     if (view.kind === "merges") drawMerges(decide, { isSame });
     else drawMap(store.categories.has(view.focus) ? view.focus : null, showLasso);
@@ -236,6 +241,10 @@ const { pressKey, needs } = makeKeys({ grid, view, verbs, press, screen });
 function wire() {
   raise();
   document.addEventListener("keydown", pressKey);
+  document.querySelector(".skip").onclick = (event) => {
+    event.preventDefault(); // the address is that of the view
+    focusShown();
+  };
   window.addEventListener("popstate", (event) => {
     $("dialog").close(); // what it asks is about the view before
     press(event, showAddress);
@@ -338,7 +347,7 @@ async function start() {
     if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`, false, { isNews: true });
   });
   await showAddress();
-  $("grid").focus({ preventScroll: true });
+  focusShown();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
   clearTimeout(sideTimer);
   drawSide(view, visit);
