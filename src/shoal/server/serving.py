@@ -66,6 +66,7 @@ def serve(
 
     quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
     handlers = PageHandlers(review, access, originals, misfits)
-    config = uvicorn.Config(make_app(handlers), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
+    # h11 reads at most 64 KiB of headers; httptools, where it is installed, any number, before a token was shown.
+    config = uvicorn.Config(make_app(handlers), http="h11", timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
         Server(config).run(sockets=[listening])
