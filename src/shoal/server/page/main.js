@@ -4,7 +4,7 @@ import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
 import {
-  $, button, focusShown, images, isMore, kindOf, make, number, raise, say, showMenu, showMore,
+  $, button, focusShown, images, isMore, kindOf, make, number, raise, refill, say, showMenu, showMore,
 } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
@@ -191,7 +191,7 @@ function drawVerbs(category) {
   if (category && store.run.has.embeddings) {
     list.push(button("On the map", "", (event) => visit(event, { kind: "map", focus: category.id })));
   }
-  $("verbs").replaceChildren(...list);
+  refill($("verbs"), list);
 }
 
 function drawSelected(n) {
@@ -259,8 +259,9 @@ function wire() {
   $("more").onclick = () => showMore(!isMore());
   document.addEventListener("click", ({ target, detail }) => {
     if (!target.closest("#more")) showMore(false);
-    const isTool = target.closest("#top button, #verbs button, #filters button, #nothing button, #selected button");
-    if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
+    const isTool = target.closest("#top button, #verbs button, #filters button");
+    const goes = target.closest("#details button, #nothing button, #selected button"); // and the focus with it
+    if (((isTool && detail) || goes) && !$("dialog").open) focusShown(); // keys go to the images then
   });
   $("find").oninput = () => drawCategories(view, visit);
   $("find").onkeydown = (event) => {
