@@ -12,7 +12,7 @@ from PIL import Image
 
 from chromium import Page
 from digit_runs import HOSTILE, NAMES, write_hostile
-from review_page import answer, ask, go_to, pictured, rows, spoken, state, text, wait_for
+from review_page import answer, ask, change, go_to, pictured, rows, spoken, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
@@ -225,6 +225,19 @@ def test_what_growing_asks_is_read_out_with_the_button_in_focus(same_page: Page)
     assert end["description"] == "None of them belongs here."
     same_page.key("Escape")
     same_page.wait("!document.getElementById('dialog').open")
+
+
+def test_how_many_are_selected_or_left_by_a_filter_is_read_out(same_page: Page) -> None:
+    n_shown = len(rows(same_page))
+    same_page.key("a")
+    assert text(same_page, "[role=status]#heard") == f"{n_shown} selected"
+    same_page.key("Escape")
+    assert text(same_page, "#heard") == ""
+    change(same_page, "low", "0.9")
+    same_page.wait("document.getElementById('heard').textContent.endsWith(' decided')")
+    assert text(same_page, "#heard") == text(same_page, "#count")
+    change(same_page, "low", "0")
+    same_page.wait(f"document.getElementById('heard').textContent.startsWith('{n_shown} image')")
 
 
 def test_the_slider_of_a_split_says_how_large_the_parts_are(same_page: Page) -> None:

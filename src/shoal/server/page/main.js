@@ -199,6 +199,7 @@ function drawSelected(n) {
   const isOther = bar.hidden === Boolean(n) || (bar.dataset.n === "1") !== (n === 1); // with one there are more buttons
   bar.hidden = !n;
   bar.dataset.n = n;
+  $("heard").textContent = n ? `${number(n)} selected` : ""; // for whoever does not see the bar
   if (!n) return isOther && grid.cover(0);
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {
@@ -273,7 +274,10 @@ function wire() {
     history.replaceState(null, "", addressOf(view));
   };
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
-  const filter = (event, change) => press(event, () => refine(change));
+  const filter = (event, change) => press(event, async () => {
+    await refine(change);
+    $("heard").textContent = $("count").textContent;
+  });
   const status = () => ($("status").value === "" ? "" : Number($("status").value));
   const share = (name) => Math.min(1, Math.max(0, Number($(name).value) || 0));
   $("order").onchange = (event) => filter(event, { order: $("order").value });
