@@ -128,6 +128,7 @@ def test_user_errors(run: Run, tmp_path: Path) -> None:
     assert "expected 0 to 65535" in refused(str(run.path), "--port", "70000")
     assert "there is no review to replay" in refused(str(run.path), "--replay", str(tmp_path))
     assert "cannot be listened on" in refused(str(run.path), "--host", "203.0.113.7")
+    assert "--host: found no address" in refused(str(run.path), "--host", "")  # would be every address
     table = run.path / "assignments.csv"
     before = table.read_text()
     table.write_text(before.replace("05.png,,1,heron", "05.png,,1,egret"))

@@ -113,6 +113,13 @@ def test_merged_categories_end_and_keep_what_was_decided(review: Review) -> None
         verbs.merge(review, ["gull"], into="gull")
 
 
+def test_one_category_is_merged_into_another_by_its_name_or_number_alone(review: Review) -> None:
+    verbs.merge(review, "novel-001", "heron")
+    verbs.merge(review, np.int64(3), into="heron")
+    assert set(review.state.categories) == {0, 1}
+    assert review.state.members(1).tolist() == [3, 4, 5, 6, 7, 8, 9, 10, 11]
+
+
 def test_split_parts_a_category_where_the_tree_does(review: Review) -> None:
     verbs.merge(review, ["novel-001", "novel-002"])
     verbs.split(review, "novel-001", 2)

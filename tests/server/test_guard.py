@@ -5,9 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
 
 from served import Served, served
+from shoal.review.review import Review
+from shoal.runs import RunView
 from shoal.server.guard import MAX_BODY, Access
+from shoal.server.pictures import Originals
+from shoal.server.serving import bind, serve
 from small_runs import write_small
 
 
@@ -99,6 +104,16 @@ def test_bodies_are_bounded(server: Served) -> None:
     assert server.ask("/api/act", "POST", b"", {"Content-Length": str(MAX_BODY + 1)})[0] == 413
     assert server.ask("/api/act", "POST", b"", {"Content-Length": None, "Transfer-Encoding": "chunked"})[0] == 413
     assert server.ask("/api/images?rows=" + ",".join(["1"] * 300))[0] == 400
+
+
+def test_headers_are_bounded_whatever_else_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn reads headers without end by httptools, which other programs bring along."""
+    chosen = []
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: chosen.append(self.config.http))
+    run = RunView(write_small(tmp_path / "run").path)
+    listening = bind("127.0.0.1", 0)
+    serve(Review(run), Access(host="127.0.0.1", port=1), listening, lambda: None, Originals(run, []))
+    assert chosen == ["h11"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from chromium import Page
 from digit_runs import HOSTILE, NAMES, write_hostile
-from review_page import ask, go_to, rows, spoken, state, text, wait_for
+from review_page import answer, ask, change, go_to, pictured, rows, spoken, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
@@ -210,6 +210,46 @@ def test_every_question_is_a_named_dialog_that_keeps_the_focus(same_page: Page, 
     same_page.key("Escape")
     same_page.wait("!document.getElementById('dialog').open")
     assert same_page.run("document.activeElement.id") == "grid"
+
+
+def test_what_growing_asks_is_read_out_with_the_button_in_focus(same_page: Page) -> None:
+    name = text(same_page, "#name")
+    ask(same_page, "g")
+    pictured(same_page)
+    (yes,) = [node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")]
+    assert yes["name"] == "Yes y"
+    assert yes["description"].startswith(f"Do all of these belong to {name}? candidates 1 to 12 of ")
+    while not same_page.run("document.querySelector('#dialog button.main').textContent.startsWith('Close')"):
+        answer(same_page, "n")
+    (end,) = [node for node in spoken(same_page) if node["role"] == "button" and node.get("focused")]
+    assert end["description"] == "None of them belongs here."
+    same_page.key("Escape")
+    same_page.wait("!document.getElementById('dialog').open")
+
+
+def test_how_many_are_selected_or_left_by_a_filter_is_read_out(same_page: Page) -> None:
+    n_shown = len(rows(same_page))
+    same_page.key("a")
+    assert text(same_page, "[role=status]#heard") == f"{n_shown} selected"
+    same_page.key("Escape")
+    assert text(same_page, "#heard") == ""
+    change(same_page, "low", "0.9")
+    same_page.wait("document.getElementById('heard').textContent.endsWith(' decided')")
+    assert text(same_page, "#heard") == text(same_page, "#count")
+    change(same_page, "low", "0")
+    same_page.wait(f"document.getElementById('heard').textContent.startsWith('{n_shown} image')")
+
+
+def test_the_slider_of_a_split_says_how_large_the_parts_are(same_page: Page) -> None:
+    ask(same_page, "s")
+    same_page.wait("document.querySelectorAll('#dialog .part').length === 2")
+    same_page.key("ArrowRight")
+    same_page.wait("document.querySelectorAll('#dialog .part').length === 3")
+    sizes = same_page.run("[...document.querySelectorAll('#dialog .part .muted')].map((e) => parseInt(e.textContent))")
+    assert sum(sizes) == len(rows(same_page))
+    assert text(same_page, "#dialog output") == f"3 parts: {', '.join(map(str, sizes))} images"
+    same_page.key("Escape")
+    same_page.wait("!document.getElementById('dialog').open")
 
 
 def test_every_control_is_reached_by_tab_and_shows_that_it_has_the_focus(page: Page) -> None:

@@ -276,13 +276,13 @@ class DiscoveredRun(Reviewed):
         """
         verbs.rename(self.review, category, name)
 
-    def merge(self, categories: Sequence[Which], into: Which | None = None) -> None:
+    def merge(self, categories: Which | Sequence[Which], into: Which | None = None) -> None:
         """Merge categories into one of them; the others end.
 
         Parameters
         ----------
         categories
-            Two or more, by name or id.
+            One or more, by name or id; one alone goes into `into`.
         into
             The one that stays, by name or id; the first if not given.
 

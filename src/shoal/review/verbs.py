@@ -117,8 +117,12 @@ def rename(review: Review, category: Which, name: str, *, by: str | None = None)
     return review.act(lambda state: Action(kind="rename", category=find(state, category), name=text), by=by)
 
 
-def merge(review: Review, categories: Sequence[Which], into: Which | None = None, *, by: str | None = None) -> Entry:
-    """Merge categories into one of them, the first if not said."""
+def merge(
+    review: Review, categories: Which | Sequence[Which], into: Which | None = None, *, by: str | None = None
+) -> Entry:
+    """Merge categories into one of them, the first if not said; a name alone is one category, not its letters."""
+    if isinstance(categories, str) or not isinstance(categories, Iterable):
+        categories = [categories]
 
     def make(state: State) -> Action:
         ids = [find(state, category) for category in categories]

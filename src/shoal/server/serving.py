@@ -23,6 +23,8 @@ def bind(host: str, port: int | None) -> socket.socket:
 
     It is said to be TCP: asyncio sends small answers at once on such sockets alone, and 40 ms later on others.
     """
+    if not host:  # a variable that is not set, for example; the system would listen on every address
+        raise UsageError("--host: found no address; 0.0.0.0 is every one of this machine")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
         found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -64,6 +66,7 @@ def serve(
 
     quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
     handlers = PageHandlers(review, access, originals, misfits)
-    config = uvicorn.Config(make_app(handlers), timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
+    # h11 reads at most 64 KiB of headers; httptools, where it is installed, any number, before a token was shown.
+    config = uvicorn.Config(make_app(handlers), http="h11", timeout_graceful_shutdown=1, **quiet)  # type: ignore[arg-type]
     with contextlib.suppress(KeyboardInterrupt), contextlib.closing(handlers.thumbnails), listening:
         Server(config).run(sockets=[listening])

@@ -130,6 +130,19 @@ export function ask(title, build, { wide = false, large = false, turn = null } =
   });
 }
 
+// Give a place other buttons. Whoever has one in focus finds the one of the same name there, or else what is shown.
+export function refill(place, buttons) {
+  const { textContent } = document.activeElement, hadFocus = place.contains(document.activeElement);
+  place.replaceChildren(...buttons);
+  if (!hadFocus) return;
+  const same = buttons.find((one) => one.textContent === textContent);
+  if (same) same.focus({ preventScroll: true });
+  else focusShown();
+}
+
+// Keys go to what is shown: the images, or what takes their place. Whoever has no mouse need not pass every category.
+export const focusShown = () => $($("grid").hidden ? "panel" : "grid").focus({ preventScroll: true });
+
 // On a narrow page the categories, and some of the tools at the top, are behind a button each.
 export function showMenu(isShown) {
   document.body.classList.toggle("menu", isShown);

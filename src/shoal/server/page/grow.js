@@ -60,7 +60,9 @@ function search(form, done, id, { rows, likeness }) {
   const press = (event, key) => screen.wasSeen(event) && verbs[key]();
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
   const place = make("div", { className: "grow" });
-  const asks = (...words) => make("p", { className: "question", aria: { live: "polite" } }, ...words);
+  // Read out with the button that is in focus then: a live text that is made anew need not be.
+  const asks = (...words) => make("p", { id: "question", className: "question" }, ...words);
+  const main = (words, key) => verb(words, key, { className: "main", aria: { describedby: "question candidates" } });
   const drawStep = () => {
     const at = middle(), shown = rows.slice(Math.max(low, at - SHOWN), at);
     const which = `candidates ${at - shown.length + 1} to ${at} of ${images(rows.length)}`;
@@ -69,12 +71,12 @@ function search(form, done, id, { rows, likeness }) {
     const stop = button(`Stop here, take ${images(low)}`, "", take, { disabled: !low });
     place.replaceChildren(
       asks("Do all of these belong to ", bdi(data.nameOf(id)), "?"),
-      make("p", { className: "muted", textContent: told }),
+      make("p", { id: "candidates", className: "muted", textContent: told }),
       strip(shown, "Candidates"),
-      make("div", { className: "tools" }, verb("Yes ", "y", { className: "main" }), verb("No ", "n"), back, stop));
+      make("div", { className: "tools" }, main("Yes ", "y"), verb("No ", "n"), back, stop));
   };
   const drawEnd = () => {
-    const end = verb(low ? `Move ${images(low)} ` : "Close ", "Enter", { className: "main" });
+    const end = main(low ? `Move ${images(low)} ` : "Close ", "Enter");
     place.replaceChildren(
       asks(low ? `${images(low)} will be moved here.` : "None of them belongs here."),
       strip([...rows.slice(0, low).slice(-36)].reverse(), "Images that will be moved, the least alike first"),

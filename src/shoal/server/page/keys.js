@@ -1,7 +1,7 @@
 // What each key does, and what has to be on the screen before it counts.
 import { wasDetailed } from "/static/details.js";
 import { showKeys } from "/static/dialogs.js";
-import { $, isMore, showMenu, showMore } from "/static/dom.js";
+import { $, focusShown, isMore, showMenu, showMore } from "/static/dom.js";
 import { isRefused, keyOf } from "/static/presses.js";
 
 const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
@@ -73,11 +73,11 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
     if ($("dialog").open || event.altKey || event.defaultPrevented) return; // such as a key that has closed the dialog
     if (target.matches("input, select, textarea")) {
       if (key === "Escape") showMenu(false);
-      if (key === "Escape") $("grid").focus();
+      if (key === "Escape") focusShown();
       return;
     }
     if (event.ctrlKey || event.metaKey) return pressWithCtrl(event);
-    if (target.matches("button, a, canvas") && ["Enter", " ", ...MOVES].includes(key)) return;
+    if (target.matches("button, a, canvas, #panel") && ["Enter", " ", ...MOVES].includes(key)) return;
     const isAtOnce = Object.hasOwn(AT_ONCE, key);
     if (!isAtOnce && !Object.hasOwn(keys, key) && !MOVES.includes(key)) return;
     event.preventDefault();

@@ -3,7 +3,9 @@ import { addressOf, CLEAR, fromAddress, isFiltered } from "/static/address.js";
 import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
-import { $, button, images, isMore, kindOf, make, number, raise, say, showMenu, showMore } from "/static/dom.js";
+import {
+  $, button, focusShown, images, isMore, kindOf, make, number, raise, refill, say, showMenu, showMore,
+} from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
 import { drawMap } from "/static/map.js";
@@ -72,7 +74,7 @@ const refine = (change) => go({ ...view, ...change });
 // A click or Enter that shows something else comes after the presses before it; keys go to the images then.
 const visit = (event, change) => press(event, async () => {
   await go(change);
-  $("grid").focus({ preventScroll: true });
+  focusShown();
 });
 
 // What a person chooses on a card of two categories, and on the map.
@@ -81,11 +83,14 @@ const showLasso = (lasso, rows) => visit({ timeStamp: performance.now() }, { kin
 
 function draw({ isSame = false } = {}) {
   drawHead();
-  const isPanel = PANELS.includes(view.kind);
+  const isPanel = PANELS.includes(view.kind), goes = $(isPanel ? "grid" : "panel");
+  const hadFocus = goes.contains(document.activeElement);
   $("grid").hidden = $("filters").hidden = isPanel;
   $("panel").hidden = !isPanel;
+  if (hadFocus) focusShown();
   if (isPanel) {
     $("nothing").hidden = true;
+    $("panel").ariaLabel = TITLES[view.kind];
     grid.show(new Uint32Array(0));
     if (view.kind === "merges") drawMerges(decide, { isSame });
     else drawMap(store.categories.has(view.focus) ? view.focus : null, showLasso);
@@ -186,7 +191,7 @@ function drawVerbs(category) {
   if (category && store.run.has.embeddings) {
     list.push(button("On the map", "", (event) => visit(event, { kind: "map", focus: category.id })));
   }
-  $("verbs").replaceChildren(...list);
+  refill($("verbs"), list);
 }
 
 function drawSelected(n) {
@@ -194,6 +199,7 @@ function drawSelected(n) {
   const isOther = bar.hidden === Boolean(n) || (bar.dataset.n === "1") !== (n === 1); // with one there are more buttons
   bar.hidden = !n;
   bar.dataset.n = n;
+  $("heard").textContent = n ? `${number(n)} selected` : ""; // for whoever does not see the bar
   if (!n) return isOther && grid.cover(0);
   const list = [make("strong", { textContent: `${number(n)} selected` })];
   if (!store.run.read_only) {
@@ -236,6 +242,10 @@ const { pressKey, needs } = makeKeys({ grid, view, verbs, press, screen });
 function wire() {
   raise();
   document.addEventListener("keydown", pressKey);
+  document.querySelector(".skip").onclick = (event) => {
+    event.preventDefault(); // the address is that of the view
+    focusShown();
+  };
   window.addEventListener("popstate", (event) => {
     $("dialog").close(); // what it asks is about the view before
     press(event, showAddress);
@@ -250,8 +260,9 @@ function wire() {
   $("more").onclick = () => showMore(!isMore());
   document.addEventListener("click", ({ target, detail }) => {
     if (!target.closest("#more")) showMore(false);
-    const isTool = target.closest("#top button, #verbs button, #filters button, #nothing button, #selected button");
-    if (isTool && detail && !$("dialog").open) $("grid").focus({ preventScroll: true }); // keys go to the images then
+    const isTool = target.closest("#top button, #verbs button, #filters button");
+    const goes = target.closest("#details button, #nothing button, #selected button"); // and the focus with it
+    if (((isTool && detail) || goes) && !$("dialog").open) focusShown(); // keys go to the images then
   });
   $("find").oninput = () => drawCategories(view, visit);
   $("find").onkeydown = (event) => {
@@ -263,7 +274,10 @@ function wire() {
     history.replaceState(null, "", addressOf(view));
   };
   $("status").append(...store.run.statuses.map((word, at) => make("option", { value: String(at), textContent: word })));
-  const filter = (event, change) => press(event, () => refine(change));
+  const filter = (event, change) => press(event, async () => {
+    await refine(change);
+    $("heard").textContent = $("count").textContent;
+  });
   const status = () => ($("status").value === "" ? "" : Number($("status").value));
   const share = (name) => Math.min(1, Math.max(0, Number($(name).value) || 0));
   $("order").onchange = (event) => filter(event, { order: $("order").value });
@@ -338,7 +352,7 @@ async function start() {
     if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`, false, { isNews: true });
   });
   await showAddress();
-  $("grid").focus({ preventScroll: true });
+  focusShown();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
   clearTimeout(sideTimer);
   drawSide(view, visit);

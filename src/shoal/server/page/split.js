@@ -1,6 +1,6 @@
 // Splitting a category: a slider over the tree, and a preview of every part.
 import { getJson } from "/static/api.js";
-import { ask, images, make, say } from "/static/dom.js";
+import { ask, images, make, number, say, unseen } from "/static/dom.js";
 import * as data from "/static/store.js";
 import { strip } from "/static/strips.js";
 
@@ -39,6 +39,7 @@ export function askSplit(id, turn, { n = 2, names = [] } = {}) {
         const found = await getJson("/api/parts", { category: id, parts: wanted });
         if (mine !== asked || !form.isConnected) return;
         parts = found.parts;
+        told.append(unseen(`: ${parts.map((rows) => number(rows.length)).join(", ")} images`));
         place.replaceChildren(...parts.map(part));
         split.disabled = false;
       } catch (error) {
