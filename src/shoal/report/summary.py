@@ -10,7 +10,7 @@ from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
-from shoal.words import count, doubt_labels, duration, first_few, is_wide, part_of, percent, plural, span
+from shoal.words import against_range, count, doubt_labels, duration, first_few, is_wide, part_of, percent, plural, span
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
@@ -95,7 +95,9 @@ def how_sure(run: Snapshot) -> str:
     labels = [label for label in run.column("label_given") if label]
     doubt = doubt_labels(len(labels), len(set(labels)))
     few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
-    return " ".join(filter(None, (said, _likely(estimate), few, _spread(estimate))))
+    against = estimate.get("by_labels")
+    outside = f"But {against_range(against)}." if against else ""
+    return " ".join(filter(None, (said, _likely(estimate), outside, few, _spread(estimate))))
 
 
 def _likely(estimate: dict[str, Any]) -> str:
