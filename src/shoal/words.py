@@ -12,6 +12,11 @@ PLURALS = {
 FEW_LABELS, FEW_KNOWN = 5, 8
 """Labeled images per known category, and known categories, below which an estimate of K is said to rest on few."""
 
+AVERAGE_LINKAGE = (
+    "clusters are joined by average linkage: it puts more of the labeled images, taken alone, right than Ward's"
+)
+"""What is said where labels chose it."""
+
 
 def count(n: int, noun: str) -> str:
     """A number with its noun: '1 image', '1,234 images'."""
