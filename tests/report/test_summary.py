@@ -145,7 +145,9 @@ def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callabl
     run.note(stopped_early={"epochs": 1, "of": 2})
     write_rows(run, 1)
     found = summarize(Snapshot(run))
-    assert found.sentences[-1] == "Training was stopped after 1 of 2 epochs."
+    assert found.sentences[-1] == "Training was stopped after 1 of 2 epochs. The answer is the one without training."
+    run.write_json("model", {"frozen_weight": 0.0, "n_tail_blocks": 1, "shape": None})
+    assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "1 epoch; stopped early, 2 were planned"
     write_rows(run, 2)  # the answer is of a trial that came to its end
     found = summarize(Snapshot(run))

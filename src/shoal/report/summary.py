@@ -220,7 +220,8 @@ def _training(run: Snapshot) -> str:
     again = "again, with all labels, " if _is_whole(run) else ""
     early = f"Training {again}was stopped after {stopped['epochs']} of {stopped['of']} epochs. " if stopped else ""
     if not run.has("choice.json"):
-        return early.rstrip()
+        first = "The answer is the one without training." if stopped and not run.has("model.json") else ""
+        return f"{early}{first}".rstrip()
     found = run.json("choice")
     n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
     end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
