@@ -12,6 +12,11 @@ PLURALS = {
 FEW_LABELS, FEW_KNOWN = 5, 8
 """Labeled images per known category, and known categories, below which an estimate of K is said to rest on few."""
 
+AVERAGE_LINKAGE = (
+    "clusters are joined by average linkage: it puts more of the labeled images, taken alone, right than Ward's"
+)
+"""What is said where labels chose it."""
+
 
 def count(n: int, noun: str) -> str:
     """A number with its noun: '1 image', '1,234 images'."""
@@ -63,17 +68,29 @@ def span(values: Sequence[Any]) -> str:
     return f"{low}" if low == high else f"{low} to {high}"
 
 
-def likely(n_clusters: int, interval: Sequence[int], asked: Sequence[int] | None = None) -> str:
+def likely(
+    n_clusters: int,
+    interval: Sequence[int],
+    asked: Sequence[int] | None = None,
+    by_labels: Sequence[int] | None = None,
+) -> str:
     """An estimated number of categories with the range it likely lies in, and where that says little, so.
 
-    `asked` is the range that a user gave, which both keep to.
+    `asked` is the range that a user gave, which both keep to; `by_labels` what is likely without it, where that is
+    outside of it.
     """
     low, high = interval
     within = f" within the {span(asked)} that were given" if asked else ""
+    within += f" ({against_range(by_labels)})" if by_labels else ""
     if not low <= n_clusters <= high:
         return f"{count(n_clusters, 'category')}, though {span(interval)} are likely{within}"
     said = f"about {count(n_clusters, 'category')}, {span(interval)} likely{within}"
     return f"{said}: the labels hardly say how many" if is_wide(interval) else said
+
+
+def against_range(by_labels: Sequence[int]) -> str:
+    """Say that labels speak against the range that was given."""
+    return f"by the labels {span(by_labels)} are likely, outside of the given range"
 
 
 def is_wide(interval: Sequence[int]) -> bool:

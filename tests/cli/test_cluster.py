@@ -10,7 +10,9 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli.main import app
 from shoal.clustering.estimators import MeanShiftClustering
-from shoal.runs import Run
+from shoal.report.snapshot import Snapshot
+from shoal.report.summary import how_sure
+from shoal.runs import Run, RunView
 
 
 def cluster(*arguments: object) -> Result:
@@ -304,10 +306,19 @@ def test_a_range_is_kept_to_and_said(file: Path, tmp_path: Path) -> None:
     assert 7 <= found["interval"][0] <= found["n_clusters"] <= found["interval"][1] <= 9
     assert found["range"] == estimate["range"] == [7, 9]
     assert found["doubt"].startswith("the number of categories rests on 3 known categories")
-    assert "likely within the 7 to 9 that were given; labels cannot" in found["answer"]
-    assert not estimate["is_given"]
+    against = "by the labels 5 to 6 are likely, outside of the given range"
+    assert f"likely within the 7 to 9 that were given ({against}); labels cannot" in found["answer"]
+    assert found["doubt"].endswith(against)
+    assert (estimate["is_given"], estimate["by_labels"]) == (False, [5, 6])
+    assert f"But {against}." in how_sure(Snapshot(RunView.open(tmp_path / "run")))
     inference = Run.open(tmp_path / "run").config["inference"]
     assert (inference["min_clusters"], inference["max_clusters"]) == (7, 9)
+
+
+def test_a_range_that_labels_agree_with_is_not_spoken_against(file: Path, tmp_path: Path) -> None:
+    found = json.loads(cluster(file, "--out", tmp_path / "run", "--n-clusters", "6-9", "--json").stdout)
+    assert "by the labels" not in found["answer"] + found["doubt"]
+    assert Run.open(tmp_path / "run").json("estimate")["by_labels"] is None
 
 
 @pytest.mark.parametrize(

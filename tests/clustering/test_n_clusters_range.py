@@ -81,6 +81,16 @@ def test_an_estimate_made_elsewhere_is_moved_into_a_range(bundles) -> None:
     assert free.keeping_to(None, None).n_clusters == 5
 
 
+def test_what_labels_say_is_kept_where_it_lies_outside_of_a_range(bundles) -> None:
+    x, labels = bundles
+    tree: Tree = unit_tree(unit_points(x))
+    free = estimate_n_clusters(tree, labels)
+    assert (free.interval, free.by_labels) == ((4, 7), None)
+    for low, high, by_labels in ((8, 9, (4, 7)), (3, 3, (4, 7)), (7, 9, None), (3, 4, None), (5, 6, None)):
+        kept = estimate_n_clusters(tree, labels, min_clusters=low, max_clusters=high)
+        assert kept.by_labels == free.keeping_to(low, high).by_labels == by_labels
+
+
 def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles) -> None:
     x, labels = bundles
     for numbers, said in (

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shoal.clustering.matching import is_worse
 from shoal.data.collection import Truth
 from shoal.data.demo import digits
 from shoal.discovery import demo as module
@@ -15,6 +16,12 @@ from shoal.discovery.scoring import score_later, score_run
 from shoal.discovery.settings import choose_settings
 from shoal.methods.registry import load_recipe
 from shoal.runs import Assignment, Run
+
+BLIND = (
+    *("assignments.csv", "categories.csv", "estimate.json", "shifts.json", "embeddings.npy", "tree.npy"),
+    *("choice.json", "model.json", "model.safetensors", "calibration.json"),
+)
+"""What is made without the truth."""
 
 
 def few_digits(seed: int = 0, n: int = 200):
@@ -58,14 +65,24 @@ def test_it_ends_with_a_score_and_a_report(quick, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_scrambled_truth_changes_the_score_and_nothing_else(quick, tmp_path: Path, monkeypatch) -> None:
-    first = run_demo(tmp_path / "a", quick, device="cpu")
+    """K with its interval, the linkage, the trial, the weight of the frozen encoder and the training with all labels:
+    all of them are chosen or made here, in both runs alike."""
+    judged = list[object]()
+    monkeypatch.setattr("shoal.clustering.average.MIN_LABELED", 20)  # 53 labels are to choose the linkage
+    monkeypatch.setattr("shoal.clustering.average.is_worse", lambda *right: judged.append(right) or is_worse(*right))
+    settings = replace(quick, n_clusters=None).with_epochs(5)
+    first = run_demo(tmp_path / "a", settings, device="cpu")
     collection, truth = few_digits()
     wrong = replace(truth, labels=np.random.default_rng(0).permutation(truth.labels))
     monkeypatch.setattr(module, "digits", lambda seed: (collection, wrong))
-    second = run_demo(tmp_path / "b", quick, device="cpu")
-    for part in ("assignments.csv", "categories.csv", "estimate.json", "shifts.json"):
-        assert (first.run.path / part).read_bytes() == (second.run.path / part).read_bytes()
+    second = run_demo(tmp_path / "b", settings, device="cpu")
+    for part in BLIND:
+        assert (first.run.path / part).read_bytes() == (second.run.path / part).read_bytes(), part
     assert first.score.accuracy != second.score.accuracy
+    assert len(judged) == 2
+    assert first.run.json("estimate")["interval"] is not None
+    assert [tried["weight"] for tried in first.run.json("choice")["tried"]] == [0.0, 0.35, 0.65, 0.8, 1.0]
+    assert (first.run.provenance["trial_epochs"], len(first.run.metrics)) == (5, 2)  # it went on from the trial
 
 
 def test_its_settings_are_the_recipe_and_the_seed() -> None:

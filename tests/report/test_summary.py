@@ -116,12 +116,38 @@ def test_training_that_did_not_help_is_said(plain_run: Callable[..., Run]) -> No
     )
 
 
+def test_the_weight_of_the_encoder_as_it_came_is_said_and_where_no_label_chose_it(
+    plain_run: Callable[..., Run],
+) -> None:
+    run = plain_run(images("a"))
+    run.write_json("model", {"frozen_weight": 0.65, "n_tail_blocks": 1, "shape": None})
+    said = "The encoder as it came weighs 65 % beside the trained one"
+    unjudged = f"{said}, as is usually best, because no label can judge training here."
+    assert summarize(Snapshot(run)).sentences[-1] == unjudged
+    judged = {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}, "n_images": 8, "hidden": ["a"]}
+    run.write_json("choice", judged)
+    assert summarize(Snapshot(run)).sentences[-1] == f"{said}."
+    run.write_json("model", {"frozen_weight": 0.0, "n_tail_blocks": 1, "shape": None})
+    assert summarize(Snapshot(run)).sentences[-1].endswith("so it was kept.")
+
+
+def test_average_linkage_is_said_and_ward_is_not(plain_run: Callable[..., Run]) -> None:
+    run = plain_run(images("a"))
+    about = {"accuracies": [1.0], "chosen": 0, "n_neighbors": 8, "alpha": 0.5}
+    run.write_json("shifts", about | {"linkage_method": "ward"})
+    assert "linkage" not in " ".join(summarize(Snapshot(run)).sentences)
+    run.write_json("shifts", about | {"linkage_method": "average"})
+    assert summarize(Snapshot(run)).sentences[-1].startswith("Clusters are joined by average linkage: it puts more of")
+
+
 def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callable[..., Run]) -> None:
     run = plain_run(images("a"))
     run.note(stopped_early={"epochs": 1, "of": 2})
     write_rows(run, 1)
     found = summarize(Snapshot(run))
-    assert found.sentences[-1] == "Training was stopped after 1 of 2 epochs."
+    assert found.sentences[-1] == "Training was stopped after 1 of 2 epochs. The answer is the one without training."
+    run.write_json("model", {"frozen_weight": 0.0, "n_tail_blocks": 1, "shape": None})
+    assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "1 epoch; stopped early, 2 were planned"
     write_rows(run, 2)  # the answer is of a trial that came to its end
     found = summarize(Snapshot(run))

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from shoal.arrays import Floats
-from shoal.clustering.curve import MIN_FIT_LABELS, Curve, accuracy_curve
+from shoal.clustering.curve import DEFAULT_MAX_CLUSTERS, MIN_FIT_LABELS, Curve, accuracy_curve
 from shoal.clustering.n_clusters_range import Range, keep_to
 from shoal.clustering.tree import Tree
 from shoal.errors import UnknownName
@@ -62,17 +62,25 @@ class NClustersEstimate:
     curve: Curve
     range: Range | None = None
     """Where the user gave one: both numbers keep to it."""
+    by_labels: Range | None = None
+    """The interval without that range, where the two have no number in common."""
 
     def keeping_to(self, least: int | None, most: int | None) -> "NClustersEstimate":
         """The same with K and its interval moved into a range, where they lie outside of it."""
         k, low, high = (keep_to(number, least, most) for number in (self.n_clusters, *self.interval))
         at = int(np.clip(k - self.curve.n_clusters[0], 0, len(self.curve.n_clusters) - 1))
-        asked = _asked(least, most)
-        return replace(self, n_clusters=k, interval=(low, high), accuracy=float(self.curve.accuracy[at]), range=asked)
+        asked, accuracy = _asked(least, most), float(self.curve.accuracy[at])
+        kept = replace(self, n_clusters=k, interval=(low, high), accuracy=accuracy, range=asked)
+        return kept if asked is None else replace(kept, by_labels=_outside(self.interval, asked))
 
 
 def _asked(least: int | None, most: int | None) -> Range | None:
     return None if least is None or most is None else (least, most)
+
+
+def _outside(found: Range, asked: Range) -> Range | None:
+    """The interval that was found, where it has no number of the range that was asked for."""
+    return found if found[1] < asked[0] or found[0] > asked[1] else None
 
 
 def estimate_n_clusters(
@@ -121,7 +129,11 @@ def estimate_n_clusters(
     chosen, decided = choose(curve, rule)
     accuracy = float(curve.accuracy[chosen - curve.n_clusters[0]])
     asked = _asked(min_clusters, max_clusters)
-    return NClustersEstimate(chosen, interval(curve), accuracy, decided, curve, asked)
+    by_labels = None
+    if asked is not None:  # cuts outside of the range say whether the labels agree with it
+        free = accuracy_curve(tree, labels, max_clusters=max(asked[1], DEFAULT_MAX_CLUSTERS))
+        by_labels = _outside(interval(free), asked)
+    return NClustersEstimate(chosen, interval(curve), accuracy, decided, curve, asked, by_labels)
 
 
 def check_rule(rule: str) -> None:

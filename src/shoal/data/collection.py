@@ -224,7 +224,7 @@ def check_for_discovery(collection: Collection, *, min_images: int = 10) -> None
         raise DataError(
             f"{where}: discovery needs labeled images of at least {MIN_KNOWN_CLASSES} categories, found {n_known}; "
             f"label a few images of {'another one' if n_known else 'two'}, check which column or folders hold the "
-            "labels, or say how many categories there are with --n-clusters (n_clusters in Python)"
+            "labels, or say in one number how many categories there are, with --n-clusters (n_clusters in Python)"
         )
     if collection.n_labeled == len(collection):
         raise DataError(f"{where}: every image is labeled, so nothing is left to discover; add unlabeled images")

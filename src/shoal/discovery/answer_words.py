@@ -20,7 +20,8 @@ def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
     words = _counts(known, novel, n_unsure)
     estimate = run.json("estimate") if run.has("estimate.json") else {}
     interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
-    sure = [likely(estimate["n_clusters"], interval, estimate.get("range"))] if interval else []
+    asked = estimate.get("range"), estimate.get("by_labels")
+    sure = [likely(estimate["n_clusters"], interval, *asked)] if interval else []
     sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
     is_unchecked = run.has("calibration.json") and not run.json("calibration")["is_calibrated"]
     return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])

@@ -9,7 +9,7 @@ from shoal.report.suggestions import suggested_merges
 from shoal.report.summary import numbers_near_best
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView, column, table_files
-from shoal.words import doubt_labels, is_wide, span
+from shoal.words import against_range, doubt_labels, is_wide, span
 
 FILES = ("categories.csv", "embeddings.npy", "tree.npy", "skipped.csv", "report.html")
 """The files that are named beside the table of images, where a run has them."""
@@ -77,6 +77,7 @@ def _estimate(run: RunView) -> dict[str, Any] | None:
         "rule": found["rule"],
         "interval": found.get("interval"),
         "range": found.get("range"),
+        "by_labels": found.get("by_labels"),
         "doubt": doubt_estimate(run),
         "near_best": [min(near), max(near)] if near else None,
         "stability": repeats,
@@ -130,7 +131,7 @@ def _splits(run: RunView) -> list[dict[str, Any]] | None:
 
 
 def doubt_estimate(run: RunView) -> str | None:
-    """Why not to trust an estimate: few labels, a wide interval, or repetitions that gave other numbers."""
+    """Why not to trust an estimate: few labels, a wide interval, labels that are against a range, unsteady repeats."""
     estimate = run.json("estimate")
     if estimate["is_given"] or estimate["rule"] == COUNTED_BY:
         return None
@@ -139,5 +140,7 @@ def doubt_estimate(run: RunView) -> str | None:
     found = outside and f"random parts of the images gave {outside}"
     interval = estimate.get("interval")
     wide = f"{span(interval)} categories are likely" if interval and is_wide(interval) else None
-    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, found) if one]
+    by_labels = estimate.get("by_labels")
+    against = against_range(by_labels) if by_labels else None
+    said = [one for one in (doubt_labels(len(labels), len(set(labels))), wide, against, found) if one]
     return "; ".join(said) or None

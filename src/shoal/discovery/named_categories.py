@@ -163,6 +163,7 @@ def _estimate(discovery: Discovery, repeats: Sequence[int]) -> dict[str, object]
         "is_given": found is None and not discovery.counted_by,
         "interval": list(found.interval) if found is not None else None,
         "range": list(found.range) if found is not None and found.range else None,
+        "by_labels": list(found.by_labels) if found is not None and found.by_labels else None,
         "curve": curve,
         "stability": {"n_clusters": list(repeats)} if repeats else None,
     }

@@ -39,6 +39,9 @@ from shoal.methods.registry import get_method
 from shoal.training.bank import is_collapsed
 from shoal.words import count
 
+SAID_TOO_SHORT = "that was too short to learn anything: the first answer, without training, stands"
+"""What is said where training was stopped so early."""
+
 
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
@@ -83,6 +86,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
+        job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
     if job.settings.hidden_share > 0 and is_collapsed(learned.embeddings):
         job.reporter.say(f"{NOTE}nothing is taken of that training: the first answer stands")
@@ -97,6 +101,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     best = run_trials(job, judge)
     if best is None:
         broadcast_last_training(False, job.device)
+        job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
     job = best.job
     learned = None

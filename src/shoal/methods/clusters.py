@@ -26,6 +26,7 @@ from shoal.methods.task import Task
 from shoal.training.model import Model, numbered_labels
 from shoal.training.tokens import TokenCache
 from shoal.training.view_pool import ViewPool
+from shoal.words import AVERAGE_LINKAGE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +150,7 @@ def shift_and_cut(
 
 def linkage_in_words(found: Discovery) -> str:
     """Say that clusters are not joined by Ward's linkage, and why; nothing where they are."""
-    better = "it puts more of the labeled images, taken alone, right than Ward's"
-    return f"clusters are joined by average linkage: {better}" if found.linkage_method == "average" else ""
+    return AVERAGE_LINKAGE if found.linkage_method == "average" else ""
 
 
 def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:

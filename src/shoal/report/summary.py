@@ -10,7 +10,19 @@ from shoal.review.actions import STATUSES
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import UNSURE_BELOW
 from shoal.text import shown
-from shoal.words import count, doubt_labels, duration, first_few, is_wide, part_of, percent, plural, span
+from shoal.words import (
+    AVERAGE_LINKAGE,
+    against_range,
+    count,
+    doubt_labels,
+    duration,
+    first_few,
+    is_wide,
+    part_of,
+    percent,
+    plural,
+    span,
+)
 
 CLOSE_TO_BEST = 0.01
 """Numbers of clusters whose labeled accuracy is this close to the best are said to fit nearly as well."""
@@ -60,6 +72,8 @@ def summarize(run: Snapshot) -> Summary:
                     _unsure(run),
                     how_sure(run),
                     _training(run),
+                    _frozen_weight(run),
+                    _linkage(run),
                     _skipped(run),
                 ),
             )
@@ -95,7 +109,9 @@ def how_sure(run: Snapshot) -> str:
     labels = [label for label in run.column("label_given") if label]
     doubt = doubt_labels(len(labels), len(set(labels)))
     few = f"{doubt[0].upper()}{doubt[1:]}." if doubt else ""
-    return " ".join(filter(None, (said, _likely(estimate), few, _spread(estimate))))
+    against = estimate.get("by_labels")
+    outside = f"But {against_range(against)}." if against else ""
+    return " ".join(filter(None, (said, _likely(estimate), outside, few, _spread(estimate))))
 
 
 def _likely(estimate: dict[str, Any]) -> str:
@@ -204,7 +220,8 @@ def _training(run: Snapshot) -> str:
     again = "again, with all labels, " if _is_whole(run) else ""
     early = f"Training {again}was stopped after {stopped['epochs']} of {stopped['of']} epochs. " if stopped else ""
     if not run.has("choice.json"):
-        return early.rstrip()
+        first = "The answer is the one without training." if stopped and not run.has("model.json") else ""
+        return f"{early}{first}".rstrip()
     found = run.json("choice")
     n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
     end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
@@ -214,6 +231,20 @@ def _training(run: Snapshot) -> str:
         end = f"{what}; it was {'kept' if found['kept'] == 'trained' else 'not used'}"
     said = f"Of {images} kept from training, {without} were put right without training and {with_it} with it, {end}."
     return early + said
+
+
+def _frozen_weight(run: Snapshot) -> str:
+    """Say how much the encoder as it came counts beside the trained one, and where no label chose that, so."""
+    weight = float(run.json("model")["frozen_weight"]) if run.has("model.json") else 0.0
+    if not 0 < weight < 1:
+        return ""
+    usual = "" if run.has("choice.json") else ", as is usually best, because no label can judge training here"
+    return f"The encoder as it came weighs {100 * weight:.0f} % beside the trained one{usual}."
+
+
+def _linkage(run: Snapshot) -> str:
+    is_average = run.has("shifts.json") and run.json("shifts").get("linkage_method") == "average"
+    return f"{AVERAGE_LINKAGE[0].upper()}{AVERAGE_LINKAGE[1:]}." if is_average else ""
 
 
 def _skipped(run: Snapshot) -> str:

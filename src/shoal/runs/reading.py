@@ -55,6 +55,7 @@ SHAPES: dict[str, Shape] = {
     "estimate.json": {
         **{"n_clusters": int, "rule": str | None, "is_given": bool | None, "curve": (NUMBERS, None)},
         **{"stability": ({"n_clusters": list[int]}, None), "interval": Pair | None, "range": Pair | None},
+        "by_labels": Pair | None,
     },
     "shifts.json": {"accuracies": list[float | None] | None, "chosen": int | None, "n_neighbors": int | None},
     "calibration.json": {
