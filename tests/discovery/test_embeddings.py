@@ -131,6 +131,7 @@ def test_the_run_can_be_opened_and_names_its_settings(given: LabeledEmbeddings, 
         "is_given": True,
         "interval": None,
         "range": None,
+        "by_labels": None,
         "curve": None,
         "stability": None,
     }
