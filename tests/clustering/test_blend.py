@@ -76,8 +76,10 @@ def test_large_collections_are_judged_on_a_sample_that_holds_every_judge(task, m
     first, second = points(truth, 0.05), points(truth, 0.05, seed=1)
     found = try_weights(first, second, labels, judged, 6, SETTINGS, seed=0)
     assert all(len(one.right) == len(judged) and one.right.all() for one in found)
-    assert len(module._sample(90, judged, 0)) == 60
-    assert np.isin(judged, module._sample(90, judged, 0)).all()
+    assert len(module._sample(90, judged, 3, 0)) == 60
+    assert np.isin(judged, module._sample(90, judged, 3, 0)).all()
+    assert len(module._sample(90, judged, 20, 0)) == 80, "four for each cluster"
+    assert len(module._sample(90, judged, 40, 0)) == 90
 
 
 def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:

@@ -106,3 +106,17 @@ def test_a_range_in_which_nothing_can_be_is_refused_before_any_work(bundles) -> 
         check_task(np.full(60, -1), None, InferenceSettings().with_range((3, 9)))
     with pytest.raises(UsageError, match="max_clusters: found 9 with a range of n_clusters; leave it out"):
         MeanShiftClustering(n_clusters=(3, 9), max_clusters=9).fit(x, labels)
+
+
+def test_a_range_is_held_against_as_many_clusters_as_are_tried_without_it(monkeypatch) -> None:
+    """Ten times the known classes, where that is more than the usual most."""
+    monkeypatch.setattr("shoal.clustering.curve.DEFAULT_MAX_CLUSTERS", 8)
+    monkeypatch.setattr("shoal.clustering.n_clusters.DEFAULT_MAX_CLUSTERS", 8)
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(40), 10)
+    points = 9 * np.eye(40)[truth] + rng.normal(size=(400, 40))
+    labels = np.where((truth < 10) & (np.arange(400) % 2 == 0), truth, -1)
+    tree = unit_tree(unit_points(points))
+    free = estimate_n_clusters(tree, labels)
+    assert free.interval[0] > 20
+    assert estimate_n_clusters(tree, labels, min_clusters=12, max_clusters=20).by_labels == free.interval

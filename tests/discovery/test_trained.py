@@ -311,3 +311,16 @@ def test_a_resumed_run_is_told_of_all_that_is_left(photos, settings, tmp_path: P
     )
     assert whole[1] == left[1]
     assert int(left[2]) * 7 == int(whole[2]) * 2 > 0, "2 epochs of 5 + 2"
+
+
+def test_where_nothing_can_judge_because_rows_are_alike_the_first_answer_stands(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    keep_training(monkeypatch)
+    monkeypatch.setattr("shoal.discovery.trial_judge.judge_frozen", lambda *rows, **how: [])
+    heard: list[str] = []
+    wanted = replace(settings, n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
+    assert any("too much alike, so the first answer stands" in line for line in heard)
+    assert run.is_finished
+    assert not run.has("model.safetensors")

@@ -157,7 +157,8 @@ def test_the_log_says_which_images_were_found_by_growing_and_which_are_between_t
 def test_what_somebody_else_changed_meanwhile_is_refused_and_told(server: Served) -> None:
     server.act("reject", rows=[6], by="bob")
     status, answer = server.act("confirm", rows=[6, 7], base=0)
-    assert (status, answer["rows"]) == (409, [6])  # it has no category now
+    assert (status, answer["rows"]) == (409, [6])
+    assert answer["error"] == "confirm: an image has no category since reject by bob (action 1); move it to one"
     status, answer = server.act("assign", rows=[6, 7], category=0, base=0)
     assert status == 409
     assert "reject by bob (action 1) has changed this meanwhile" in answer["error"]

@@ -27,14 +27,15 @@ WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
 """Weights of the first embedding that are tried."""
 
 USUAL_WEIGHT = 0.65
-"""The weight taken where the labels cannot tell it from a better one: the best on average over four collections, judged
-by labels that training was not given (benchmarks/results/2026-11-16_h200_answers.md)."""
+"""The weight taken where the labels cannot tell it from a better one: the best on average over four
+collections, whose hidden labels were in sight (benchmarks/results/2026-11-16_h200_answers.md)."""
 
 MAX_SHIFTS = 6
 """Most shifts tried while a weight is chosen; accuracy has stopped rising by then."""
 
-MAX_ROWS = 4_000
-"""Images that a choice looks at: all that judge, and of the others as many as there is room for."""
+MAX_ROWS, MIN_PER_CLUSTER = 4_000, 4
+"""Images that a choice looks at, and fewest for each cluster: all that judge, and of the others as many as there is
+room for."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -72,7 +73,7 @@ def try_weights(
     No other label is looked at: those that training saw say nothing about what it does to images without one. A weight
     whose rows are too much alike to be cut into `n_clusters` is left out.
     """
-    rows = _sample(len(labels), judged, seed)
+    rows = _sample(len(labels), judged, n_clusters, seed)
     kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     truth = labels[judged]
@@ -121,11 +122,12 @@ def _try(
     return TriedWeight(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
 
 
-def _sample(n_rows: int, judged: Ints, seed: int) -> Ints:
+def _sample(n_rows: int, judged: Ints, n_clusters: int, seed: int) -> Ints:
     """The rows (M,) that a choice looks at, ascending."""
-    if n_rows <= MAX_ROWS:
+    n_wanted = max(MAX_ROWS, MIN_PER_CLUSTER * n_clusters)
+    if n_rows <= n_wanted:
         return np.arange(n_rows)
     others = np.setdiff1d(np.arange(n_rows), judged)
-    n_others = min(len(others), max(MAX_ROWS - len(judged), len(judged)))
+    n_others = min(len(others), max(n_wanted - len(judged), len(judged)))
     drawn = np.random.default_rng(seed).choice(others, n_others, replace=False)
     return np.sort(np.concatenate([judged, drawn]))

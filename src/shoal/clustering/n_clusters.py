@@ -131,7 +131,8 @@ def estimate_n_clusters(
     asked = _asked(min_clusters, max_clusters)
     by_labels = None
     if asked is not None:  # cuts outside of the range say whether the labels agree with it
-        free = accuracy_curve(tree, labels, max_clusters=max(asked[1], DEFAULT_MAX_CLUSTERS))
+        most = max(asked[1], DEFAULT_MAX_CLUSTERS, 10 * curve.n_classes)
+        free = accuracy_curve(tree, labels, max_clusters=most)
         by_labels = _outside(interval(free), asked)
     return NClustersEstimate(chosen, interval(curve), accuracy, decided, curve, asked, by_labels)
 

@@ -60,6 +60,10 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     if is_short(settings):
         job.reporter.say(SAID_SHORT)
     judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
+    if judge is not None and not judge.frozen:
+        job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
+        broadcast_no_training(job.device)
+        return job.first, None
     if job.settings.max_minutes is not None:
         plan = plan_trials(job, withheld, judge)
         if not plan.depths:

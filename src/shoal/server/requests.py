@@ -61,8 +61,10 @@ def action_of(state: State, asked: Mapping[str, Any]) -> Action:
 def _action(state: State, kind: str, asked: Mapping[str, Any]) -> Action:
     if kind in ("confirm", "reject", "flag"):
         rows = _rows(state, asked["rows"], at_least=1)
-        if kind != "flag" and (state.images.category[rows] == NO_CATEGORY).any():
-            raise Conflict(f"{kind}: an image has no category; move it to one")
+        outside = rows[state.images.category[rows] == NO_CATEGORY]
+        if kind != "flag" and len(outside):
+            since = state.in_words(int(state.images.version[outside[0]]))
+            raise Conflict(f"{kind}: an image has no category since {since}; move it to one")
         return Action(kind=kind, groups=grouped(state, rows))
     if kind == "create" and "between" in asked:
         return _between(state, asked)

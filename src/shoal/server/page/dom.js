@@ -143,6 +143,10 @@ export function refill(place, buttons) {
 // Keys go to what is shown: the images, or what takes their place. Whoever has no mouse need not pass every category.
 export const focusShown = () => $($("grid").hidden ? "panel" : "grid").focus({ preventScroll: true });
 
+// Whether a person has gone to a field since the focus was elsewhere: what is typed there is no command.
+export const isTyping = (from) =>
+  document.activeElement !== from && document.activeElement.matches("input, select, textarea");
+
 // On a narrow page the categories, and some of the tools at the top, are behind a button each.
 export function showMenu(isShown) {
   document.body.classList.toggle("menu", isShown);

@@ -4,7 +4,7 @@ import { me } from "/static/api.js";
 import { awaitDetails, describe, drawDetails, inWords } from "/static/details.js";
 import { askName, showHistory, showKeys, tellMisfits } from "/static/dialogs.js";
 import {
-  $, button, focusShown, images, isMore, kindOf, make, number, raise, refill, say, showMenu, showMore,
+  $, button, focusShown, images, isMore, isTyping, kindOf, make, number, raise, refill, say, showMenu, showMore,
 } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
@@ -49,7 +49,7 @@ function captionOf(row) {
 
 // Show something else. Until all of it is there, rows that were asked for too, the view is what it was.
 let turn = 0;
-async function go(change, isFromAddress = false) {
+async function go(change, { isFromAddress = false, from = document.activeElement } = {}) {
   const mine = ++turn, path = change.path ?? view.path;
   const asked = path ? data.withPath(path) : null;
   const [found, rows = null] = await awaited(Promise.all([asked, change.rows]));
@@ -59,23 +59,28 @@ async function go(change, isFromAddress = false) {
   const address = addressOf(view);
   if (!isFromAddress) history.pushState(null, "", address);
   else if (location.hash !== address) history.replaceState(null, "", address);
-  showMenu(false);
+  if (!isTyping(from)) showMenu(false);
   if (markCurrent(view) || !document.body.dataset.ready) sideSoon();
   else drawSide(view, visit);
   draw();
 }
 
-const showAddress = () =>
-  fromAddress((change) => go(change, true), { similar: verbs.similar, kinds: [...LISTS, ...PANELS] });
+const showAddress = () => {
+  const kinds = [...LISTS, ...PANELS];
+  return fromAddress((change) => go(change, { isFromAddress: true }), { similar: verbs.similar, kinds });
+};
 
 // The same, but for something.
 const refine = (change) => go({ ...view, ...change });
 
 // A click or Enter that shows something else comes after the presses before it; keys go to the images then.
-const visit = (event, change) => press(event, async () => {
-  await go(change);
-  focusShown();
-});
+const visit = (event, change) => {
+  const from = document.activeElement;
+  return press(event, async () => {
+    await go(change, { from });
+    if (!isTyping(from)) focusShown();
+  });
+};
 
 // What a person chooses on a card of two categories, and on the map.
 const decide = (event, action, words) => press(event, () => does(action, () => words));
@@ -352,7 +357,7 @@ async function start() {
     if (last) say(`${last.by}${last.by === me() ? ", elsewhere" : ""}: ${last.words}`, false, { isNews: true });
   });
   await showAddress();
-  focusShown();
+  if (!isTyping(document.body)) focusShown();
   await new Promise((done) => requestAnimationFrame(() => setTimeout(done))); // images first, the long list after them
   clearTimeout(sideTimer);
   drawSide(view, visit);
