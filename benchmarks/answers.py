@@ -8,8 +8,10 @@ images; labels of all other images are hidden from everything but the scores. Th
     frozen       the encoder as it comes, mean shifts (Algorithm 1)
     first        the same with must-links: the first answer
     CMS          trained without the labels that judge, clustered by the trained embeddings alone (Algorithm 1)
+    trained      both encoders at once, also where the labels say that the first answer stands
     answer       what `shoal discover` answers in the end
 
+--classes 10 draws so many of the classes for each seed, and --recipe cpu trains as `shoal discover` does on a CPU.
 --workers share a GPU, each taking the next collection and seed that nobody has; --budget ends the taking after so many
 seconds. Every finished row is in --out at once.
 """
@@ -41,19 +43,21 @@ from shoal.discovery.trial_judge import TrialJudge
 from shoal.runs import Run
 
 
-def unpack(archive: str, folder: Path) -> Path:
-    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50'."""
+def unpack(archive: str, root: Path, n_classes: int | None, seed: int) -> None:
+    """Unpack the first images of each class of an archive 'PATH' or 'PATH:50', of all classes or some drawn ones."""
     path, _, limit = archive.partition(":")
-    root = folder / Path(path).stem
     taken: dict[str, int] = defaultdict(int)
     with zipfile.ZipFile(path) as found:
-        for name in sorted(one for one in found.namelist() if one.endswith(".webp")):
+        names = sorted(one for one in found.namelist() if one.endswith(".webp"))
+        kinds = sorted({name.split("/")[-2] for name in names})
+        if n_classes is not None:
+            kinds = list(np.random.default_rng(seed).choice(kinds, n_classes, replace=False))
+        for name in names:
             kind, file = name.split("/")[-2:]
-            if not limit or taken[kind] < int(limit):
+            if kind in kinds and (not limit or taken[kind] < int(limit)):
                 taken[kind] += 1
                 (root / kind).mkdir(parents=True, exist_ok=True)
                 (root / kind / file).write_bytes(found.read(name))
-    return root
 
 
 def draw(truth: np.ndarray, known_share: float, labeled_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,7 +81,10 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
     given = {name: names.get(int(label)) for name, label in zip(whole.names, labels, strict=True)}
     collection = read_collection(root, given)
     n_clusters = int(truth.max()) + 1
-    settings = choose_settings(n_clusters=n_clusters, seed=seed, epochs=arguments.epochs)
+    given_settings = {"n_clusters": n_clusters, "seed": seed, "epochs": arguments.epochs, "recipe": arguments.recipe}
+    settings = choose_settings(**given_settings)
+    if arguments.recipe is not None:
+        settings = replace(settings, depths=(settings.of_method.n_tail_blocks,))
     tried: list[Any] = []
     choose = TrialJudge.choose
 
@@ -98,6 +105,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
         order = [place[row.path] for row in run.assignments]
         assert order == list(range(len(truth)))
         first = Run(run.path / "frozen") if (run.path / "frozen").is_dir() else run
+        other = Run(run.path / "trained") if (run.path / "trained").is_dir() else run
         plain = replace(settings.of_method.inference, must_link=False, try_average=False)
         frozen = infer(np.array(run.array("frozen")), labels, n_clusters, plain, device=device).labels
         cms = infer(tried[0], labels, n_clusters, plain, device=device).labels if tried else frozen
@@ -105,6 +113,7 @@ def measure(root: Path, seed: int, arguments: argparse.Namespace) -> dict[str, A
             "frozen": score(frozen),
             "first": score(np.array([row.category_id for row in first.assignments])),
             "CMS": score(cms),
+            "trained": score(np.array([row.category_id for row in other.assignments])),
             "answer": score(np.array([row.category_id for row in run.assignments])),
         }
         choice = run.json("choice") if run.has("choice.json") else {}
@@ -126,8 +135,10 @@ def work(arguments: argparse.Namespace) -> None:
                 continue
             if time.perf_counter() - began > arguments.budget:
                 break
-            root = Path(folder) / Path(archive.partition(":")[0]).stem
-            root = root if root.is_dir() else unpack(archive, Path(folder))
+            drawn = "" if arguments.classes is None else str(seed)
+            root = Path(folder) / drawn / Path(archive.partition(":")[0]).stem
+            if not root.is_dir():
+                unpack(archive, root, arguments.classes, seed)
             file.write_text(json.dumps(measure(root, seed, arguments)))
             print(file.read_text(), flush=True)
 
@@ -136,10 +147,10 @@ def table(out: Path) -> str:
     """The rows that are done, and the means of the collections of which all seeds are."""
     rows = [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
     lines = [
-        "| collection | seed | frozen | first | CMS | answer | frozen weight | blocks | temperature |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| collection | seed | frozen | first | CMS | trained | answer | frozen weight | blocks | temperature |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    names = ("frozen", "first", "CMS", "answer")
+    names = ("frozen", "first", "CMS", "trained", "answer")
     for row in rows:
         shown = [" / ".join(f"{value:.1f}" for value in row[name]) for name in names]
         choice = row["choice"]
@@ -166,6 +177,8 @@ def main() -> None:
     parser.add_argument("--known", type=float, default=0.5)
     parser.add_argument("--labeled", type=float, default=0.5)
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--classes", type=int, help="draw so many classes for each seed")
+    parser.add_argument("--recipe", help="of the default method, with its own number of trained blocks")
     parser.add_argument("--device")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--budget", type=float, default=float("inf"))
