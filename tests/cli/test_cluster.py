@@ -305,6 +305,7 @@ def test_a_range_is_kept_to_and_said(file: Path, tmp_path: Path) -> None:
     found, estimate = json.loads(run.stdout), Run.open(tmp_path / "run").json("estimate")
     assert 7 <= found["interval"][0] <= found["n_clusters"] <= found["interval"][1] <= 9
     assert found["range"] == estimate["range"] == [7, 9]
+    assert found["by_labels"] == [5, 6]
     assert found["doubt"].startswith("the number of categories rests on 3 known categories")
     against = "by the labels 5 to 6 are likely, outside of the given range"
     assert f"likely within the 7 to 9 that were given ({against}); labels cannot" in found["answer"]

@@ -82,6 +82,25 @@ def test_large_collections_are_judged_on_a_sample_that_holds_every_judge(task, m
     assert len(module._sample(90, judged, 40, 0)) == 90
 
 
+@pytest.mark.parametrize(("usual", "taken"), [(0, 0), (1, 1), (2, 2), (5, 2)])
+def test_where_every_judge_is_right_anyhow_the_usual_number_of_shifts_is_taken(task, usual: int, taken: int) -> None:
+    """After three iterates that are as good, Algorithm 1 looks at no other."""
+    truth, labels, judged = task
+    rows = points(truth, 0.05), points(truth, 0.05, seed=1)
+    for one in try_weights(*rows, labels, judged, 6, SETTINGS, seed=0, usual_shifts=usual):
+        assert one.right.all()
+        assert one.n_shifts == taken
+
+
+def test_more_right_counts_for_more_than_the_usual_number_of_shifts(task) -> None:
+    truth, labels, judged = task
+    rows = points(truth, 0.5), points(truth, 0.5, seed=1)
+    plain = try_weights(*rows, labels, judged, 6, SETTINGS, seed=0)
+    other = try_weights(*rows, labels, judged, 6, SETTINGS, seed=0, usual_shifts=6)
+    assert any(one.n_shifts > 0 for one in plain)
+    assert [one.right.sum() for one in plain] == [one.right.sum() for one in other]
+
+
 def test_of_equals_the_one_nearest_to_the_usual_weight_is_taken() -> None:
     same = [1] * 8 + [0] * 2
     assert choose_weight([trial(weight, same) for weight in (0.0, 0.35, 0.65, 1.0)]).weight == USUAL_WEIGHT

@@ -1,5 +1,7 @@
 """How much of the frozen encoder is kept, by labels that training never saw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -92,6 +94,27 @@ def test_a_training_that_is_worse_by_two_errors_is_hopeless_and_one_that_is_near
         assert found.is_hopeless == is_hopeless
     even = TriedWeight(weight=0.0, n_shifts=0, right=frozen)
     assert not Choice(hidden=(), tried=[even, trial, TriedWeight(weight=1.0, n_shifts=0, right=frozen)]).is_hopeless
+
+
+def test_one_hidden_category_alone_makes_no_training_hopeless() -> None:
+    """Its seven images go wrong together, so they are one draw of the eleven images' five."""
+    right, units = np.arange(11) >= 7, np.array([100] * 7 + [7, 8, 9, 10])
+    trials = [
+        TriedWeight(weight=0.65, n_shifts=0, right=right),
+        TriedWeight(weight=1.0, n_shifts=0, right=np.ones(11, dtype=bool)),
+    ]
+    assert Choice(hidden=("a",), tried=trials).is_hopeless
+    assert not Choice(hidden=("a",), tried=trials, units=units).is_hopeless
+
+
+def test_a_training_that_was_stopped_must_put_more_right() -> None:
+    right = np.arange(10)
+    frozen = TriedWeight(weight=1.0, n_shifts=1, right=right < 8)
+    for n_right, whole, stopped in ((7, "frozen", "frozen"), (8, "trained", "frozen"), (9, "trained", "trained")):
+        found = Choice(hidden=(), tried=[TriedWeight(weight=0.65, n_shifts=1, right=right < n_right), frozen])
+        assert (found.kept, replace(found, is_stopped=True).kept) == (whole, stopped)
+    even = Choice(hidden=(), tried=[replace(frozen, weight=0.65), frozen], is_stopped=True)
+    assert even.in_words().endswith("8 without training, 8 with it; no difference, the first answer stands")
 
 
 def test_one_image_more_of_ten_is_said_as_a_count_and_called_chance() -> None:

@@ -36,11 +36,12 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
     alone, compared = announce([COST], is_compared=False), announce([COST, again], is_compared=True)
     assert alone == (
         "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all "
-        "(with the default method, 0 to 15 more of 100 images were right on four collections). "
+        "(1 to 15 more of 100 were right on four collections of over 3,000 images, 1 more on 1,000 of them, none on "
+        "150). "
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )
     assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
-    assert "on four collections), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
+    assert "none on 150), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
     slower = replace(COST, step_s=4.8)
     twice = announce([COST, slower, slower.of_next(1.0, n_done=0)], is_compared=True)
     assert twice.startswith("training takes about 12 minutes on this machine (2,000 views and 150 steps); ")

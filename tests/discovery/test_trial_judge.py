@@ -38,6 +38,12 @@ def test_the_last_moment_stands_unless_an_earlier_one_is_better_by_two_errors(co
     assert found.epoch == kept
 
 
+def test_images_of_one_hidden_category_are_one_reason_to_prefer_an_earlier_moment() -> None:
+    moments_of = [judged(1, 80), judged(2, 70)]
+    assert best_moment(moments_of).epoch == 1
+    assert best_moment(moments_of, np.array([0] * 50 + [1] * 50)).epoch == 2
+
+
 def test_a_moment_at_which_nothing_could_be_clustered_is_not_the_best() -> None:
     """Where training has collapsed, only the frozen encoder was judged."""
     collapsed = Judged(epoch=2, tried=trials(0)[-1:])

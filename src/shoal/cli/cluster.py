@@ -100,7 +100,7 @@ def _show_answer(run: "Run", *, as_json: bool) -> None:
     from shoal.discovery.facts import doubt_estimate, linkage_method_of
 
     words = answer_in_words(run)
-    estimate = {name: run.json("estimate")[name] for name in ("interval", "range")}
+    estimate = {name: run.json("estimate")[name] for name in ("interval", "range", "by_labels")}
     facts = {"run": str(run.path), "n_clusters": run.n_clusters, **estimate, "doubt": doubt_estimate(run)}
     facts["linkage"] = linkage_method_of(run)
     result(f"{words}\n{run.path}", facts | {"answer": words}, as_json=as_json)

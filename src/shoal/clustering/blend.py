@@ -44,7 +44,7 @@ class TriedWeight:
 
     weight: float
     n_shifts: int
-    """After how many shifts most of them are right."""
+    """After how many shifts most of them are right; of several such numbers the one nearest to the usual."""
     right: Bools
     """(J,) which of them are then in the cluster that is matched to their class."""
 
@@ -67,17 +67,19 @@ def try_weights(
     seed: int,
     weights: Sequence[float] = WEIGHTS,
     linkage_method: LinkageMethod = "ward",
+    usual_shifts: int = 0,
 ) -> list[TriedWeight]:
     """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their `labels` (N,).
 
     No other label is looked at: those that training saw say nothing about what it does to images without one. A weight
-    whose rows are too much alike to be cut into `n_clusters` is left out.
+    whose rows are too much alike to be cut into `n_clusters` is left out. Few judging images are often all right
+    without any shift, which says nothing about the others; `usual_shifts` are then nearer to what is best.
     """
     rows = _sample(len(labels), judged, n_clusters, seed)
     kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     truth = labels[judged]
-    how = (at, truth, n_clusters, settings.shift, linkage_method)
+    how = (at, truth, n_clusters, settings.shift, linkage_method, usual_shifts)
     found = (_try(blend(first[kept], second[kept], weight), weight, *how) for weight in weights)
     return [tried for tried in found if tried is not None]
 
@@ -105,8 +107,9 @@ def _try(
     n_clusters: int,
     moves: ShiftSettings,
     linkage_method: LinkageMethod,
+    usual_shifts: int,
 ) -> TriedWeight | None:
-    """The first iterate that neither of the next two betters, by the judging images alone (Algorithm 1)."""
+    """The best iterate up to the first that neither of the next two betters, by the judging images (Algorithm 1)."""
     rights: list[Bools] = []
     try:
         for one in islice(iterates(points, moves), MAX_SHIFTS + 1):
@@ -118,7 +121,9 @@ def _try(
     except TooFewDistinct:
         if not rights:
             return None
-    n_shifts = int(np.argmax([right.sum() for right in rights]))
+    counts = [int(right.sum()) for right in rights]
+    best = [shifts for shifts, n_right in enumerate(counts) if n_right == max(counts)]
+    n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
     return TriedWeight(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
 
 

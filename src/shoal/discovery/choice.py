@@ -33,11 +33,15 @@ class Choice:
     """(J,) which judging images stand for one draw: those of a hidden category do. None: each for itself."""
     is_collapsed: bool = False
     """Whether training has brought all embeddings to nearly one direction: then so few images say little for it."""
+    is_stopped: bool = False
+    """Whether a user has stopped training: what was to come speaks no longer for it, so it must put more right."""
 
     @property
     def chosen(self) -> TriedWeight:
         """The weight that is kept."""
-        return self.tried[-1] if self.is_collapsed else choose_weight(self.tried)
+        found, frozen = choose_weight(self.tried), self.tried[-1]
+        is_refused = self.is_collapsed or (self.is_stopped and found.right.sum() <= frozen.right.sum())
+        return frozen if is_refused else found
 
     @property
     def with_training(self) -> TriedWeight:
@@ -55,7 +59,7 @@ class Choice:
         """Whether every weight with training is worse than the frozen encoder by more than two standard errors."""
         frozen = self.tried[-1].right
         others = [one.right for one in self.tried if one.weight < 1]
-        return all(is_worse(right, frozen, n_errors=2) for right in others)
+        return all(is_worse(right, frozen, n_errors=2, units=self.units) for right in others)
 
     @property
     def may_be_chance(self) -> bool:
@@ -129,14 +133,15 @@ def compare(
     frozen_alone: Sequence[TriedWeight],
     weights: Sequence[float],
     linkage_method: LinkageMethod = "ward",
+    usual_shifts: int = 0,
     predicted: Ints | None = None,
     is_collapsed: bool = False,
 ) -> Choice:
     """Try weights of the frozen embeddings (N, D) beside the trained (N, E), judged by the labels kept from training.
 
-    `frozen_alone` is what `judge_frozen` says; `weights` are below 1. K is the same for all. Of collapsed embeddings
-    nothing is tried. Where a classifier has `predicted` clusters (N,), these stand for the trained encoder, and there
-    is nothing between them and the frozen one.
+    `frozen_alone` is what `judge_frozen` says; `weights` are below 1; K is the same for all; `usual_shifts` are those
+    of the first answer. Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters (N,),
+    these stand for the trained encoder, and there is nothing between them and the frozen one.
     """
     tried: list[TriedWeight] = []
     if predicted is not None and not is_collapsed:
@@ -145,7 +150,7 @@ def compare(
     elif not is_collapsed:
         rows = (frozen, trained, labels, withheld.judged)
         how: dict[str, Any] = {"seed": seed, "weights": weights, "linkage_method": linkage_method}
-        tried = try_weights(*rows, n_clusters, inference, **how)
+        tried = try_weights(*rows, n_clusters, inference, usual_shifts=usual_shifts, **how)
     hidden = tuple(classes[label] for label in withheld.hidden)
     units = drawn_units(withheld.judged, labels[withheld.judged], withheld.hidden, len(labels))
     return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)

@@ -52,20 +52,21 @@ class TrialJudge:
 
     def compare(self, embeddings: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
         """How much of the frozen encoder is to be kept beside these embeddings (N, E), or predicted clusters (N,)."""
-        collection, settings = self.job.images.collection, self.job.settings
+        collection, settings, first = self.job.images.collection, self.job.settings, self.job.first.discovery
         return compare(
             self.job.frozen.embeddings,
             embeddings,
             collection.labels,
             collection.classes,
             self.withheld,
-            self.job.first.discovery.n_clusters,
+            first.n_clusters,
             settings.of_method.inference,
             seed=settings.seed,
             frozen_alone=self.frozen,
             predicted=predicted,
             weights=weights,
-            linkage_method=self.job.first.discovery.linkage_method,
+            linkage_method=first.linkage_method,
+            usual_shifts=first.n_shifts,
             is_collapsed=is_collapsed(embeddings),
         )
 
@@ -91,7 +92,7 @@ class TrialJudge:
             if found.is_hopeless:
                 self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {found.in_words()}")
                 return False
-            best = best_moment([*before, now])
+            best = best_moment([*before, now], found.units)
             if best is now:
                 return True
             self.job.reporter.say(
@@ -106,7 +107,7 @@ class TrialJudge:
         """The choice that is kept of a trial and after how many epochs: the last unless more were right before."""
         end = Judged(epoch=n_epochs_done, tried=last.tried)
         before = [one for one in read_judged(trial) if one.epoch < n_epochs_done]
-        best = best_moment([*before, end])
+        best = best_moment([*before, end], last.units)
         return (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
 
 
@@ -130,10 +131,11 @@ def moments(n_epochs: int) -> list[int]:
     return sorted({max(1, round(share * n_epochs)) for share in MOMENTS} - {n_epochs})
 
 
-def best_moment(judged: Sequence[Judged]) -> Judged:
+def best_moment(judged: Sequence[Judged], units: Ints | None = None) -> Judged:
     """The last moment, unless an earlier one is better by more than two standard errors: then the best of all.
 
     As many as make a trial hopeless: an earlier moment is the best of several, and by chance often a little better.
+    `units` (J,) are those of `Choice`.
     """
     last = judged[-1]
     able = [one for one in judged if one.right is not None]
@@ -141,7 +143,7 @@ def best_moment(judged: Sequence[Judged]) -> Judged:
         return last
     best = max(able, key=lambda one: int(one.right.sum()))  # type: ignore[union-attr]
     assert best.right is not None
-    return best if is_worse(last.right, best.right, n_errors=2) else last
+    return best if is_worse(last.right, best.right, n_errors=2, units=units) else last
 
 
 def write_judged(trial: Run, judged: Sequence[Judged]) -> None:

@@ -221,6 +221,8 @@ def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, co
     choice, n_epochs = at_end, _ = judge.choose(learned.embeddings, learned.predicted), len(learned.metrics)
     if learned.is_done:
         choice, n_epochs = judge.best(at_end, n_epochs, Run(folder))
+    else:
+        choice = at_end = replace(at_end, is_stopped=True)
     about: dict[str, Any] = {"choice": choice, "n_epochs": n_epochs, "at_end": at_end}
     tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, **about))
     return learned.is_done
