@@ -1,17 +1,22 @@
 """`shoal review` from the command line."""
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from forks import Forked
 from served import HANGS_S, served
+from shoal.cli.browser import leading_to, open_privately
 from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
@@ -37,6 +42,55 @@ def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> 
     assert out == ""
     assert "of 12 images 3 confirmed" in said
     assert "next: shoal export" in said
+
+
+RECORDS = """
+import json, os, pathlib, sys, urllib.parse
+page = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(sys.argv[1]).path))
+modes = [oct(os.stat(path).st_mode & 0o777) for path in (page, page.parent)]
+found = {"command": sys.argv, "page": str(page), "modes": modes, "text": page.read_text()}
+pathlib.Path(sys.argv[0]).with_suffix(".json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX modes and signals")
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_the_browser_is_led_to_the_address_by_a_file_that_nobody_else_can_read(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
+) -> None:
+    browser = tmp_path / "browser.py"
+    browser.write_text(RECORDS)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    with closing(Forked("review", str(run.path), "--port", "0")) as process:
+        url = process.stdout.readline().strip()
+        assert any("open the address" in line for line in process.stderr)  # said once the browser was called
+        found = json.loads(browser.with_suffix(".json").read_text())
+        assert url.partition("token=")[2] not in " ".join(found["command"])
+        assert f'url={url}"' in found["text"]
+        assert found["modes"] == ["0o600", "0o700"]
+        page = Path(found["page"])
+        assert page.is_relative_to(tmp_path / "temporary")
+        assert page.exists()
+        process.send_signal(ending)
+        process.wait(HANGS_S)
+        assert not [*(tmp_path / "temporary").iterdir()]
+    with served(run.path):  # with --no-open
+        assert not [*(tmp_path / "temporary").iterdir()]
+
+
+def test_a_review_goes_on_where_no_browser_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with ExitStack() as kept:
+        assert not open_privately("http://127.0.0.1:1/?token=x", kept)
+
+
+def test_what_an_address_has_is_escaped_in_the_file_that_leads_there() -> None:
+    with leading_to('http://a/?token="><script>&') as page:
+        assert page.read_text().count("http://a/?token=&quot;&gt;&lt;script&gt;&amp;") == 2
+        assert "<script>" not in page.read_text()
+    assert not page.parent.exists()
 
 
 def test_half_a_line_is_told_where_nothing_may_be_written(run: Run) -> None:

@@ -1,5 +1,8 @@
 """What a person undoes and redoes, with one page open or several, and beside Python."""
 
+from contextlib import suppress
+from itertools import takewhile
+
 import numpy as np
 import pytest
 
@@ -8,8 +11,10 @@ from shoal.review import verbs
 from shoal.review.actions import Action, Entry, Group
 from shoal.review.history import Window
 from shoal.review.review import Review
+from shoal.review.state import State
 from shoal.review.tables import Conflict
 from shoal.runs import Run
+from shoal.server import columns
 
 
 def confirm(review: Review, row: int, window: str, by: str = "ann") -> Entry:
@@ -146,3 +151,49 @@ def test_no_part_of_a_split_vanishes_with_an_image_of_somebody_else_in_it(review
     verbs.move(review, ["06.png"], "tern", by="ann")
     with pytest.raises(Conflict, match=r"assign by ann \(action 2\) rests on it"):
         review.again("undo", by="bob")
+
+
+def test_actions_that_others_have_built_on_are_not_prepared_for_every_answer(
+    review: Review, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in range(12):
+        confirm(review, row, "a")
+    verbs.merge(review, ["heron", "gull", "novel-002"], into="heron", by="bob")
+    prepared: list[int] = []
+    real = State.prepare
+    monkeypatch.setattr(
+        State, "prepare", lambda self, action, *base: prepared.append(action.of) or real(self, action, *base)
+    )
+    assert review.state.again("undo", "ann") == (9, [12, 11, 10])
+    assert prepared == [9]
+    assert columns.changes(review, 13, "ann")["undo"].startswith(
+        "confirm 1 image of novel-001 (skipped 3 later actions"
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_can_be_undone_is_what_a_look_at_each_action_finds(review: Review, seed: int) -> None:
+    rng, n_skipped = np.random.default_rng(seed), 0
+    for _ in range(60):
+        by, rows = str(rng.choice(["ann", "bob"])), rng.choice(12, 2, replace=False)
+        paths = [f"{row:02d}.png" for row in rows.tolist()]
+        names = [record.name for record in review.state.categories.values()]
+        some = rng.choice(names, 2, replace=False).tolist() if len(names) > 1 else []
+        verb = rng.integers(6)
+        with suppress(UsageError):
+            if verb < 2:
+                review.again(("undo", "redo")[verb], by=by)
+            elif verb == 2:
+                verbs.decide(review, "flag", None, paths, by=by)
+            elif verb == 3:
+                verbs.move(review, paths, str(rng.choice([*names, "tern", "skua"])), by=by)
+            elif verb == 4:
+                verbs.rename(review, names[0], str(rng.choice(["auk", "crow", "gull"])), by=by)
+            elif some:
+                verbs.merge(review, some, by=by)
+        for one in ("ann", "bob"):
+            done = [*review.state.history.done_by(one)]
+            blocked = [*takewhile(lambda of: review.state.why_not("undo", of), done)]
+            assert review.state.again("undo", one) == ((done[len(blocked) :] or [None])[0], blocked)
+            n_skipped += len(blocked)
+    assert n_skipped > 10

@@ -63,6 +63,8 @@ def test_the_tables_are_those_of_today_and_the_files_those_of_the_run(reviewed: 
     assert rows[4].classified_at.endswith("+00:00")
     assert [rows[at].confidence for at in (2, 4, 5)] == [0.0, 1.0, 1.0]
     assert rows[0].label_given == "herring gull"  # the label names a category that is called so now
+    assert [row.is_novel for row in rows] == [False] * 5 + [True] * 7  # 02.png has no category
+    assert [row.second_category for row in rows] == ["heron"] * 3 + ["novel-001"] * 3 + [""] * 3 + ["herring gull"] * 3
     found = {c.category: (c.category_id, c.size, c.is_novel, c.exemplars) for c in reviewed.categories}
     assert found == {
         "herring gull": (0, 2, False, ("00.png", "01.png")),

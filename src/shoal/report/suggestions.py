@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import sqrt
 from typing import Any
 
@@ -87,11 +88,16 @@ def may_be_part(name: str, *, is_novel: bool) -> bool:
 
 
 def close_pairs(
-    vectors: Floats, members: Mapping[int, Ints], novel: Collection[int], most: int, at_least: int = AT_LEAST
+    vectors: Floats,
+    members: Mapping[int, Ints],
+    novel: Collection[int],
+    most: int,
+    apart: Collection[tuple[int, int]] = (),
 ) -> list[tuple[int, int, float]]:
     """Pairs of categories, the first of each novel, with their separation, the closest first.
 
-    Those that look like one cut in two, up to `most`; where they are few, others too, up to `at_least`.
+    Those that look like one cut in two, up to `most`; where they are few, others too, up to `AT_LEAST`. Pairs that
+    people put `apart`, the lower id first, are listed among them and count for neither number.
     `vectors` (N, D); `members` are the rows of each category, too few to compare included.
     """
     large = {category: compared(rows) for category, rows in members.items() if len(rows) >= MIN_IMAGES}
@@ -101,8 +107,11 @@ def close_pairs(
         gap = separation(np.asarray(vectors[large[a]], np.float64), np.asarray(vectors[large[b]], np.float64))
         if gap < float("inf"):
             found.append((a, b, gap))
-    n_alike = sum(gap < ONE_GROUP for _, _, gap in found)
-    return sorted(found, key=lambda pair: pair[2])[: min(most, max(n_alike, at_least))]
+    found.sort(key=lambda pair: pair[2])
+    is_open = [(min(a, b), max(a, b)) not in apart for a, b, _ in found]
+    n_alike = sum(counts and gap < ONE_GROUP for counts, (_, _, gap) in zip(is_open, found, strict=True))
+    limit = min(most, max(n_alike, AT_LEAST))
+    return [pair for pair, n_open in zip(found, accumulate(is_open), strict=True) if n_open <= limit]
 
 
 def compared(rows: Ints) -> Ints:

@@ -99,10 +99,11 @@ class Review:
 
         def make(state: State) -> Action:
             of, found = state.again(kind, checked_who(by), window, base)
+            reasons = [reason for one in found if (reason := state.why_not(kind, one))]
             if of is None:
                 where = " in this window" if window else ""
-                raise found[0] if found else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
-            skipped.extend(found)
+                raise reasons[0] if reasons else UsageError(f"{kind}: {checked_who(by)} has nothing to {kind}{where}")
+            skipped.extend(reasons)
             return Action(kind=kind, of=of)
 
         return self.act(make, by=by, base=base, window=window.name if window else ""), skipped

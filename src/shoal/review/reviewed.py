@@ -1,7 +1,8 @@
 """A run as people have decided it: its tables with reviewed names and categories. The run's own files stay as they are.
 
 Categories keep their ids; new ones have new ids, merged ones are gone. What a person has decided has confidence 1, what
-they have rejected has category -1 and confidence 0. Names elsewhere, given labels too, follow renames and merges.
+they have rejected has category -1 and confidence 0, and is of no novel category. Names elsewhere, given labels too,
+follow renames and merges.
 """
 
 from collections import Counter
@@ -69,18 +70,20 @@ def reviewed_assignments(review: Review) -> list[Assignment]:
     for row, path in enumerate(review.answer.paths):
         number, decided = int(state.images.category[row]), int(state.images.decided[row])
         record, entry = state.records.get(number), state.entry(decided) if decided else None
+        name, second = record.name if record else "", column["second_category"][row]
+        second = names.get(second, second)
         rows.append(
             Assignment(
                 path=path,
                 label_given=names.get(column["label_given"][row], column["label_given"][row]),
                 category_id=number,
-                category=record.name if record else "",
-                is_novel=is_novel(state, record) if record else True,
+                category=name,
+                is_novel=record is not None and is_novel(state, record),
                 confidence=float(confidence[row]),
                 outlier_score=float(column["outlier_score"][row]),
                 nearest_known=names.get(column["nearest_known"][row], column["nearest_known"][row]),
                 nearest_known_similarity=float(column["nearest_known_similarity"][row]),
-                second_category=names.get(column["second_category"][row], column["second_category"][row]),
+                second_category=second if second != name else "",  # both may have been merged, or a person took it
                 status=STATUSES[int(state.images.status[row])],
                 classified_by=entry.by if entry else "",
                 classified_at=entry.at if entry else "",

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import MAX_NAME, OR, Action, Entry
 from shoal.review.answer import Answer
@@ -71,24 +72,39 @@ class State(Tables):
 
     def again(
         self, kind: str, by: str, window: Window | None = None, base: int | None = None
-    ) -> tuple[int | None, list[Blocked]]:
-        """The latest action that a person can undo or redo, and why later ones of theirs cannot be.
+    ) -> tuple[int | None, list[int]]:
+        """The latest action that a person can undo or redo, and later ones of theirs that cannot be: see `why_not`.
 
         What was in nobody's way at `base` is not skipped: that person wants to undo or redo just this.
         """
-        skipped: list[Blocked] = []
+        skipped: list[int] = []
+        # Thousands may be blocked by one merge: counts of what each still owns tell without a look at its images.
+        owned = self._owned() if kind == "undo" and base in (None, self.seq) else None
         for of in (self.history.done_by if kind == "undo" else self.history.undone_by)(by, window):
             if of == (self.entries[-1].action.of or self.seq):  # the last thing done: nothing can rest on it
                 return of, skipped
-            try:
-                self.prepare(Action(kind=kind, of=of))
-            except Blocked as error:
+            if owned is None or owned[of] == len(self._before[of].rows) + len(self._before[of].records):
+                error = self.why_not(kind, of)
+                if error is None:
+                    return of, skipped
                 if base is not None and error.seq > base:
-                    raise
-                skipped.append(error)
-            else:
-                return of, skipped
+                    raise error
+            skipped.append(of)
         return None, skipped
+
+    def why_not(self, kind: str, of: int) -> Blocked | None:
+        """Why an action cannot be undone or redone because of what was done later; None where it can be."""
+        try:
+            self.prepare(Action(kind=kind, of=of))
+        except Blocked as error:
+            return error
+        return None
+
+    def _owned(self) -> Ints:
+        """(seq + 1,) by action, how many images and categories are as it left them."""
+        owners = np.array([record.owner for record in self.records.values()], np.int64)
+        images: Ints = np.bincount(self.images.owner, minlength=self.seq + 1)
+        return images + np.bincount(owners, minlength=self.seq + 1)
 
     def commit(self, entry: Entry, change: Change) -> None:
         """Let an entry count, with the change that `prepare` gave."""

@@ -115,7 +115,8 @@ def _again(state: State, kind: str, by: str, window: Window | None) -> str:
     of, skipped = state.again(kind, by, window)
     if of is None or not skipped:
         return _what(state, of)
-    return f"{_what(state, of)} (skipped {count(len(skipped), 'later action')}: {shown(str(skipped[0]), MAX_REASON)})"
+    reason = shown(str(state.why_not(kind, skipped[0])), MAX_REASON)
+    return f"{_what(state, of)} (skipped {count(len(skipped), 'later action')}: {reason})"
 
 
 def _leaves_categories(state: State, since: int) -> bool:

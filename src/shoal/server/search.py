@@ -12,8 +12,8 @@ import numpy as np
 from shoal.arrays import Floats, Ints
 from shoal.errors import DataError, UsageError
 from shoal.report.snapshot import Snapshot, stratified
-from shoal.report.suggestions import AT_LEAST, ONE_GROUP, close_pairs, may_be_part
-from shoal.review.actions import CONFIRMED, FLAGGED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
+from shoal.report.suggestions import ONE_GROUP, close_pairs, may_be_part
+from shoal.review.actions import CONFIRMED, MOVED, NO_CATEGORY, PREDICTED, REJECTED
 from shoal.review.parts import cut, linkage_of
 from shoal.review.review import Review
 from shoal.runs import Run, read_vectors
@@ -30,6 +30,8 @@ MAX_COMPARED = 400
 
 MAX_PARTS = 20
 MAX_MERGES = 50
+"""Pairs of categories that are suggested at once, not counting those that people put apart."""
+
 ROWS_AT_ONCE = 1 << 16
 MIN_DECIDED = 3
 """Images that somebody decided on, from which on the others of a category do not count as its center."""
@@ -70,12 +72,16 @@ class Search:
         return {"rows": _highest(found, np.arange(len(found)), MAX_FOUND).tolist()}
 
     def candidates(self, category: int) -> dict[str, Any]:
-        """Images that nobody has decided on, of other categories or none, the most like this category first."""
+        """Images outside of a category that may belong to it, the most like it first.
+
+        Those that nobody has decided on, and those thrown out of another category, which need one. A flagged image
+        waits for a person to look at it; what was confirmed or moved has its category.
+        """
         with self.review.lock:
             state = self.review.state
             members = state.members(category)
             status = state.images.status.copy()
-            is_open = (state.images.category != category) & np.isin(status, (PREDICTED, FLAGGED, REJECTED))
+            is_open = (state.images.category != category) & np.isin(status, (PREDICTED, REJECTED))
             given = self.review.answer.columns["label_given"]
             refused = state.rejected.rows(category)
         is_open[refused] = False
@@ -105,7 +111,7 @@ class Search:
             records = {number: record for number, record in state.categories.items() if not record.between}
             ids = state.images.category.copy()
             today = {c.category_id: state.today(c.category_id) for c in self.review.answer.categories}
-            at_least = AT_LEAST + len(state.distinct)
+            apart = state.distinct
         order = np.argsort(ids, kind="stable")
         starts = np.searchsorted(ids[order], [*records])
         ends = np.searchsorted(ids[order], [*records], side="right")
@@ -115,7 +121,7 @@ class Search:
         }
         novel = {number for number, record in records.items() if may_be_part(record.name, is_novel=record.is_novel)}
         found = []
-        for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, at_least):
+        for a, b, gap in close_pairs(self.vectors, members, novel, MAX_MERGES, apart):
             chosen = [(x, y) for x, y in ((a, b), (b, a)) if y in today.values()]
             hits = [self._next_choice(row, x, today) == y for x, y in chosen for row in members[x].tolist()]
             second = round(float(np.mean(hits)), 3) if hits else None

@@ -70,7 +70,7 @@ def test_a_folder_per_category_shows_each_image_once(run: Run, tmp_path: Path) -
         "cat/x%2F1.png": "x/1.png",
         "cat/y%2F1.png": "y/1.png",
         "hot%2Fcold/2.png": "y/2.png",
-        'tab\t"&</z.png': "z.png",
+        "tab%09%22&%3C/z.png": "z.png",
     }
     listed = {row["file"]: (row["path"], row["category"]) for row in rows(out / "export.csv")}
     assert listed == {file: (path, IMAGES[path]) for file, path in files.items()}

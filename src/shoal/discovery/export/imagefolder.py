@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shoal.data.readers.image_folders import UNLABELED_FOLDERS
 from shoal.discovery.export.job import Job
-from shoal.discovery.export.names import does_fold_case, fold, folder_names, original, put_all, shortened
+from shoal.discovery.export.names import fold, folder_names, original, put_all, shortened
 from shoal.errors import DataError
 from shoal.files import write_text
 from shoal.runs import Assignment
@@ -29,7 +29,7 @@ def to_imagefolder(job: Job) -> None:
     for row in job.rows:
         members.setdefault(row.category, []).append(row.path)
     taken = ("export.csv", job.out.name, *UNLABELED_FOLDERS)  # in these a category would read as images without one
-    folders = folder_names([*filter(None, members)], taken=taken, folds_case=does_fold_case(job.out)) | {"": UNSORTED}
+    folders = folder_names([*filter(None, members)], taken=taken) | {"": UNSORTED}
     rows = [
         (f"{folders[category]}/{name}", path, category, *said[path])
         for category, paths in members.items()

@@ -15,31 +15,27 @@ from shoal.files import make_folder, writing
 Linking = Literal["link", "copy"]
 """'link': a symbolic link, else a hard link, else a copy, whatever the file system can do. 'copy': always a copy."""
 
-FORBIDDEN = '/\0<>:"\\|?*' if os.name == "nt" else "/\0"
-"""Characters that no file name may hold here."""
+FORBIDDEN = frozenset('/<>:"\\|?*') | frozenset(map(chr, range(32)))
+"""Characters that Linux, macOS or Windows lets no folder have in its name: an export is carried from one to another."""
 
-IS_WINDOWS = os.name == "nt"
-
-RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789¹²³")}
 """Names that Windows keeps to itself, with any suffix."""
 
 MAX_BYTES = 255
 """Bytes that a name may have; the common file systems agree."""
 
 
-def folder_names(categories: Sequence[str], *, taken: Iterable[str] = (), folds_case: bool = False) -> dict[str, str]:
-    """A folder for each category, no two the same: see `folder_name`.
+def folder_names(categories: Sequence[str], *, taken: Iterable[str] = ()) -> dict[str, str]:
+    """A folder for each category, no two the same on a file system that does not tell A from a: see `folder_name`.
 
-    Where a name is `taken`, or where the file system does not tell A from a and another category came first, every
-    character is written as %XX. Names that are too long are cut, and end with a digest of the whole.
+    Where a name is `taken`, or another category came first, as many characters as it takes are written as %XX. Names
+    that are too long are cut, and end with a digest of the whole.
     """
-    key, reserved = fold if folds_case else str, {fold(name) for name in taken}
-    found, used = dict[str, str](), set[str]()
+    found, used = dict[str, str](), {fold(name) for name in taken}
     for category in sorted(set(categories)):
-        name = folder_name(category)
-        if key(name) in used or fold(name) in reserved:
-            name = "".join(_escape(character, True) for character in category)
-        used.add(key(name))
+        ways = (folder_name(category, n_escaped) for n_escaped in range(len(category) + 1))
+        name = next(name for name in ways if fold(name) not in used)  # all of it as %XX is the name of no other
+        used.add(fold(name))
         found[category] = shortened(name)
     return found
 
@@ -71,27 +67,25 @@ def does_fold_case(folder: Path) -> bool:
             probe.unlink()
 
 
-def folder_name(category: str) -> str:
-    """A category as the name of one folder: untouched, unless the file system forbids a character of it or hides it.
+def folder_name(category: str, n_escaped: int = 0) -> str:
+    """A category as the name of one folder: untouched, unless a file system forbids it or hides it.
 
-    Then forbidden characters, a leading dot and '%' are written as %XX. `urllib.parse.unquote` gives every category
-    back, and two categories never share a folder: a name that only looks escaped ('a%2Fb') is escaped too.
+    Then forbidden characters, a leading dot, a dot or space at the end, the first letter of a reserved name and '%' are
+    written as %XX, and the first `n_escaped` characters in any case. `urllib.parse.unquote` gives every category back,
+    and two categories never share a folder: a name that only looks escaped ('a%2Fb') is escaped too.
     """
-    is_odd = category.strip(".") == "" or _windows_refuses(category)  # '.' and '..' are places, and '' is none
-    is_hidden = category.startswith(".")
-    if not is_odd and not is_hidden and not set(category) & set(FORBIDDEN) and unquote(category) == category:
+    is_first_odd = category.startswith(".") or category.partition(".")[0].rstrip(" ").casefold() in RESERVED
+    escaped = {*range(max(n_escaped, int(is_first_odd)))}
+    if category.endswith((".", " ")):
+        escaped.add(len(category) - 1)
+    if category and not escaped and not FORBIDDEN & set(category) and unquote(category) == category:
         return category
-    escaped = "".join(_escape(character, is_odd or (is_hidden and not at)) for at, character in enumerate(category))
-    return escaped or "%00"
-
-
-def _windows_refuses(category: str) -> bool:
-    return IS_WINDOWS and (category.endswith((".", " ")) or category.partition(".")[0].casefold() in RESERVED)
+    return "".join(_escape(character, at in escaped) for at, character in enumerate(category)) or "%00"
 
 
 def _escape(character: str, always: bool) -> str:
     must = character in FORBIDDEN or character == "%" or always
-    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8")) if must else character
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape")) if must else character
 
 
 def inside(root: Path, path: str) -> Path:
