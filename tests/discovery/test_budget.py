@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on
-from shoal.discovery.budget import Plan, describe_plan, is_short, plan_training, read_plan, shorter_on_cpu
+from shoal.discovery.budget import TrainingPlan, describe_plan, is_short, plan_training, read_plan, shorter_on_cpu
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 from shoal.errors import DataError, UsageError
@@ -39,7 +39,7 @@ def nothing(n_epochs: int) -> float:
 def test_the_cheapest_depth_comes_first_then_epochs_are_left_out_then_training(seconds, depths, epochs) -> None:
     """Both depths: 30 and 90 s of trials, and the steps of the dearer once more, 80 s."""
     found = plan_training({5: DEAR, 1: CHEAP}, (0.1,), seconds, last_share=again)
-    assert found == Plan(depths=depths, temperatures=(0.1,) if depths else (), epochs=epochs)
+    assert found == TrainingPlan(depths=depths, temperatures=(0.1,) if depths else (), epochs=epochs)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_cheapest_depth_comes_first_then_epochs_are_left_out_then_training(s
 def test_another_temperature_comes_after_the_depths_and_costs_no_views(seconds, depths, temperatures) -> None:
     """200 s for both depths, and the steps of the dearer once more, 80 s."""
     found = plan_training({1: CHEAP, 5: DEAR}, (0.1, 0.2), seconds, last_share=again)
-    assert found == Plan(depths=depths, temperatures=temperatures, epochs=10)
+    assert found == TrainingPlan(depths=depths, temperatures=temperatures, epochs=10)
 
 
 def test_judging_takes_its_time_from_the_epochs() -> None:
@@ -87,8 +87,8 @@ def test_on_a_cpu_the_short_recipe_is_taken_unless_something_is_said_of_training
 
 def test_what_a_limit_leaves_is_said() -> None:
     plans = [((), 0), ((1,), 4), ((1,), 10), ((1, 5), 10)]
-    said = [describe_plan(Plan(depths=d, temperatures=(0.1, 0.2), epochs=e), 2, 10, 2, 2) for d, e in plans]
-    one = Plan(depths=(1, 5), temperatures=(0.1,), epochs=10)
+    said = [describe_plan(TrainingPlan(depths=d, temperatures=(0.1, 0.2), epochs=e), 2, 10, 2, 2) for d, e in plans]
+    one = TrainingPlan(depths=(1, 5), temperatures=(0.1,), epochs=10)
     assert "of 2 temperatures of the loss 1 can be tried" in describe_plan(one, 2, 10, 2, 2)
     assert "the first answer stands" in said[0]
     assert "4 epochs are trained instead of 10" in said[1]
@@ -103,7 +103,7 @@ def test_with_next_to_no_time_the_first_answer_stands_and_the_plan_is_kept(photo
     assert any("training would take longer, so the first answer stands" in line for line in heard)
     assert run.is_finished
     assert not run.metrics
-    assert read_plan(Run(run.path)) == Plan(depths=(), temperatures=(), epochs=0)
+    assert read_plan(Run(run.path)) == TrainingPlan(depths=(), temperatures=(), epochs=0)
 
 
 def test_a_plan_that_was_edited_is_named(tmp_path: Path) -> None:

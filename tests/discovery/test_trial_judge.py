@@ -8,14 +8,14 @@ import torch
 
 from shoal.clustering.blend import TriedWeight
 from shoal.discovery.choice import Choice
-from shoal.discovery.trial_judge import Judged, TrialJudge, best_moment, moments, read_judged, write_judged
+from shoal.discovery.trial_judge import JudgedEpoch, TrialJudge, best_moment, moments, read_judged, write_judged
 from shoal.errors import DataError
 from shoal.runs import Run
 
 
-def judged(epoch: int, n_right: int, n_frozen: int = 50) -> Judged:
+def judged(epoch: int, n_right: int, n_frozen: int = 50) -> JudgedEpoch:
     """Of 100 images the first so many are right with training, the first `n_frozen` without."""
-    return Judged(epoch=epoch, tried=trials(n_right, n_frozen))
+    return JudgedEpoch(epoch=epoch, tried=trials(n_right, n_frozen))
 
 
 def trials(n_right: int, n_frozen: int = 50) -> list[TriedWeight]:
@@ -46,7 +46,7 @@ def test_images_of_one_hidden_category_are_one_reason_to_prefer_an_earlier_momen
 
 def test_a_moment_at_which_nothing_could_be_clustered_is_not_the_best() -> None:
     """Where training has collapsed, only the frozen encoder was judged."""
-    collapsed = Judged(epoch=2, tried=trials(0)[-1:])
+    collapsed = JudgedEpoch(epoch=2, tried=trials(0)[-1:])
     assert best_moment([judged(1, 60), collapsed]).epoch == 2
     assert best_moment([collapsed, judged(3, 60)]).epoch == 3
 

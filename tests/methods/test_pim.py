@@ -11,7 +11,15 @@ from shoal.encoders.head import HeadSettings
 from shoal.errors import UsageError
 from shoal.methods import pim
 from shoal.methods.clusters import Representation
-from shoal.methods.pim import PimSettings, choose_weight, cluster, fit, fit_directions, objective, search_by_pim
+from shoal.methods.pim import (
+    PimSettings,
+    choose_sureness_weight,
+    cluster,
+    fit,
+    fit_directions,
+    objective,
+    search_by_pim,
+)
 from shoal.methods.registry import get_method
 from shoal.training.model import TaskShape
 from shoal.training.settings import TrainSettings
@@ -100,9 +108,9 @@ def test_the_weight_of_most_labeled_images_right_is_chosen(monkeypatch):
     labels_given = labels >= 0
     monkeypatch.setattr(pim, "fit", fit)
     chosen = replace(SETTINGS, sureness_weights=(0.2, 0.6, 1.0))
-    assert choose_weight(points, labels, 3, chosen) == 0.6
+    assert choose_sureness_weight(points, labels, 3, chosen) == 0.6
     assert seen == [None] * 3, "no fit that is judged by labels sees one"
-    assert choose_weight(points, np.full(90, -1), 3, chosen) == 0.6, "the middle one without labels"
+    assert choose_sureness_weight(points, np.full(90, -1), 3, chosen) == 0.6, "the middle one without labels"
     assert len(seen) == 3
 
 

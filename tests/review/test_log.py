@@ -14,11 +14,11 @@ import pytest
 from shoal.discovery.export.formats import export_run
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.review import verbs
-from shoal.review.answer import MAX_READY, Answer
 from shoal.review.log import PAUSE_S, Log
 from shoal.review.replay import replay_review
 from shoal.review.review import OtherAnswer, Review
 from shoal.review.reviewed import ReviewedRun
+from shoal.review.run_tables import MAX_READY, RunTables
 from shoal.runs import Run, locked_file
 from small_runs import write_small
 
@@ -45,8 +45,8 @@ HOSTILE = ["plain name.jpg", 'a"b\\c.jpg', "tab\tend\n.jpg", "é 文 😀.jpg", 
 @pytest.mark.parametrize("most", [MAX_READY, 1000])
 def test_paths_are_listed_as_json_writes_them(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Once all are ready in a table, and where that would be too large."""
-    monkeypatch.setattr("shoal.review.answer.MAX_READY", most)
-    answer = Answer(paths=HOSTILE, category_ids=np.zeros(7, np.int64), categories=[], columns={})
+    monkeypatch.setattr("shoal.review.run_tables.MAX_READY", most)
+    answer = RunTables(paths=HOSTILE, category_ids=np.zeros(7, np.int64), categories=[], columns={})
     assert len(answer.written) == (7 if most == MAX_READY else 0)
     for rows in ([], [5], [6, 0, 3], list(range(7))):
         expected = json.dumps([HOSTILE[row] for row in rows], separators=(",", ":"))

@@ -43,7 +43,7 @@ SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU;
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """What is trained: one trial for each depth of the tail, then one for each further temperature of the loss.
 
     So many epochs each; nothing where there is no depth.
@@ -64,7 +64,7 @@ def plan_training(
     seconds: float,
     *,
     last_share: Callable[[int], float],
-) -> Plan:
+) -> TrainingPlan:
     """As many depths as fit, the cheapest first, then temperatures; where not even one depth fits, fewer epochs of it.
 
     `costs` are by depth. A training with all labels follows one of the trials: `last_share` says, for trials of so many
@@ -72,7 +72,7 @@ def plan_training(
     """
     order = sorted(costs, key=lambda depth: costs[depth].seconds)
     tried = [
-        Plan(
+        TrainingPlan(
             depths=tuple(order[:n_depths]), temperatures=temperatures[:n_temperatures], epochs=costs[order[0]].n_epochs
         )
         for n_depths, n_temperatures in [
@@ -84,7 +84,7 @@ def plan_training(
     return fitting[-1] if fitting else _with_fewer_epochs(tried[0], costs[order[0]], seconds, last_share)
 
 
-def plan_seconds(plan: Plan, costs: Mapping[int | None, Cost], last_share: float) -> float:
+def plan_seconds(plan: TrainingPlan, costs: Mapping[int | None, Cost], last_share: float) -> float:
     """What a plan takes; a further temperature looks at the views of its depth, so it costs steps and judging."""
     chosen = [costs[depth] for depth in plan.depths]
     further = (len(plan.temperatures) - 1) * max(cost.steps_s + cost.judging_s for cost in chosen)
@@ -92,25 +92,27 @@ def plan_seconds(plan: Plan, costs: Mapping[int | None, Cost], last_share: float
     return sum(cost.seconds for cost in chosen) + further + again
 
 
-def _with_fewer_epochs(plan: Plan, cost: Cost, seconds: float, last_share: Callable[[int], float]) -> Plan:
+def _with_fewer_epochs(
+    plan: TrainingPlan, cost: Cost, seconds: float, last_share: Callable[[int], float]
+) -> TrainingPlan:
     """The same with as many epochs as fit; nothing where these are too few to teach anything."""
     left = seconds - cost.n_views * cost.view_s - cost.judging_s
     epoch_s = cost.steps_s / plan.epochs
     fitting = [n for n in range(MIN_EPOCHS, plan.epochs + 1) if n * epoch_s * (1 + last_share(n)) <= left]
-    return replace(plan, epochs=fitting[-1]) if fitting else Plan(depths=(), temperatures=(), epochs=0)
+    return replace(plan, epochs=fitting[-1]) if fitting else TrainingPlan(depths=(), temperatures=(), epochs=0)
 
 
-def read_plan(run: Run) -> Plan:
+def read_plan(run: Run) -> TrainingPlan:
     """The plan that an interrupted run was begun with."""
     found = run.json("plan")
     try:
         depths, temperatures = tuple(found["depths"]), tuple(found["temperatures"])
-        return Plan(depths=depths, temperatures=temperatures, epochs=int(found["epochs"]))
+        return TrainingPlan(depths=depths, temperatures=temperatures, epochs=int(found["epochs"]))
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(run.path / "plan.json", "it holds no depths, temperatures and epochs") from error
 
 
-def describe_plan(plan: Plan, minutes: float, n_epochs: int, n_depths: int, n_temperatures: int) -> str:
+def describe_plan(plan: TrainingPlan, minutes: float, n_epochs: int, n_depths: int, n_temperatures: int) -> str:
     """What the limit leaves of the training, in words."""
     given = f"--max-minutes {minutes:g}"
     if not plan.depths:

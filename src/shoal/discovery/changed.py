@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.review.answer import Answer
 from shoal.review.decisions import Decisions
+from shoal.review.run_tables import RunTables
 from shoal.words import count, first_few, plural
 
 MAX_LISTED = 5
 """How many categories are named in words."""
 
 
-def compare_answers(source: Path, decisions: Decisions, answer: Answer, misfits: Sequence[str]) -> dict[str, Any]:
+def compare_answers(source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]) -> dict[str, Any]:
     """The content of changes.json: the reviewed categories beside those of the new answer, by id."""
     before, now = decisions.categories, dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
     names = {**decisions.names, **{c.category_id: c.category for c in answer.categories}}

@@ -26,14 +26,14 @@ def held_folder(
     training was stopped early is unfinished from now on. `check_images` may refuse before `force` deletes a run.
     """
     checksum, how = collection_checksum(collection), {"resume": resume, "force": force}
-    check_folder(run.path, settings, checksum, **how)
+    check_run_folder(run.path, settings, checksum, **how)
     if resume and run.is_complete:
         yield None
         return
     with locked(run.path):
         if force and run.has("provenance.json"):
             check_images()
-        check_folder(run.path, settings, checksum, **how)
+        check_run_folder(run.path, settings, checksum, **how)
         if resume and run.is_complete:  # by another process, since
             yield None
             return
@@ -72,7 +72,7 @@ def start_run(
     return reporter.also_to(run.log)
 
 
-def check_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
+def check_run_folder(out: Path | str, settings: Any, images: str, *, resume: bool, force: bool) -> Run:
     """Refuse a folder that `held_folder` would not take; makes and removes nothing."""
     if resume and force:
         raise UsageError("resume and force: found both; one goes on with a run, the other deletes it; give one of them")

@@ -5,7 +5,7 @@ from typing import Any
 
 from shoal.data.collection import Collection
 from shoal.device import encoder_device
-from shoal.discovery.folder import check_folder, collection_checksum
+from shoal.discovery.folder import check_run_folder, collection_checksum
 from shoal.discovery.readable import check_collection, drop_unreadable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.training import check_tensorboard
@@ -36,7 +36,7 @@ def check_discovery(
     check_collection(collection, settings)
     is_here = check_encoder(settings)
     check_not_held(out)
-    run = check_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
+    run = check_run_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
     readable, n_unreadable = drop_unreadable(collection, settings.pixel_size)
     if n_unreadable:
         _check_rest(collection, readable, n_unreadable, settings)

@@ -19,11 +19,11 @@ from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed_clusters import n_reviewed
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, UsageError
-from shoal.review.answer import Answer
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
 from shoal.review.replay import replay_review, replayed
 from shoal.review.review import Review, checked_who, has_review
+from shoal.review.run_tables import RunTables
 from shoal.runs import Run, RunView
 from shoal.words import count, first_few, plural
 
@@ -74,7 +74,7 @@ class Refinement:
 
     def images(self, *, allow_missing: bool = False) -> Collection:
         """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
-        where, paths = str(self.run.provenance.get("root") or ""), Answer.read(self.run).paths
+        where, paths = str(self.run.provenance.get("root") or ""), RunTables.read(self.run).paths
         if is_stored_place(where):
             there, wanted = read_collection(where, False, allow_missing=allow_missing), set(paths)
             return there.subset(np.array([name in wanted for name in there.names]))
@@ -153,7 +153,7 @@ class Refinement:
 
     def conclude(self, run: Run, reporter: Reporter) -> None:
         """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""
-        answer, log = Answer.read(run), self.run.path / FILE
+        answer, log = RunTables.read(run), self.run.path / FILE
         there = {category.category_id for category in answer.categories}
         living = {number: number for number in self.decisions.names} | self.decisions.ended
         ids = {old: number for old, number in living.items() if number in there}
@@ -167,7 +167,7 @@ class Refinement:
             reporter.say(line)
 
     def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
-        paths, here = Answer.read(self.run).paths, set(images.names)
+        paths, here = RunTables.read(self.run).paths, set(images.names)
         missing = [path for path in paths if path not in here]
         what = f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as {missing[:1]}"
         if len(missing) == len(paths):

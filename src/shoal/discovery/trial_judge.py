@@ -87,7 +87,7 @@ class TrialJudge:
                 return True
             found = self.compare(embeddings, predicted, FEW_WEIGHTS)
             before = [one for one in read_judged(trial) if one.epoch < epoch] if epoch > moments(n_epochs)[0] else []
-            now = Judged(epoch=epoch, tried=found.tried)
+            now = JudgedEpoch(epoch=epoch, tried=found.tried)
             write_judged(trial, [*before, now])
             if found.is_hopeless:
                 self.job.reporter.say(f"training is ended after {epoch} of {n_epochs} epochs: {found.in_words()}")
@@ -105,14 +105,14 @@ class TrialJudge:
 
     def best(self, last: Choice, n_epochs_done: int, trial: Run) -> tuple[Choice, int]:
         """The choice that is kept of a trial and after how many epochs: the last unless more were right before."""
-        end = Judged(epoch=n_epochs_done, tried=last.tried)
+        end = JudgedEpoch(epoch=n_epochs_done, tried=last.tried)
         before = [one for one in read_judged(trial) if one.epoch < n_epochs_done]
         best = best_moment([*before, end], last.units)
         return (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Judged:
+class JudgedEpoch:
     """What the judging images say of a trial after some epochs."""
 
     epoch: int
@@ -131,7 +131,7 @@ def moments(n_epochs: int) -> list[int]:
     return sorted({max(1, round(share * n_epochs)) for share in MOMENTS} - {n_epochs})
 
 
-def best_moment(judged: Sequence[Judged], units: Ints | None = None) -> Judged:
+def best_moment(judged: Sequence[JudgedEpoch], units: Ints | None = None) -> JudgedEpoch:
     """The last moment, unless an earlier one is better by more than two standard errors: then the best of all.
 
     As many as make a trial hopeless: an earlier moment is the best of several, and by chance often a little better.
@@ -146,18 +146,18 @@ def best_moment(judged: Sequence[Judged], units: Ints | None = None) -> Judged:
     return best if is_worse(last.right, best.right, n_errors=2, units=units) else last
 
 
-def write_judged(trial: Run, judged: Sequence[Judged]) -> None:
+def write_judged(trial: Run, judged: Sequence[JudgedEpoch]) -> None:
     """Keep what was found at each moment."""
     trial.write_json("judged", {"moments": [{"epoch": one.epoch, "tried": _plain(one.tried)} for one in judged]})
 
 
-def read_judged(trial: Run) -> list[Judged]:
+def read_judged(trial: Run) -> list[JudgedEpoch]:
     """What was found at each moment so far."""
     if not trial.has("judged.json"):
         return []
     try:
         return [
-            Judged(epoch=int(one["epoch"]), tried=[_tried_weight(found) for found in one["tried"]])
+            JudgedEpoch(epoch=int(one["epoch"]), tried=[_tried_weight(found) for found in one["tried"]])
             for one in trial.json("judged")["moments"]
         ]
     except (KeyError, TypeError, ValueError) as error:
@@ -173,6 +173,6 @@ def _tried_weight(found: dict[str, Any]) -> TriedWeight:
     return TriedWeight(weight=float(found["weight"]), n_shifts=int(found["n_shifts"]), right=right)
 
 
-def _percent(judged: Judged) -> str:
+def _percent(judged: JudgedEpoch) -> str:
     assert judged.right is not None
     return f"{100 * judged.right.mean():.1f} %"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shoal.discovery.budget import Plan, describe_plan, plan_training, read_plan
+from shoal.discovery.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.choice import Choice
 from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
@@ -159,7 +159,7 @@ class Tried:
         return found
 
 
-def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> Plan:
+def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> TrainingPlan:
     """What is trained within the minutes that the user gives."""
     if job.resume and job.run.has("plan.json"):
         return read_plan(job.run)

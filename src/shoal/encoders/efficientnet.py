@@ -21,7 +21,7 @@ def split_efficientnet(network: Any) -> Parts:
     Parameters stay the network's own, so gradients and names of the weights do too.
     """
     return Parts(
-        stem=Stem(network),
+        stem=FirstConv(network),
         blocks=[MobileBlock(block) for block in network._blocks],
         finish=PooledMap(network),
         is_finish_trained=True,
@@ -91,7 +91,7 @@ class KeptWeights(nn.Module):
         return self._weight, self._bias
 
 
-class Stem(nn.Module):
+class FirstConv(nn.Module):
     """The first convolution."""
 
     def __init__(self, network: Any) -> None:

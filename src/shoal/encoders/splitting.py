@@ -42,7 +42,7 @@ class Step(nn.Module):
         return _first(self.module(tokens, **{**self.absent, **given}))
 
 
-class Stem(nn.Module):
+class SplitStem(nn.Module):
     """Images to the first tokens: a model's first module with the arguments it takes, then others."""
 
     def __init__(self, modules: list[nn.Module], inputs: Inputs) -> None:
@@ -154,7 +154,7 @@ def _run_whole(whole: Whole, probe: Tensor, kind: str) -> Tensor:
 def _take_apart(root: Any, known: Architecture, inputs: Inputs, feature_dim: int) -> Parts:
     context = None if known.context is None else known.context(root)
     return Parts(
-        stem=Stem([_get(root, path) for path in known.stem], inputs),
+        stem=SplitStem([_get(root, path) for path in known.stem], inputs),
         blocks=list(_blocks(root, known, context)),
         finish=nn.Sequential(*(_finish_step(root, path) for path in known.finish)),
         is_finish_trained=known.trains_finish,

@@ -82,7 +82,7 @@ def cluster(
         return search_by_pim(points, labels, settings)
 
     wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-    weight = choose_weight(points, labels, wanted, settings)
+    weight = choose_sureness_weight(points, labels, wanted, settings)
     begun = cluster_points(points, labels, wanted, settings)
     given = torch.from_numpy(numbered_labels(labels)).to(device)  # (N,)
     predicted = fit(points, begun.centers, given, weight, settings)
@@ -90,7 +90,7 @@ def cluster(
     return describe_found(learned, clusters, len(used), estimate)
 
 
-def choose_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> float:
+def choose_sureness_weight(points: Tensor, labels: Ints, n_clusters: int, settings: PimSettings) -> float:
     """The λ with the highest labeled accuracy of a fit that sees no label; the first of equals.
 
     Without labels, or a choice, it is the middle one.

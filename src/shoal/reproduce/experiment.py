@@ -35,7 +35,7 @@ SELECTIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TableRow:
     """A row of a table; without a method it is only quoted from the paper."""
 
     name: str
@@ -71,7 +71,7 @@ class Experiment:
     title: str
     measure: Measure
     datasets: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     encoder: str = "dino-vitb16"
     """The paper's."""
 
@@ -124,7 +124,7 @@ OWNED = {
 """Names that a table or a flag of its own decides, and not a change of settings."""
 
 
-def rows_to_run(experiment: Experiment, options: ReproduceOptions) -> list[Row]:
+def rows_to_run(experiment: Experiment, options: ReproduceOptions) -> list[TableRow]:
     """The rows of a table that are not only quoted from the paper."""
     wanted = options.methods or METHODS
     return [row for row in experiment.rows if row.method in wanted]

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.errors import UnknownName
 from shoal.methods.registry import METHODS
-from shoal.reproduce.experiment import ONE_STEP, Experiment, Row
+from shoal.reproduce.experiment import ONE_STEP, Experiment, TableRow
 from shoal.reproduce.paper import CLIP, FOUR, SIX
 
 THREE = ("cifar100", "imagenet100", "cub")
@@ -17,13 +17,13 @@ IMAGES = {"training.bank": "images"}
 """For rows that the released code's bank of views cannot do; it has none of them itself."""
 
 
-def _rows(*names: str, **how: Any) -> tuple[Row, ...]:
+def _rows(*names: str, **how: Any) -> tuple[TableRow, ...]:
     """Rows named after a method, 'GCD, K given'; one that shoal does not have is quoted from the paper."""
     by_title = {method.title: name for name, method in METHODS.items()}
-    return tuple(Row(name=name, method=by_title.get(name.partition(",")[0]), **how) for name in names)
+    return tuple(TableRow(name=name, method=by_title.get(name.partition(",")[0]), **how) for name in names)
 
 
-def _inductive(*names: str) -> tuple[Row, ...]:
+def _inductive(*names: str) -> tuple[TableRow, ...]:
     return (
         *_rows(*names, "CMS, K given", setup="inductive"),
         *_rows("CMS, K estimated", setup="inductive", n_clusters="estimated"),
@@ -38,11 +38,11 @@ def _weigh_alike(settings: Any) -> float:
 
 MAIN = (
     *_rows("Agglomerative, K given"),
-    Row(name="Agglomerative + IMS, K given", method="agglomerative", clustering="cms"),
+    TableRow(name="Agglomerative + IMS, K given", method="agglomerative", clustering="cms"),
     *_rows("RankStats+, K given", "UNO+, K given", "ORCA, K given", "GCD, K given", "DCCL, K given"),
     *_rows("PromptCAL, K given", "GPC, K given", "SimGCD, K given", "PIM, K given", "CMS, K given"),
     *_rows("Agglomerative, K estimated", n_clusters="estimated"),
-    Row(name="Agglomerative + IMS, K estimated", method="agglomerative", clustering="cms", n_clusters="estimated"),
+    TableRow(name="Agglomerative + IMS, K estimated", method="agglomerative", clustering="cms", n_clusters="estimated"),
     *_rows("GCD, K estimated", "GPC, K estimated", "PIM, K estimated", "CMS, K estimated", n_clusters="estimated"),
 )
 
@@ -64,7 +64,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             datasets=SIX,
             rows=(
                 *_rows("GCD", "DCCL", "PIM", "GPC", "CMS", n_clusters="estimated"),
-                Row(name="CMS*", n_clusters="estimated", selection="given"),
+                TableRow(name="CMS*", n_clusters="estimated", selection="given"),
             ),
         ),
         Experiment(
@@ -73,12 +73,12 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=FOUR,
             rows=(
-                Row(name="(0) frozen, IMS", method="agglomerative", clustering="cms"),
-                Row(name="(1) SSK", method="gcd"),
-                Row(name="(2) IMS", method="gcd", clustering="cms"),
-                Row(name="(3) CMS, SSK", clustering="gcd"),
-                Row(name="(4) CMS, 1-step", clustering=ONE_STEP),
-                Row(name="(5) CMS, IMS"),
+                TableRow(name="(0) frozen, IMS", method="agglomerative", clustering="cms"),
+                TableRow(name="(1) SSK", method="gcd"),
+                TableRow(name="(2) IMS", method="gcd", clustering="cms"),
+                TableRow(name="(3) CMS, SSK", clustering="gcd"),
+                TableRow(name="(4) CMS, 1-step", clustering=ONE_STEP),
+                TableRow(name="(5) CMS, IMS"),
             ),
         ),
         Experiment(
@@ -87,9 +87,9 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=SIX,
             rows=(
-                Row(name="Uniform", changes={"inference.shift.kernel": "uniform", **IMAGES}),
-                Row(name="Gaussian", changes={"inference.shift.kernel": "gaussian", **IMAGES}),
-                Row(name="kNN"),
+                TableRow(name="Uniform", changes={"inference.shift.kernel": "uniform", **IMAGES}),
+                TableRow(name="Gaussian", changes={"inference.shift.kernel": "gaussian", **IMAGES}),
+                TableRow(name="kNN"),
             ),
         ),
         Experiment(
@@ -98,9 +98,9 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=TWO,
             rows=(
-                Row(name="kNN, attention", changes={"inference.shift.aggregation": "attention"}),
-                Row(name="random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}),
-                Row(name="kNN, mean"),
+                TableRow(name="kNN, attention", changes={"inference.shift.aggregation": "attention"}),
+                TableRow(name="random, mean", changes={"inference.shift.retrieval": "random", **IMAGES}),
+                TableRow(name="kNN, mean"),
             ),
         ),
         Experiment(
@@ -108,42 +108,42 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="Without any label (accuracy on all images)",
             measure="all",
             datasets=THREE,
-            rows=(Row(name="GCD", method="gcd", setup="unsupervised"), Row(name="CMS", setup="unsupervised")),
+            rows=(TableRow(name="GCD", method="gcd", setup="unsupervised"), TableRow(name="CMS", setup="unsupervised")),
         ),
         Experiment(
             name="8",
             title="Recall@8 of the embeddings of CMS",
             measure="recall",
             datasets=THREE,
-            rows=(Row(name="Unsupervised", setup="unsupervised"), Row(name="GCD setup")),
+            rows=(TableRow(name="Unsupervised", setup="unsupervised"), TableRow(name="GCD setup")),
         ),
         Experiment(
             name="9",
             title="Number of known and novel classes",
             measure="classes",
             datasets=SIX,
-            rows=(Row(name="Classes", method=None),),
+            rows=(TableRow(name="Classes", method=None),),
         ),
         Experiment(
             name="10",
             title="Size of the collection in which neighbors are searched",
             measure="images",
             datasets=SIX,
-            rows=(Row(name="Images", method=None),),
+            rows=(TableRow(name="Images", method=None),),
         ),
         Experiment(
             name="11",
             title="Embedding in the supervised loss",
             measure="accuracy",
             datasets=FOUR,
-            rows=(Row(name="z", changes={"loss.supervised_input": "shifted"}), Row(name="v")),
+            rows=(TableRow(name="z", changes={"loss.supervised_input": "shifted"}), TableRow(name="v")),
         ),
         Experiment(
             name="12",
             title="Number of neighbors k",
             measure="accuracy",
             datasets=FOUR,
-            rows=tuple(Row(name=str(k), changes={"inference.shift.n_neighbors": k}) for k in (4, 8, 16, 32, 64)),
+            rows=tuple(TableRow(name=str(k), changes={"inference.shift.n_neighbors": k}) for k in (4, 8, 16, 32, 64)),
         ),
         Experiment(
             name="13",
@@ -151,8 +151,11 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=TWO,
             rows=(
-                *(Row(name=str(alpha), changes={"inference.shift.alpha": alpha}) for alpha in (0.5, 0.6, 0.7, 0.8)),
-                Row(name="1/(k+1)", derived={"inference.shift.alpha": _weigh_alike}),
+                *(
+                    TableRow(name=str(alpha), changes={"inference.shift.alpha": alpha})
+                    for alpha in (0.5, 0.6, 0.7, 0.8)
+                ),
+                TableRow(name="1/(k+1)", derived={"inference.shift.alpha": _weigh_alike}),
             ),
         ),
         Experiment(
@@ -161,7 +164,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="accuracy",
             datasets=TWO,
             rows=tuple(
-                Row(name=str(weight), changes={"loss.supervised_weight": weight}) for weight in (0.25, 0.35, 0.5)
+                TableRow(name=str(weight), changes={"loss.supervised_weight": weight}) for weight in (0.25, 0.35, 0.5)
             ),
         ),
         Experiment(
@@ -189,28 +192,28 @@ EXPERIMENTS: dict[str, Experiment] = {
             measure="n_clusters",
             datasets=SIX,
             encoder=CLIP,
-            rows=(Row(name="CMS", n_clusters="estimated"),),
+            rows=(TableRow(name="CMS", n_clusters="estimated"),),
         ),
         Experiment(
             name="iterations",
             title="Accuracy over mean-shift iterations",
             measure="iterations",
             datasets=("cub",),
-            rows=(Row(name="CMS"),),
+            rows=(TableRow(name="CMS"),),
         ),
         Experiment(
             name="retrieval",
             title="Neighbors retrieved by the embedding and by the shifted one",
             measure="retrieval",
             datasets=("cub",),
-            rows=(Row(name="CMS"),),
+            rows=(TableRow(name="CMS"),),
         ),
         Experiment(
             name="tsne",
             title="t-SNE of the embeddings before and after training",
             measure="tsne",
             datasets=("imagenet100",),
-            rows=(Row(name="frozen encoder", method="agglomerative"), Row(name="CMS")),
+            rows=(TableRow(name="frozen encoder", method="agglomerative"), TableRow(name="CMS")),
         ),
     )
 }

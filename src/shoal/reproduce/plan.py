@@ -18,7 +18,7 @@ from shoal.errors import UsageError
 from shoal.methods.changes import change_settings, plain_name
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import get_method, load_recipe, recipe_for, with_encoder
-from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, Row, Setup, rows_to_run
+from shoal.reproduce.experiment import COUNTS, FIGURES, Experiment, ReproduceOptions, Setup, TableRow, rows_to_run
 from shoal.settings import to_dict
 
 
@@ -97,7 +97,7 @@ def protocol_suffix(protocol: str) -> str:
     return "" if protocol == "paper" else f"_{protocol}"
 
 
-def make_cell(experiment: Experiment, row: Row, dataset: str, seed: int, options: ReproduceOptions) -> Cell:
+def make_cell(experiment: Experiment, row: TableRow, dataset: str, seed: int, options: ReproduceOptions) -> Cell:
     """The cell of a row, a dataset and a seed."""
     assert row.method is not None
     (first, second), trains = row.methods, get_method(row.method).trains
@@ -136,7 +136,7 @@ class Plan:
         """All of them, dataset by dataset."""
         return [cell for cells in self.grid.values() for cell in cells]
 
-    def keys(self, row: Row, dataset: str) -> dict[str, int | None]:
+    def keys(self, row: TableRow, dataset: str) -> dict[str, int | None]:
         """The cells of a row by key, each with its seed; one without any where the method draws nothing.
 
         What is counted has the name of the dataset for a key.
@@ -181,7 +181,7 @@ def make_plan(experiment: Experiment, datasets: Iterable[str], seeds: Iterable[i
     return Plan(experiment=experiment, options=options, datasets=datasets, seeds=seeds, grid=grid)
 
 
-def _settings(method: str, row: Row, dataset: str, encoder: str, options: ReproduceOptions) -> Any:
+def _settings(method: str, row: TableRow, dataset: str, encoder: str, options: ReproduceOptions) -> Any:
     """The recipe for dataset and encoder, then the protocol, then what the user chose, then what makes the row."""
     recipe = load_recipe(recipe_for(dataset, encoder, method), method)
     if options.protocol == "reference":

@@ -11,7 +11,7 @@ from typing import Any
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.methods.registry import get_method
 from shoal.reproduce.choices import TITLES, Choices, describe_making, grouped
-from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, ReproduceOptions, Row, rows_to_run
+from shoal.reproduce.experiment import COUNTS, SELECTIONS, Experiment, ReproduceOptions, TableRow, rows_to_run
 from shoal.reproduce.paper import MISPRINTS
 
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -225,7 +225,7 @@ def to_records(table: ResultTable) -> list[dict[str, Any]]:
     ]
 
 
-def _texts(table: ResultTable, row: Row, plus_minus: str = "±") -> list[str]:
+def _texts(table: ResultTable, row: TableRow, plus_minus: str = "±") -> list[str]:
     style = "g" if table.experiment.measure in (*COUNTS, "n_clusters") else ".1f"  # whole numbers, or shares
     entries = [entry for dataset in table.datasets for entry in table.entries[row.name, dataset]]
     return [entry.text(plus_minus=plus_minus, paper_format=style) for entry in entries]

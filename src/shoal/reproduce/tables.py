@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import choices_of
-from shoal.reproduce.experiment import COUNTS, Row
+from shoal.reproduce.experiment import COUNTS, TableRow
 from shoal.reproduce.paper import PAPER
 from shoal.reproduce.plan import Plan
 from shoal.reproduce.result_table import COLUMNS, ResultTable, TableEntry
@@ -44,7 +44,7 @@ def build_table(
 
 
 def remarks_of(
-    row: Row,
+    row: TableRow,
     dataset: str,
     keys: Mapping[str, int | None],
     found: Mapping[str, Mapping[str, Any]],

@@ -15,7 +15,7 @@ from typing import Any
 
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, writing
-from shoal.review.answer import Encoded
+from shoal.review.run_tables import Encoded
 from shoal.runs import locked_file
 
 FILE = "review.jsonl"

@@ -30,11 +30,11 @@ from shoal.review.actions import (
     checked_name,
     checked_via,
 )
-from shoal.review.answer import Answer
 from shoal.review.effects import is_numbered_part
 from shoal.review.log import FILE, Log
 from shoal.review.replay_categories import Replay, find_categories, free_name
 from shoal.review.review import line_of, now, start_line
+from shoal.review.run_tables import RunTables
 from shoal.review.state import State
 from shoal.review.verbs import grouped
 from shoal.runs import RunView
@@ -72,7 +72,7 @@ def replay_review(
     with log.held():
         if log and not is_own:
             raise UsageError(f"{log.file}: the run has a review of its own; move it away to replay another")
-        answer = Answer.read(run)
+        answer = RunTables.read(run)
         entries, misfits = replayed(old, answer, ids)
         if is_own:
             with atomic_file(_free_name(run.path)) as kept:  # on the disk before the new log takes its place
@@ -82,7 +82,7 @@ def replay_review(
     return entries, misfits
 
 
-def replayed(file: Path, answer: Answer, ids: Mapping[int, int] | None = None) -> tuple[list[Entry], list[Misfit]]:
+def replayed(file: Path, answer: RunTables, ids: Mapping[int, int] | None = None) -> tuple[list[Entry], list[Misfit]]:
     """The actions of a log as they are on another answer, and those that no longer fit; writes nothing."""
     lines, replay = list(_lines(file)), Replay(State(answer))
     if ids is not None:

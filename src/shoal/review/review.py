@@ -9,9 +9,9 @@ from typing import Any
 
 from shoal.errors import DataError, UsageError
 from shoal.review.actions import UNREADABLE, Action, Entry, action_of, fields_of
-from shoal.review.answer import Answer
 from shoal.review.history import Window
 from shoal.review.log import FILE, Log
+from shoal.review.run_tables import RunTables
 from shoal.review.state import Blocked, State
 from shoal.runs import RunView, reading, table_files
 from shoal.text import shown
@@ -33,7 +33,7 @@ class Review:
     def __init__(self, run: RunView) -> None:
         self.run = run
         self._table = _stamp(run)
-        self.answer = Answer.read(run)
+        self.answer = RunTables.read(run)
         self.state = State(self.answer)
         self.log = Log(run.path)
         self.lock = threading.RLock()
@@ -147,14 +147,14 @@ class Review:
         self.state.commit(Entry(seq=self.state.seq + 1, action=action, **who), change)
 
 
-def line_of(entry: Entry, answer: Answer) -> dict[str, Any]:
+def line_of(entry: Entry, answer: RunTables) -> dict[str, Any]:
     """An entry as its line in the log."""
     fields = fields_of(entry.action, answer.listed)
     window = {"window": entry.window} if entry.window else {}
     return {"seq": entry.seq, "action": entry.action.kind, "by": entry.by, "at": entry.at, **window, **fields}
 
 
-def start_line(answer: Answer, by: str, at: str) -> dict[str, Any]:
+def start_line(answer: RunTables, by: str, at: str) -> dict[str, Any]:
     """The first line of a log."""
     categories = [
         {"category": c.category_id, "name": c.category, "is_novel": c.is_novel, "exemplars": list(c.exemplars)}

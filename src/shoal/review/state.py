@@ -13,10 +13,10 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import MAX_NAME, OR, Action, Entry
-from shoal.review.answer import Answer
 from shoal.review.changes import Change
 from shoal.review.effects import effect
 from shoal.review.history import History, Window
+from shoal.review.run_tables import RunTables
 from shoal.review.tables import Conflict, Tables
 
 
@@ -31,7 +31,7 @@ class Blocked(Conflict):
 class State(Tables):
     """Images, categories and history of a review."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: RunTables) -> None:
         super().__init__(answer)
         self.versions = dict.fromkeys(self.records, 0)
         """The last action that changed a category at all."""

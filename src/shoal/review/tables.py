@@ -7,8 +7,8 @@ import numpy as np
 from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import NO_CATEGORY, OR, composed
-from shoal.review.answer import Answer
 from shoal.review.changes import Images, Record, Rejections
+from shoal.review.run_tables import RunTables
 
 
 class Conflict(UsageError):
@@ -18,7 +18,7 @@ class Conflict(UsageError):
 class Tables:
     """The answer of a run with what people have changed of it."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: RunTables) -> None:
         self.answer = answer
         self.images = Images(answer.category_ids)
         self.records = {c.category_id: Record(c.category, c.is_novel) for c in answer.categories}

@@ -73,7 +73,7 @@ class PartReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Downloaded:
+class DownloadedArchive:
     """An archive that was downloaded and is not unpacked."""
 
     file: str
@@ -93,7 +93,7 @@ class Verification:
     root: Path
     parts: tuple[PartReport, ...]
     split_sha256: str
-    downloaded: tuple[Downloaded, ...] = ()
+    downloaded: tuple[DownloadedArchive, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -133,7 +133,7 @@ def verify(name: str, root: str | os.PathLike[str], *, bar: Bar = no_bar) -> Ver
     facts, folder = get_facts(name), check_folder(root)
     waiting = [archive for archive in facts.archives if not any((folder / left).exists() for left in archive.leaves)]
     files = [folder / file for archive in waiting for file in archive.names if (folder / file).is_file()]
-    downloaded = tuple(Downloaded(file.name, _damage(file, bar)) for file in files)
+    downloaded = tuple(DownloadedArchive(file.name, _damage(file, bar)) for file in files)
     parts = tuple(_verify_part(name, folder, part, bar) for part in PARTS)
     return Verification(name, folder, parts, load_split(name).sha256, downloaded)
 

@@ -43,7 +43,7 @@ def broadcast_trainings(trainings: Sequence[Training], device: torch.device) -> 
         object_from_main([_told(one) for one in trainings], device)
 
 
-def broadcast_training(is_wanted: bool, device: torch.device) -> None:
+def broadcast_next_training(is_wanted: bool, device: torch.device) -> None:
     """Say that the next training begins, or that there is none."""
     flag_from_main(is_wanted, device)
 
@@ -73,7 +73,7 @@ def follow_comparison(
         for one in trainings:
             if not flag_from_main(False, device):
                 return
-            folder = trial_folder(run, one.settings, one.draw)
+            folder = training_folder(run, one.settings, one.draw)
             how: LearnOptions = {"folder": folder, "resume": resume, "keeps_trunk": True}
             with contextlib.suppress(Diverged):  # which the main process hears of too
                 get_method(one.settings.method).represent(
@@ -84,7 +84,7 @@ def follow_comparison(
         trunk.remove()
 
 
-def trial_folder(run: Run, settings: DiscoverySettings, draw: int) -> Path:
+def training_folder(run: Run, settings: DiscoverySettings, draw: int) -> Path:
     """Where a training leaves its checkpoints."""
     return run.path / f"trial-{run_folder(run.path, settings.method, draw).name}"
 

@@ -17,7 +17,7 @@ from shoal.discovery.api import default_folder
 from shoal.discovery.comparison.job import Command, check_kept, compare_images
 from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.comparison.settings import FROZEN, ComparisonSettings, choose_comparison, is_for, name_of
-from shoal.discovery.folder import check_folder, collection_checksum
+from shoal.discovery.folder import check_run_folder, collection_checksum
 from shoal.discovery.preflight import check_encoder
 from shoal.discovery.readable import drop_unreadable
 from shoal.discovery.reporter import Reporter, stderr_reporter
@@ -132,7 +132,7 @@ def preview(
     draws = check_kept(collection, settings)
     is_here = [check_encoder(each) for each in settings.methods]
     check_not_held(out)
-    run = check_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
+    run = check_run_folder(out, settings, collection_checksum(collection), resume=resume, force=force)
     readable, n_unreadable = drop_unreadable(collection, settings.first.pixel_size)
     if n_unreadable:
         draws = check_kept(readable, settings)

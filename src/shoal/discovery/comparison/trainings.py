@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from shoal.discovery.answers import FROZEN, TRAINED, Answer, cluster, keep_answer, make_answer
-from shoal.discovery.comparison.broadcast import broadcast_training, broadcast_trainings, trial_folder
+from shoal.discovery.comparison.broadcast import broadcast_next_training, broadcast_trainings, training_folder
 from shoal.discovery.comparison.budget import announce, describe_epochs, plan_epochs, read_epochs
 from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import Kept
@@ -118,17 +118,17 @@ class Trainings:
             with ctrl_c_stops() as is_asked:
                 self.reporter.say(announce(costs, trunk.n_rows, trunk.seconds, n_draws=len(self.draws)))
                 for at, one in enumerate(trainings):
-                    broadcast_training(True, self.device)
+                    broadcast_next_training(True, self.device)
                     then_s = sum(cost.steps_s for cost in costs[at + 1 :])
                     if not self._train_one(one, trunk, costs[at], then_s=then_s, is_asked=is_asked):
                         break
-            broadcast_training(False, self.device)
+            broadcast_next_training(False, self.device)
         finally:
             trunk.remove()
 
     def _cost_left(self, one: Training) -> Cost:
         """What is left of a training that was interrupted."""
-        n_done = len(Run(trial_folder(self.run, one.settings, one.draw)).metrics) if self.resume else 0
+        n_done = len(Run(training_folder(self.run, one.settings, one.draw)).metrics) if self.resume else 0
         return one.with_epochs(one.cost.n_epochs - n_done).cost
 
     def _train_one(
@@ -148,7 +148,7 @@ class Trainings:
             tensorboard=False,
             is_asked=is_asked,
         )
-        folder = trial_folder(self.run, one.settings, one.draw)
+        folder = training_folder(self.run, one.settings, one.draw)
         try:
             task = _share(trunk, one, job, Outlook("views", cost.view_s, then_s=cost.steps_s + then_s))
             learned = train_on(job, task, one.settings.of_method, folder, cost, then_s=then_s)
@@ -167,7 +167,7 @@ class Trainings:
     def _fail(self, one: Training, why: str) -> None:
         """Leave a method whose training went wrong without an answer: it would go wrong again."""
         settings, asked = one.settings, self.firsts[one.draw].discovery.n_clusters
-        seconds = sum(row["seconds"] for row in Run(trial_folder(self.run, settings, one.draw)).metrics)
+        seconds = sum(row["seconds"] for row in Run(training_folder(self.run, settings, one.draw)).metrics)
         lr = f"--set {settings.method}.training.lr={settings.of_method.training.lr / 10:g}"
         why = f"its training went wrong ({why}); try a lower rate, as in {lr}"
         self.reporter.say(f"{NOTE}{why}")
@@ -190,7 +190,7 @@ class Trainings:
         unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
         answer = make_answer(FROZEN if job is None else TRAINED, found, given, settings, unseen=unseen)
         if job is not None:
-            answer = replace(answer, **networks_of(job, learned, trial_folder(self.run, settings, draw)))
+            answer = replace(answer, **networks_of(job, learned, training_folder(self.run, settings, draw)))
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)
 
     def _is_done(self, settings: DiscoverySettings, draw: int) -> bool:

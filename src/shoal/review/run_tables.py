@@ -30,7 +30,7 @@ class Encoded:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Answer:
+class RunTables:
     """The images of a run, the categories it found, and who is in them, a column at a time."""
 
     paths: Sequence[str]
@@ -43,7 +43,7 @@ class Answer:
     """The categories that images were thrown out of in the review that the run was made after, by path."""
 
     @classmethod
-    def read(cls, run: RunView) -> "Answer":
+    def read(cls, run: RunView) -> "RunTables":
         """Read the tables of a finished run, never what a review made of them; refuses what contradicts itself."""
         columns = read_assignment_columns(run.path)
         # Not `run.categories`, which a run with a review has changed.
