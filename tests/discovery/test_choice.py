@@ -9,7 +9,7 @@ import torch
 from shoal.clustering.blend import WEIGHTS, TriedWeight
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.discovery.choice import Choice, compare, judge_frozen
+from shoal.discovery.choice import Choice, JudgingImages
 from shoal.discovery.validation import Withheld, drawn_units
 
 CLASSES = ("a", "b", "c", "d")
@@ -33,9 +33,9 @@ def task():
 
 def judged(frozen, trained, labels, withheld, **how) -> Choice:
     """Frozen and trained embeddings, judged with every weight."""
-    alone = judge_frozen(frozen, labels, withheld, 6, SETTINGS, seed=0)
-    given = {"seed": 0, "frozen_alone": alone, "weights": WEIGHTS[:-1]} | how
-    return compare(frozen, trained, labels, CLASSES, withheld, 6, SETTINGS, **given)
+    about = {"labels": labels, "classes": CLASSES, "withheld": withheld, "n_clusters": 6, "inference": SETTINGS}
+    images = JudgingImages(frozen=frozen, seed=0, **about)
+    return images.compare(trained, images.judge_frozen(), WEIGHTS[:-1], **how)
 
 
 def test_training_that_tears_groups_apart_is_not_kept(task) -> None:

@@ -20,7 +20,7 @@ from shoal.data.pixels.worker_pool import _Worker as Worker
 from shoal.data.readers import read_collection
 from shoal.discovery.answer_words import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
-from shoal.discovery.choice import Choice, compare, judge_frozen
+from shoal.discovery.choice import Choice, JudgingImages
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
@@ -126,13 +126,13 @@ def test_a_finished_run_survives_a_start_over_with_images_that_cannot_be_read(ph
 def test_the_comparison_is_made_by_labels_and_written_down(
     known_colours, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = []
+    seen, compare = [], JudgingImages.compare
 
-    def judge(frozen, learned, labels, classes, withheld, n_clusters, *args, **how):
-        seen.append((withheld, n_clusters))
-        return compare(frozen, learned, labels, classes, withheld, n_clusters, *args, **how)
+    def judge(images, *args, **how):
+        seen.append(images)
+        return compare(images, *args, **how)
 
-    monkeypatch.setattr("shoal.discovery.trial_judge.compare", judge)
+    monkeypatch.setattr(JudgingImages, "compare", judge)
     lines = known_colours.labels.read_text().splitlines()  # every fourth is called red, so not all can be put right
     wrong = [f"{line.partition(',')[0]},red" if row % 4 == 1 else line for row, line in enumerate(lines)]
     known_colours.labels.write_text("\n".join(wrong))
@@ -141,10 +141,10 @@ def test_the_comparison_is_made_by_labels_and_written_down(
     names = [row.label_given for row in run.assignments]
     given = np.array([sorted({*names}).index(name) for name in names])  # "" of the unlabeled ones is 0
     frozen = torch.from_numpy(run.array("frozen").copy())
-    (expected,) = judge_frozen(frozen, given, *seen[-1], settings.of_method.inference, seed=0)
+    (expected,) = replace(seen[-1], frozen=frozen, labels=given).judge_frozen()
     assert found["accuracy"]["frozen"] == expected.right.mean() < 1
     (hidden,) = found["hidden"]
-    judged = [names[row] for row in seen[-1][0].judged]
+    judged = [names[row] for row in seen[-1].withheld.judged]
     assert len(judged) == found["n_images"]
     assert judged.count(hidden) == names.count(hidden)
     assert {*judged} == {*names} - {""}  # and a validation image or two of each of the other four

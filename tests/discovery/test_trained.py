@@ -17,7 +17,7 @@ from photo_runs import run_on
 from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
 from shoal.discovery import broadcast, training
-from shoal.discovery.choice import Choice
+from shoal.discovery.choice import Choice, JudgingImages
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trial_judge import TrialJudge
@@ -172,7 +172,7 @@ def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_a
         seen.append(len(weights))
         n_images = found.n_images
         trials = [replace(one, right=np.full(n_images, len(seen) == 1 and one.weight < 1)) for one in found.tried]
-        return replace(found, tried=trials)
+        return replace(found, tried=trials, units=None)
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     heard: list[str] = []
@@ -317,7 +317,7 @@ def test_where_nothing_can_judge_because_rows_are_alike_the_first_answer_stands(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     keep_training(monkeypatch)
-    monkeypatch.setattr("shoal.discovery.trial_judge.judge_frozen", lambda *rows, **how: [])
+    monkeypatch.setattr(JudgingImages, "judge_frozen", lambda images: [])
     heard: list[str] = []
     wanted = replace(settings, n_clusters=5, hidden_share=0.4)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))

@@ -71,7 +71,7 @@ def test_a_damaged_file_is_named(tmp_path) -> None:
 
 def make_judge(said: list[str]) -> TrialJudge:
     job = SimpleNamespace(n_epochs=4, reporter=SimpleNamespace(say=said.append))
-    return TrialJudge(job=job, withheld=None, frozen=[], seconds=0.0)  # type: ignore[arg-type]
+    return TrialJudge(job=job, images=None, frozen=[], seconds=0.0)  # type: ignore[arg-type]
 
 
 def ask(judge: TrialJudge, run: Run, monkeypatch, counts: dict[int, int]) -> list[bool]:

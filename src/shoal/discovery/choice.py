@@ -120,52 +120,64 @@ class Choice:
         }
 
 
-def compare(
-    frozen: Tensor,
-    trained: Tensor,
-    labels: Ints,
-    classes: Sequence[str],
-    withheld: Withheld,
-    n_clusters: int,
-    inference: InferenceSettings,
-    *,
-    seed: int,
-    frozen_alone: Sequence[TriedWeight],
-    weights: Sequence[float],
-    linkage_method: LinkageMethod = "ward",
-    usual_shifts: int = 0,
-    predicted: Ints | None = None,
-    is_collapsed: bool = False,
-) -> Choice:
-    """Try weights of the frozen embeddings (N, D) beside the trained (N, E), judged by the labels kept from training.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JudgingImages:
+    """The labeled images that training does not see the labels of, and what is clustered to judge it by them."""
 
-    `frozen_alone` is what `judge_frozen` says; `weights` are below 1; K is the same for all; `usual_shifts` are those
-    of the first answer. Of collapsed embeddings nothing is tried. Where a classifier has `predicted` clusters (N,),
-    these stand for the trained encoder, and there is nothing between them and the frozen one.
-    """
-    tried: list[TriedWeight] = []
-    if predicted is not None and not is_collapsed:
-        right = put_right(labels[withheld.judged], predicted[withheld.judged])
-        tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
-    elif not is_collapsed:
-        rows = (frozen, trained, labels, withheld.judged)
-        how: dict[str, Any] = {"seed": seed, "weights": weights, "linkage_method": linkage_method}
-        tried = try_weights(*rows, n_clusters, inference, usual_shifts=usual_shifts, **how)
-    hidden = tuple(classes[label] for label in withheld.hidden)
-    units = drawn_units(withheld.judged, labels[withheld.judged], withheld.hidden, len(labels))
-    return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
+    frozen: Tensor
+    """(N, D) the embeddings of the encoder as it came."""
+    labels: Ints
+    """(N,)"""
+    classes: Sequence[str]
+    withheld: Withheld
+    n_clusters: int
+    """The same for all that is compared."""
+    inference: InferenceSettings
+    seed: int
+    linkage_method: LinkageMethod = "ward"
+    usual_shifts: int = 0
+    """Those of the first answer."""
 
+    def compare(
+        self,
+        trained: Tensor,
+        frozen_alone: Sequence[TriedWeight],
+        weights: Sequence[float],
+        *,
+        predicted: Ints | None = None,
+        is_collapsed: bool = False,
+    ) -> Choice:
+        """Try weights below 1 of the frozen embeddings beside the trained (N, E).
 
-def judge_frozen(
-    frozen: Tensor,
-    labels: Ints,
-    withheld: Withheld,
-    n_clusters: int,
-    inference: InferenceSettings,
-    *,
-    seed: int,
-    linkage_method: LinkageMethod = "ward",
-) -> list[TriedWeight]:
-    """What those labels say of the frozen embeddings (N, D) alone."""
-    how: dict[str, Any] = {"seed": seed, "weights": (1.0,), "linkage_method": linkage_method}
-    return try_weights(frozen, frozen, labels, withheld.judged, n_clusters, inference, **how)
+        `frozen_alone` is what `judge_frozen` says. Of collapsed embeddings nothing is tried. Where a classifier has
+        `predicted` clusters (N,), these stand for the trained encoder, and there is nothing between them and the
+        frozen one.
+        """
+        judged = self.withheld.judged
+        tried: list[TriedWeight] = []
+        if predicted is not None and not is_collapsed:
+            right = put_right(self.labels[judged], predicted[judged])
+            tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
+        elif not is_collapsed:
+            tried = self._try(trained, weights, usual_shifts=self.usual_shifts)
+        hidden = tuple(self.classes[label] for label in self.withheld.hidden)
+        units = drawn_units(judged, self.labels[judged], self.withheld.hidden, len(self.labels))
+        return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
+
+    def judge_frozen(self) -> list[TriedWeight]:
+        """What their labels say of the frozen embeddings alone; nothing where these are too much alike."""
+        return self._try(self.frozen, (1.0,))
+
+    def _try(self, trained: Tensor, weights: Sequence[float], usual_shifts: int = 0) -> list[TriedWeight]:
+        return try_weights(
+            self.frozen,
+            trained,
+            self.labels,
+            self.withheld.judged,
+            self.n_clusters,
+            self.inference,
+            seed=self.seed,
+            weights=weights,
+            linkage_method=self.linkage_method,
+            usual_shifts=usual_shifts,
+        )

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.arrays import Bools, Ints
 from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight
 from shoal.clustering.matching import is_worse
-from shoal.discovery.choice import Choice, compare, judge_frozen
+from shoal.discovery.choice import Choice, JudgingImages
 from shoal.discovery.training import TrainingJob
 from shoal.discovery.validation import Withheld
 from shoal.runs import Run, damaged
@@ -30,7 +30,7 @@ class TrialJudge:
     """The judge of the trials of a run. The frozen encoder alone is the same in all of them, and judged once."""
 
     job: TrainingJob
-    withheld: Withheld
+    images: JudgingImages
     frozen: Sequence[TriedWeight]
     """What the labels say of the frozen encoder alone; nothing where its rows are too much alike."""
     seconds: float
@@ -40,11 +40,25 @@ class TrialJudge:
     def of(cls, job: TrainingJob, withheld: Withheld) -> "TrialJudge":
         """Judge the frozen encoder, and see how long that takes."""
         began = time.perf_counter()
-        collection, inference = job.images.collection, job.settings.of_method.inference
-        first, rows = job.first.discovery, (job.frozen.embeddings, collection.labels, withheld)
-        how: dict[str, Any] = {"seed": job.settings.seed, "linkage_method": first.linkage_method}
-        found = judge_frozen(*rows, first.n_clusters, inference, **how)
-        return cls(job=job, withheld=withheld, frozen=found, seconds=time.perf_counter() - began)
+        collection, first = job.images.collection, job.first.discovery
+        images = JudgingImages(
+            frozen=job.frozen.embeddings,
+            labels=collection.labels,
+            classes=collection.classes,
+            withheld=withheld,
+            n_clusters=first.n_clusters,
+            inference=job.settings.of_method.inference,
+            seed=job.settings.seed,
+            linkage_method=first.linkage_method,
+            usual_shifts=first.n_shifts,
+        )
+        found = images.judge_frozen()
+        return cls(job=job, images=images, frozen=found, seconds=time.perf_counter() - began)
+
+    @property
+    def withheld(self) -> Withheld:
+        """The labels that a trial does not see."""
+        return self.images.withheld
 
     def trial_s(self, n_epochs: int) -> float:
         """Seconds that judging one trial takes."""
@@ -52,23 +66,8 @@ class TrialJudge:
 
     def compare(self, embeddings: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
         """How much of the frozen encoder is to be kept beside these embeddings (N, E), or predicted clusters (N,)."""
-        collection, settings, first = self.job.images.collection, self.job.settings, self.job.first.discovery
-        return compare(
-            self.job.frozen.embeddings,
-            embeddings,
-            collection.labels,
-            collection.classes,
-            self.withheld,
-            first.n_clusters,
-            settings.of_method.inference,
-            seed=settings.seed,
-            frozen_alone=self.frozen,
-            predicted=predicted,
-            weights=weights,
-            linkage_method=first.linkage_method,
-            usual_shifts=first.n_shifts,
-            is_collapsed=is_collapsed(embeddings),
-        )
+        how: dict[str, Any] = {"predicted": predicted, "is_collapsed": is_collapsed(embeddings)}
+        return self.images.compare(embeddings, self.frozen, weights, **how)
 
     def choose(self, embeddings: Tensor, predicted: Ints | None) -> Choice:
         """The same at the end of a trial, with all weights."""
