@@ -2,7 +2,7 @@
 import { getJson } from "/static/api.js";
 import { answered, begun, isOver, nextOf, SHOWN } from "/static/bisection.js";
 import { $, ask, bdi, button, images, make, say } from "/static/dom.js";
-import { keyOf, makeScreen } from "/static/presses.js";
+import { isFirst, keyOf, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { strip } from "/static/strips.js";
 import { pictures } from "/static/thumbs.js";
@@ -46,7 +46,7 @@ function search(form, done, id, { rows, likeness }) {
     b: () => past.length && back(),
     Enter: () => isOver(found) && take(),
   };
-  const press = (event, key) => screen.wasSeen(event) && verbs[key]();
+  const press = (event, key) => (key === "b" || isFirst(event)) && screen.wasSeen(event) && verbs[key]();
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
   const place = make("div", { className: "grow" });
   // Read out with the button that is in focus then: a live text that is made anew need not be.
