@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from chromium import Page
-from review_page import state, text, wait_for
-from served import served
+from review_page import TOO_EARLY, hold_back, let_through, state, text, wait_for
+from served import Served, served
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import RunView
@@ -34,12 +34,36 @@ def run(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def page(opened: Callable[..., AbstractContextManager[Page]], run: Path) -> Iterator[Page]:
-    with served(run) as server, opened(server, height=500) as page:
+def server(run: Path) -> Iterator[Served]:
+    with served(run) as server:
+        yield server
+
+
+@pytest.fixture
+def page(opened: Callable[..., AbstractContextManager[Page]], server: Served) -> Iterator[Page]:
+    with opened(server, height=500) as page:
         page.click('[data-view="merges"]')
         page.wait("document.querySelectorAll('#panel .merge').length >= 4")
+        page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
+        page.settle()
         yield page
         assert page.complaints() == []
+
+
+def test_a_press_on_a_card_counts_once_its_pictures_are_there(
+    opened: Callable[..., AbstractContextManager[Page]], server: Served
+) -> None:
+    with opened(server) as page:
+        hold_back(page, "/thumbnails")
+        page.click('[data-view="merges"]')
+        page.wait("document.querySelector('#panel .merge')")
+        page.run("document.querySelector('#panel .merge button').focus(), true")
+        page.key("Enter")
+        let_through(page)
+        page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
+        page.settle()
+        assert page.run(TOO_EARLY)
+        assert page.run("document.body.dataset.seq") == "0"
 
 
 def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(page: Page, run: Path) -> None:
@@ -60,6 +84,9 @@ def test_cards_stay_in_place_and_the_next_one_has_the_focus_when_one_is_decided(
     assert text(page, "#said").startswith("merged into ")
     assert page.run(CARDS)[:2] == [first, fourth]
     assert page.run(FOCUS)[0] == fourth
+    page.key("Enter")  # on the card: a button of it would merge two that nobody meant
+    page.settle()
+    assert page.run("document.activeElement.matches('article.merge')")
     assert page.run("document.querySelectorAll('#panel .merge')[1].elementOfTest")
     assert [entry.action.kind for entry in state(run).state.entries] == ["distinct", "merge"]
 
@@ -82,6 +109,42 @@ def test_what_somebody_else_does_leaves_the_cards_the_scrolling_and_the_focus(pa
     page.key("Enter")
     wait_for(page, 3)
     assert state(run).state.entries[2].action.kind == "merge"
+
+
+def test_a_press_aimed_at_a_card_that_somebody_decides_on_meets_no_other_card(
+    page: Page, run: Path, server: Served
+) -> None:
+    before = page.run(CARDS)
+    apart = f'#panel .merge[data-id="{before[1]}"] .tools button:last-child'
+    x, y = page.middle(apart)
+    page.run(f"document.querySelector('{apart}').focus(), true")
+    assert server.act("distinct", by="ben", categories=[int(number) for number in before[1].split()])[0] == 200
+    page.wait(f"document.querySelector('#panel .gone')?.dataset.id === '{before[1]}'")
+    wait_for(page, 1)
+    assert page.run(CARDS) == before
+    for kind in ("mousePressed", "mouseReleased"):
+        page.mouse(kind, x, y, button="left", clickCount=1, buttons=1)
+    page.key("Enter")
+    page.settle()
+    assert page.run("document.activeElement.matches('.gone')")
+    page.run("document.querySelectorAll('#panel .merge')[0].querySelectorAll('.tools button')[2].focus()")
+    page.key("Enter")
+    wait_for(page, 2)
+    assert page.run(CARDS)[:2] == before[2:4]  # whoever has decided looks again
+    assert [entry.by == "ben" for entry in state(run).state.entries] == [True, False]
+
+
+def test_a_double_click_decides_on_one_card(page: Page, run: Path) -> None:
+    first, second, *_ = page.run(CARDS)
+    x, y = page.middle("#panel .merge .tools button:last-child")
+    for count in (1, 2):
+        for kind in ("mousePressed", "mouseReleased"):
+            page.mouse(kind, x, y, button="left", clickCount=count, buttons=1)
+        wait_for(page, 1)
+    page.settle()
+    assert text(page, "#said") == "put aside as not the same. A double click counts once."
+    assert page.run(CARDS)[0] == second != first
+    assert [entry.action.kind for entry in state(run).state.entries] == ["distinct"]
 
 
 def test_no_key_makes_a_category_of_nothing_there(page: Page, run: Path) -> None:

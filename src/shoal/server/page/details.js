@@ -1,7 +1,7 @@
 // One image: the original, what is known of it, and the nearest known category beside it.
 import { getJson, Refused } from "/static/api.js";
 import { $, ask, bdi, button, digits, make, moment, say, thumb } from "/static/dom.js";
-import { awaited, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
+import { awaited, isFirst, isRefused, keyOf, makePresses, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { pictures, showThumbnail } from "/static/thumbs.js";
 import { makeZoom } from "/static/zoom.js";
@@ -130,7 +130,8 @@ export async function drawDetails(row, verbs, press) {
   if (data.store.run.has.embeddings) tools.append(button("Find similar ", "l", finds));
   if (hasSecond(image) && !data.store.run.read_only) {
     const both = [["To second choice ", "2", verbs.second], ["Between both ", "b", verbs.either]];
-    tools.append(...both.map(([words, key, does]) => button(words, key, (event) => press(event, () => does(row)))));
+    const moves = (does) => (event) => press(event, () => does(row), { wasSeen: isFirst });
+    tools.append(...both.map(([words, key, does]) => button(words, key, moves(does))));
   }
   const heading = make("h2", {}, bdi(image.name));
   place.replaceChildren(picture(row, false, image.path), heading, compare(image), facts(image), tools);
@@ -181,12 +182,13 @@ export async function enlarge(coming, { step, next, keys }, turn) {
     };
     const zooms = (key) => zoom?.press(key);
     const turned = (event, by) => pressed(event, () => shown && show(step(by, shown.row)));
+    const wasSeen = (event) => isFirst(event) && screen.wasSeen(event);
     const press = (event, key) => pressed(event, async () => {
       if (LEAVING.includes(key)) return done({ key, row: shown.row });
       const isDone = await keys[key](shown.row);
       if (isDone || AHEAD.includes(key)) await show(step(0, shown.row));
       else refresh(); // what is said is about this one
-    }, { wasSeen: () => $("dialog").open && shown && (AHEAD.includes(key) || screen.wasSeen(event)) });
+    }, { wasSeen: () => $("dialog").open && shown && (AHEAD.includes(key) || wasSeen(event)) });
     refresh = () => pressed.later(async () => {
       if (!shown) return;
       const before = words.textContent;

@@ -41,7 +41,7 @@ export const unseen = (textContent) => make("span", { className: "unseen", textC
 export const kindOf = (category) => (category.novel ? "novel" : "known");
 
 // Give a list these children. What is there already stays, so that neither focus nor scrolling is lost: what was made
-// anew gets the focus back, or else what has taken its place.
+// anew gets the focus back, or else what has taken its place: of a card no button that decides something else.
 export function arrange(list, wanted) {
   const { scrollTop } = list, focused = document.activeElement, before = [...list.children];
   const place = before.findIndex((child) => child.contains(focused)), child = before[place];
@@ -51,8 +51,10 @@ export function arrange(list, wanted) {
   list.scrollTop = scrollTop;
   if (!child || list.contains(document.activeElement)) return;
   const same = wanted.find((one) => idOf(one) !== undefined && idOf(one) === idOf(child));
-  const buttons = buttonsOf(same ?? wanted[Math.min(place, wanted.length - 1)] ?? list);
-  (buttons[which] ?? buttons[0])?.focus({ preventScroll: Boolean(same) });
+  const next = same ?? wanted[Math.min(place, wanted.length - 1)] ?? list, buttons = buttonsOf(next);
+  const isMeant = same || buttons[which]?.matches("[data-again]"), own = isMeant ? buttons[which] : null;
+  const found = next.matches("article") ? own ?? next : buttons[which] ?? buttons[0];
+  found?.focus({ preventScroll: Boolean(same) });
 }
 
 const idOf = (child) => child.dataset.id ?? child.querySelector("[data-id]")?.dataset.id;
@@ -77,9 +79,10 @@ export function say(words, isError = false, { follows = "", isNews = false, stay
     since = Infinity;
     requestAnimationFrame(() => (since = performance.now()));
   }
+  const before = place.className ? place.textContent.replace(/\.?$/, ". ") : "";
   if (!follows) place.textContent = words;
-  else if (!place.textContent.endsWith(follows)) place.textContent += ` ${follows}`;
-  place.className = isError ? "shown error" : "shown";
+  else if (!before.trimEnd().endsWith(follows)) place.textContent = before + follows;
+  place.className = isError || (follows && place.className === "shown error") ? "shown error" : "shown";
   clearTimeout(quiet);
   if (!stays) quiet = setTimeout(() => (place.className = ""), isError ? 8000 : 3500);
 }

@@ -1,12 +1,11 @@
 // Growing a category: candidates ranked by likeness, and a binary search of yes and no for where they stop belonging.
 import { getJson } from "/static/api.js";
+import { answered, begun, isOver, nextOf, SHOWN } from "/static/bisection.js";
 import { $, ask, bdi, button, images, make, say } from "/static/dom.js";
-import { keyOf, makeScreen } from "/static/presses.js";
+import { isFirst, keyOf, makeScreen } from "/static/presses.js";
 import * as data from "/static/store.js";
 import { strip } from "/static/strips.js";
 import { pictures } from "/static/thumbs.js";
-
-const SHOWN = 12;
 
 // The images that a category shall have besides, or null; opened at once, the search begins at its `turn`.
 export function askGrow(id, turn) {
@@ -29,42 +28,32 @@ export function askGrow(id, turn) {
 }
 
 function search(form, done, id, { rows, likeness }) {
-  // Candidates before `low` belong, those from `high` on do not; steps grow until the first no, then halve.
-  let low = 0, high = rows.length, step = SHOWN, isOver = false;
+  let found = begun(rows.length);
   const past = [], screen = makeScreen();
-  const middle = () =>
-    (high === rows.length ? Math.min(low + step, rows.length) : low + Math.ceil((high - low) / 2));
   const answer = (isYes) => {
-    past.push([low, high, step]);
-    const at = middle();
-    if (isYes) {
-      low = at;
-      step *= 2;
-    } else high = at;
-    if (high - low <= 1 || low === rows.length) isOver = true;
-    if (!isYes && high - low <= 1) high = low;
+    past.push(found);
+    found = answered(found, isYes);
     draw();
   };
   const back = () => {
-    [low, high, step] = past.pop() ?? [low, high, step];
-    isOver = false;
+    found = past.pop();
     draw();
   };
-  const take = () => (low ? done(rows.slice(0, low)) : done(null));
+  const take = () => done(found.low ? rows.slice(0, found.low) : null);
   const verbs = {
-    y: () => isOver || answer(true),
-    n: () => isOver || answer(false),
+    y: () => isOver(found) || answer(true),
+    n: () => isOver(found) || answer(false),
     b: () => past.length && back(),
-    Enter: () => isOver && take(),
+    Enter: () => isOver(found) && take(),
   };
-  const press = (event, key) => screen.wasSeen(event) && verbs[key]();
+  const press = (event, key) => (key === "b" || isFirst(event)) && screen.wasSeen(event) && verbs[key]();
   const verb = (words, key, settings = {}) => button(words, key, (event) => press(event, key), settings);
   const place = make("div", { className: "grow" });
   // Read out with the button that is in focus then: a live text that is made anew need not be.
   const asks = (...words) => make("p", { id: "question", className: "question" }, ...words);
   const main = (words, key) => verb(words, key, { className: "main", aria: { describedby: "question candidates" } });
   const drawStep = () => {
-    const at = middle(), shown = rows.slice(Math.max(low, at - SHOWN), at);
+    const { low } = found, at = nextOf(found), shown = rows.slice(Math.max(low, at - SHOWN), at);
     const which = `candidates ${at - shown.length + 1} to ${at} of ${images(rows.length)}`;
     const told = `${which}, likeness ${likeness[at - 1].toFixed(2)}; ${images(low)} sure so far`;
     const back = verb("Back ", "b", { disabled: !past.length });
@@ -76,6 +65,7 @@ function search(form, done, id, { rows, likeness }) {
       make("div", { className: "tools" }, main("Yes ", "y"), verb("No ", "n"), back, stop));
   };
   const drawEnd = () => {
+    const { low } = found;
     const end = main(low ? `Move ${images(low)} ` : "Close ", "Enter");
     place.replaceChildren(
       asks(low ? `${images(low)} will be moved here.` : "None of them belongs here."),
@@ -83,7 +73,7 @@ function search(form, done, id, { rows, likeness }) {
       make("div", { className: "tools" }, end, verb("Back ", "b")));
   };
   const draw = () => {
-    if (isOver) drawEnd();
+    if (isOver(found)) drawEnd();
     else drawStep();
     place.querySelector("button.main").focus();
     screen.changed(pictures(place));

@@ -2,7 +2,7 @@
 import { wasDetailed } from "/static/details.js";
 import { showKeys } from "/static/dialogs.js";
 import { $, focusShown, isMore, showMenu, showMore } from "/static/dom.js";
-import { isRefused, keyOf } from "/static/presses.js";
+import { isFirst, isRefused, keyOf } from "/static/presses.js";
 
 const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
 
@@ -51,7 +51,7 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
     if (!DECIDING.includes(key)) return screen.wasSeen(event);
     const { selected, focused } = grid, isAll = key === "c" && view.kind === "category";
     const isAbout = (row) => (selected.size && !SECOND.includes(key) ? selected.has(row) : isAll || row === focused);
-    return screen.wasSeen(event, grid.shownSince(isAbout));
+    return isFirst(event) && screen.wasSeen(event, grid.shownSince(isAbout));
   }
 
   // What has to be so when a press has its turn, that of a button with this key too.
@@ -70,14 +70,16 @@ export function makeKeys({ grid, view, verbs, press, screen }) {
   function pressKey(event) {
     const { shiftKey, repeat, target } = event, key = keyOf(event);
     if (repeat && key === "Enter") event.preventDefault(); // it would press a button again and again
-    if ($("dialog").open || event.altKey || event.defaultPrevented) return; // such as a key that has closed the dialog
+    const isBracket = ["[", "]"].includes(event.key); // on many layouts with Alt, or with AltGr, which may be Ctrl+Alt
+    if ($("dialog").open || event.defaultPrevented) return; // such as a key that has closed the dialog
+    if (event.altKey && !isBracket) return;
     if (target.matches("input, select, textarea")) {
       if (key === "Escape") showMenu(false);
       if (key === "Escape") focusShown();
       return;
     }
-    if (event.ctrlKey || event.metaKey) return pressWithCtrl(event);
-    if (target.matches("button, a, canvas, #panel") && ["Enter", " ", ...MOVES].includes(key)) return;
+    if ((event.ctrlKey || event.metaKey) && !(event.altKey && isBracket)) return pressWithCtrl(event);
+    if (target.matches("button, a, canvas, #panel, .merge") && ["Enter", " ", ...MOVES].includes(key)) return;
     const isAtOnce = Object.hasOwn(AT_ONCE, key);
     if (!isAtOnce && !Object.hasOwn(keys, key) && !MOVES.includes(key)) return;
     event.preventDefault();

@@ -8,7 +8,7 @@ import {
 } from "/static/dom.js";
 import { Grid } from "/static/grid.js";
 import { makeKeys } from "/static/keys.js";
-import { drawMap } from "/static/map.js";
+import { drawMap, refreshMap } from "/static/map.js";
 import { drawMerges } from "/static/panel.js";
 import { areKeysOn, awaited, makePresses, makeScreen, turnKeys } from "/static/presses.js";
 import { drawCategories, drawSide, markCurrent, sorted } from "/static/side.js";
@@ -86,7 +86,7 @@ const visit = (event, change) => {
 const decide = (event, action, words) => press(event, () => does(action, () => words));
 const showLasso = (lasso, rows) => visit({ timeStamp: performance.now() }, { kind: "lasso", lasso, rows });
 
-function draw({ isSame = false } = {}) {
+function draw({ isSame = false, isOwn = false } = {}) {
   drawHead();
   const isPanel = PANELS.includes(view.kind), goes = $(isPanel ? "grid" : "panel");
   const hadFocus = goes.contains(document.activeElement);
@@ -97,7 +97,7 @@ function draw({ isSame = false } = {}) {
     $("nothing").hidden = true;
     $("panel").ariaLabel = TITLES[view.kind];
     grid.show(new Uint32Array(0));
-    if (view.kind === "merges") drawMerges(decide, { isSame });
+    if (view.kind === "merges") drawMerges(decide, { isSame, isOwn });
     else drawMap(store.categories.has(view.focus) ? view.focus : null, showLasso);
     return;
   }
@@ -348,7 +348,8 @@ async function start() {
     if (view.kind === "category" && into !== null) view.id = into;
     if (view.kind === "category" && !store.categories.has(view.id)) return go({ kind: "all" });
     const before = grid.rows, focused = grid.focused;
-    if (view.kind !== "map") draw({ isSame: true });
+    if (view.kind === "map") refreshMap();
+    else draw({ isSame: true, isOwn: !others.length });
     // What others did to this view has to be seen before a press counts for it.
     if (others.length && (grid.focused !== focused || !isEqual(before, grid.rows))) screen.changed();
     drawTop();

@@ -8,6 +8,8 @@ const WHOLE = 65535, MOST_CORNERS = 80;
 const HOW = "Placed by t-SNE, where `shoal report --tsne` has drawn it for this run, or else by two principal "
   + "components, which tell fewer categories apart: run that command, then `shoal review` again.";
 let points = null;
+let drawn = []; // of a lasso so far
+let refresh = null;
 const view = { scale: 1, x: 0, y: 0 };
 
 async function loadPoints() {
@@ -18,6 +20,9 @@ async function loadPoints() {
   points = { n, rows, x: new Uint16Array(bytes, at, n), y: new Uint16Array(bytes, at + 2 * n, n) };
   return points;
 }
+
+// Categories have changed: colors and names.
+export const refreshMap = () => $("panel").querySelector("canvas") && refresh?.();
 
 export async function drawMap(chosen, showRows) {
   const place = $("panel");
@@ -36,12 +41,18 @@ export async function drawMap(chosen, showRows) {
   const tip = make("div", { id: "tip", hidden: true }, make("img", { alt: "" }), bdi(""));
   const what = points.n < data.store.n ? `A sample of ${number(points.n)} images. ` : "";
   const option = ({ id, name }) => make("option", { value: String(id), textContent: name });
-  const named = data.living().sort((a, b) => a.name.localeCompare(b.name));
-  const search = make("select", { ariaLabel: "Category to point out" },
-    option({ id: "", name: "point out a category" }), ...named.map(option));
-  if (chosen !== null) search.value = String(chosen);
-  search.addEventListener("change", () => draw(canvas, wanted()));
+  const search = make("select", { ariaLabel: "Category to point out" });
+  const fill = (value) => {
+    const named = data.living().sort((a, b) => a.name.localeCompare(b.name));
+    const options = [{ id: "", name: "point out a category" }, ...named].map(option);
+    const areSame = options.length === search.length && options.every((one, at) => one.isEqualNode(search[at]));
+    if (!areSame) search.replaceChildren(...options); // a list that is open would be closed
+    search.value = data.isLiving(value) ? String(value) : "";
+  };
   const wanted = () => (search.value === "" ? null : Number(search.value));
+  const redraw = () => draw(canvas, wanted());
+  search.addEventListener("change", redraw);
+  fill(chosen);
   const mouse = "Draw around images to see them; the wheel zooms, Shift+drag moves.";
   const textContent = `${what}${mouse} By keys: arrows, + and −, Enter for what is in sight.`;
   const dot = (kind) => make("span", { className: `dot ${kind}` });
@@ -49,7 +60,11 @@ export async function drawMap(chosen, showRows) {
   const words = make("span", { className: "muted", textContent });
   const how = make("p", { className: "muted how", textContent: HOW });
   place.replaceChildren(make("div", { className: "tools" }, search, legend, words), how, canvas, tip);
-  const redraw = () => draw(canvas, wanted());
+  refresh = () => {
+    fill(data.today(wanted() ?? data.NONE));
+    redraw();
+  };
+  drawn = [];
   new ResizeObserver(redraw).observe(canvas);
   useMouse(canvas, tip, redraw, showRows);
   useKeys(canvas, redraw, showRows);
@@ -114,7 +129,7 @@ function placed(canvas, at) {
   ];
 }
 
-function draw(canvas, chosen, lasso = []) {
+function draw(canvas, chosen) {
   const ratio = devicePixelRatio;
   canvas.width = canvas.clientWidth * ratio;
   canvas.height = canvas.clientHeight * ratio;
@@ -144,13 +159,13 @@ function draw(canvas, chosen, lasso = []) {
       pen.fill();
     }
   }
-  if (lasso.length > 1) {
+  if (drawn.length > 1) {
     pen.globalAlpha = 1;
     pen.strokeStyle = colors.ink;
     pen.lineWidth = 1.5;
     pen.setLineDash([5, 4]);
     pen.beginPath();
-    lasso.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
+    drawn.forEach(([x, y], i) => (i ? pen.lineTo(x, y) : pen.moveTo(x, y)));
     pen.closePath();
     pen.stroke();
   }
@@ -176,29 +191,26 @@ function nearest(canvas, x, y) {
 }
 
 function useMouse(canvas, tip, redraw, showRows) {
-  let lasso = null, moving = null;
-  const chosen = () => {
-    const { value } = $("panel").querySelector("select");
-    return value === "" ? null : Number(value);
-  };
+  let moving = null;
   canvas.addEventListener("wheel", (event) => {
     event.preventDefault();
     zoom(event.offsetX, event.offsetY, Math.exp(-event.deltaY / 400));
     redraw();
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
     canvas.setPointerCapture(event.pointerId);
     tip.hidden = true;
     if (event.shiftKey) moving = [event.offsetX - view.x, event.offsetY - view.y];
-    else lasso = [[event.offsetX, event.offsetY]];
+    else drawn = [[event.offsetX, event.offsetY]];
   });
   canvas.addEventListener("pointermove", (event) => {
     if (moving) {
       [view.x, view.y] = [event.offsetX - moving[0], event.offsetY - moving[1]];
       redraw();
-    } else if (lasso) {
-      lasso.push([event.offsetX, event.offsetY]);
-      draw(canvas, chosen(), lasso);
+    } else if (drawn.length) {
+      drawn.push([event.offsetX, event.offsetY]);
+      redraw();
     } else {
       const at = nearest(canvas, event.offsetX, event.offsetY);
       tip.hidden = at < 0;
@@ -211,10 +223,15 @@ function useMouse(canvas, tip, redraw, showRows) {
       }
     }
   });
+  const ended = () => {
+    const line = drawn;
+    [drawn, moving] = [[], null];
+    redraw();
+    return line;
+  };
+  canvas.addEventListener("pointercancel", ended);
   canvas.addEventListener("pointerup", () => {
-    const drawn = lasso;
-    lasso = moving = null;
-    if (!drawn || drawn.length < 3) redraw();
-    else show(canvas, drawn, redraw, showRows);
+    const line = ended();
+    if (line.length > 2) show(canvas, line, redraw, showRows);
   });
 }

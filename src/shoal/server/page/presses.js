@@ -54,6 +54,13 @@ export function makeScreen() {
   };
 }
 
+// Whether a click decides. Of a double click the first one does: the second one was aimed at what was there before it.
+export function isFirst({ detail }) {
+  if (detail <= 1) return true; // 0: a key
+  say("", false, { follows: "A double click counts once." });
+  return false;
+}
+
 // Which states of the review were on the screen, and since when.
 const KEPT = 100;
 const drawn = [];

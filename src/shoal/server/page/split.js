@@ -4,9 +4,25 @@ import { ask, images, make, number, say, unseen } from "/static/dom.js";
 import * as data from "/static/store.js";
 import { strip } from "/static/strips.js";
 
+// Which part each name is of: that which has most of the images the name was given to. The first part keeps the name of
+// the category; of two names of one part that of more images holds. One for each part, or null.
+export function placed(given, parts) {
+  const held = parts.map(() => null), shares = parts.map(() => 0);
+  for (const one of given) {
+    const own = new Set(one.rows), counts = parts.map((rows) => rows.filter((row) => own.has(row)).length);
+    const most = Math.max(...counts), at = counts.indexOf(most);
+    if (at && most > shares[at]) [held[at], shares[at]] = [one, most];
+  }
+  return held;
+}
+
+// The first part whose name another one or a category has: the server would refuse it.
+const clashOf = (names) =>
+  names.findIndex((name, at) => at > 0 && (data.named(name) || names.indexOf(name) !== at));
+
 // The parts that shall be categories of their own, or null; opened at once, the preview is asked for at its `turn`.
-// `names` are those given to the parts, by their place: whoever has to be asked again finds them there.
-export function askSplit(id, turn, { n = 2, names = [] } = {}) {
+// `given` are names with the images they were given to: whoever has to be asked again finds them there.
+export function askSplit(id, turn, { n = 2, given = [] } = {}) {
   const base = data.nameOf(id), most = Math.min(20, data.sizeOf(id));
   return ask(`Split ${base}`, (form, done) => {
     const slider = make("input", { type: "range", min: "2", max: String(most), value: String(n), step: "1" });
@@ -14,18 +30,26 @@ export function askSplit(id, turn, { n = 2, names = [] } = {}) {
     const told = make("output", { className: "muted", textContent: `${slider.value} parts` });
     const waiting = make("p", { className: "muted", textContent: "Looking for the parts …" });
     const place = make("div", { className: "parts" }, waiting);
+    const note = make("output", { className: "muted" });
     const split = make("button", { type: "submit", className: "main", textContent: "Split", disabled: true });
-    let parts = [], asked = 0;
+    let parts = [], held = [], names = [], asked = 0;
     const free = (at) => {
       for (let n = at + 1; ; n++) {
         const name = `${base} (${n})`;
         if (!data.named(name) && !names.includes(name)) return name;
       }
     };
+    const fillNames = () => names.forEach((name, at) => (names[at] = at ? name || free(at) : base));
+    const typed = (rows, at, name) => {
+      const others = held.filter((one) => one && one !== held[at]);
+      given = given.filter((one) => one !== held[at] && (one.name !== name || others.includes(one)));
+      held[at] = name ? { name, rows } : null;
+      names[at] = name;
+      if (name) given.push(held[at]);
+    };
     const part = (rows, at) => {
-      if (at) names[at] ||= free(at);
       const named = { value: at ? names[at] : base, disabled: !at, ariaLabel: `Name of part ${at + 1}` };
-      const on = { input: () => (names[at] = input.value.trim()) };
+      const on = { input: () => typed(rows, at, input.value.trim().normalize()) };
       const input = make("input", { type: "text", maxLength: 200, ...named, on });
       const size = make("span", { className: "muted", textContent: `${images(rows.length)}${at ? "" : ", stay"}` });
       const head = make("div", { className: "tools" }, input, size);
@@ -39,6 +63,11 @@ export function askSplit(id, turn, { n = 2, names = [] } = {}) {
         const found = await getJson("/api/parts", { category: id, parts: wanted });
         if (mine !== asked || !form.isConnected) return;
         parts = found.parts;
+        held = placed(given, parts);
+        names = held.map((one) => one?.name ?? "");
+        fillNames();
+        const without = given.filter((one) => !held.includes(one)).map(({ name }) => name);
+        note.textContent = without.length ? `No part has the name ${without.join(", ")} now.` : "";
         told.append(unseen(`: ${parts.map((rows) => number(rows.length)).join(", ")} images`));
         place.replaceChildren(...parts.map(part));
         split.disabled = false;
@@ -51,11 +80,17 @@ export function askSplit(id, turn, { n = 2, names = [] } = {}) {
     slider.addEventListener("input", draw);
     form.addEventListener("submit", () => {
       if (split.disabled) return;
-      const others = parts.slice(1).map((rows, at) => ({ rows, name: names[at + 1] || free(at + 1) }));
-      done({ n: parts.length, names, parts: others });
+      fillNames();
+      const clash = clashOf(names);
+      if (clash > 0) {
+        say(`There is a category or a part called ${names[clash]} already: choose another name.`, true);
+        place.querySelectorAll("input")[clash].focus();
+        return;
+      }
+      done({ n: parts.length, given, parts: parts.slice(1).map((rows, at) => ({ rows, name: names[at + 1] })) });
     });
     const label = make("label", { className: "wide" }, "Parts ", slider);
-    form.append(make("div", { className: "tools" }, label, told, split), place);
+    form.append(make("div", { className: "tools" }, label, told, split, note), place);
     turn.then((counts) => counts && draw());
   }, { wide: true, turn });
 }

@@ -208,7 +208,7 @@ export function act(action, base) {
         take(error.answer);
         hears("");
         const others = error.answer.entries.filter((entry) => !isHere(entry));
-        Object.assign(error, { isConflict: true, changed: unpackRows(error.answer.rows), others });
+        Object.assign(error, { changed: unpackRows(error.answer.rows), others });
       }
       throw error;
     } finally {

@@ -1,5 +1,5 @@
 // What a person can do: each verb asks what it has to, sends one action, and says what came of it.
-import { getJson } from "/static/api.js";
+import { getJson, Refused } from "/static/api.js";
 import { describe, enlarge } from "/static/details.js";
 import { askMerge, askName } from "/static/dialogs.js";
 import { $, images, number, say } from "/static/dom.js";
@@ -54,7 +54,7 @@ export function makeVerbs({ grid, view, go, refine }) {
   let recent = [];
 
   // Do something and say what came of it: `words` for so many images. Resolves to true, to
-  // null where others have changed what it is about, or to false where it failed.
+  // null where the server refuses it, since others have changed what it is about perhaps, or to false where it failed.
   async function does(action, words, seen = base()) {
     if (store.run.read_only) return say(READ_ONLY, true);
     const began = performance.now(), taken = grid.unselect(action.rows ?? []); // what is selected from now on stays so
@@ -67,7 +67,7 @@ export function makeVerbs({ grid, view, go, refine }) {
     } catch (error) {
       grid.select(remaining(taken, grid.rows), { adds: true });
       say(error.message, true);
-      return error.isConflict ? null : false;
+      return error instanceof Refused ? null : false;
     }
   }
 
@@ -83,8 +83,8 @@ export function makeVerbs({ grid, view, go, refine }) {
     if (place >= 0) grid.go(place);
   }
 
-  // Ask, and do what was answered; when others have changed it meanwhile ask again, with the answer as it was. Resolves
-  // to the answer that was done.
+  // Ask, and do what was answered; when the server refuses it ask again, with the answer as it was. Resolves to the
+  // answer that was done.
   async function insist(turn, ask, act) {
     for (let now = turn, last; ; now = NOW) {
       const asked = ask(now, last), answer = (await now) && (await asked);
