@@ -122,7 +122,7 @@ def test_the_weight_of_the_encoder_as_it_came_is_said_and_where_no_label_chose_i
     run = plain_run(images("a"))
     run.write_json("model", {"frozen_weight": 0.65, "n_tail_blocks": 1, "shape": None})
     said = "The encoder as it came weighs 65 % beside the trained one"
-    unjudged = f"{said}, as is usually best, because no label can judge training here."
+    unjudged = f"{said}, as was best on average with cms, because no label can judge training."
     assert summarize(Snapshot(run)).sentences[-1] == unjudged
     judged = {"kept": "trained", "accuracy": {"frozen": 0.5, "trained": 0.75}, "n_images": 8, "hidden": ["a"]}
     run.write_json("choice", judged)

@@ -35,7 +35,7 @@ from shoal.discovery.trials import (
 from shoal.discovery.validation import Withheld, set_aside
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.registry import get_method
+from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.training.bank import is_collapsed
 from shoal.words import count
 
@@ -86,7 +86,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     """Train once, without the labels of validation images, which choose the snapshot."""
     task = training_task(job.images, withheld, known_number(job))
     cost = measure(job, task, job.run)
-    job.reporter.say(announce([cost], is_compared=False))
+    job.reporter.say(announce([cost], job.settings.method, is_compared=False))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
@@ -207,8 +207,8 @@ def _answer(job: TrainingJob, learned: Representation, withheld: Withheld) -> An
         answer = make_answer(TRAINED, found, collection, job.settings, **judged)
         return replace(answer, counted_on=first.embeddings if takes_first_number(job.settings) else None, **about)
     check_distinct(unit_tree(learned.embeddings), first.n_clusters)  # else the frozen encoder would hide it
-    share = f"the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one"
-    job.reporter.say(f"{NOTE}{share}, as is usually best, because no label can judge training here")
+    why = f"as was best on average with {DEFAULT_METHOD}, because no label can judge training"
+    job.reporter.say(f"{NOTE}the encoder as it came weighs {100 * USUAL_WEIGHT:.0f} % beside the trained one, {why}")
     found = _cluster_blend(job, learned, USUAL_WEIGHT, None)
     answer = make_answer(TRAINED, found, collection, job.settings, **judged)
     return replace(answer, counted_on=first.embeddings, frozen_weight=USUAL_WEIGHT, **about)

@@ -194,7 +194,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
         for at, one in enumerate(jobs)
     ]
     all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
-    job.reporter.say(announce(all_costs, is_compared=True))
+    job.reporter.say(announce(all_costs, job.settings.method, is_compared=True))
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):

@@ -24,7 +24,7 @@ from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, describe_losses, describe_starts
+from shoal.methods.gcd import GcdSettings, GcdWithFeatures, cluster_by_kmeans, describe_losses, describe_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.classifier import labeled_cross_entropy
@@ -76,7 +76,7 @@ class DcclSettings(GcdSettings):
         return self.first_concept_weight + share * (self.concept_weight - self.first_concept_weight)
 
 
-class Dccl(Gcd):
+class Dccl(GcdWithFeatures):
     """GCD's losses and the concept loss. Concepts are renewed before each epoch, so a resumed run makes the same."""
 
     resolution: Tensor
@@ -87,11 +87,6 @@ class Dccl(Gcd):
         self.register_buffer("resolution", torch.tensor(settings.resolutions[0], dtype=torch.float64))
         self.concepts = torch.full((shape.n_images,), UNLABELED)  # (n,) -1: none
         self.centers = torch.empty(0, encoder.feature_dim)  # (M, C) unit rows
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """What the head makes of the features of views, and the features, unit rows."""
-        features = self.encoder.tail(inputs)
-        return {"projections": self.head(features), "features": unit(features.float())}
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Find the concepts among the training images, and their centers."""

@@ -21,7 +21,7 @@ from shoal.clustering.n_clusters_range import check_n_clusters
 from shoal.clustering.n_clusters_search import search_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
-from shoal.encoders.head import Head, HeadSettings
+from shoal.encoders.head import Head, HeadSettings, unit
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation, n_clusters_to_use, to_numpy
 from shoal.methods.method import Method, TrainedSettings
@@ -70,6 +70,15 @@ class Gcd(Model):
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The objective and its two parts."""
         return gcd_losses(batch.gather(batch.outputs["projections"]), batch.labels, self.settings.loss)
+
+
+class GcdWithFeatures(Gcd):
+    """The same for a loss that looks at the features too."""
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """What the head makes of the features of views, and the features, unit rows."""
+        features = self.encoder.tail(inputs)
+        return {"projections": self.head(features), "features": unit(features.float())}
 
 
 def gcd_losses(views: Tensor, labels: Tensor, loss: GcdLossSettings) -> dict[str, Tensor]:

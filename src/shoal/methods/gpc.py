@@ -21,10 +21,9 @@ from shoal.clustering.categories import category_centers
 from shoal.clustering.kmeans import semi_supervised_kmeans
 from shoal.clustering.mixture import principal_columns, prior_of_classes, split_and_merge
 from shoal.clustering.n_clusters_range import keep_to
-from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.methods.clusters import Discovery, Representation
-from shoal.methods.gcd import Gcd, GcdSettings, cluster_by_kmeans, describe_losses, describe_starts
+from shoal.methods.gcd import GcdSettings, GcdWithFeatures, cluster_by_kmeans, describe_losses, describe_starts
 from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.model import Batch, Epoch, TaskShape, numbered_labels
@@ -66,7 +65,7 @@ class GpcSettings(GcdSettings):
         )
 
 
-class Gpc(Gcd):
+class Gpc(GcdWithFeatures):
     """GCD's losses and the prototype loss. Of the clusters only their number goes on from epoch to epoch."""
 
     n_clusters: Tensor
@@ -79,11 +78,6 @@ class Gpc(Gcd):
         self.clusters = torch.zeros(shape.n_images, dtype=torch.int64)  # (n,)
         self.prototypes = torch.empty(0, encoder.feature_dim)  # (K, C) unit rows
         self.temperatures = torch.empty(0)  # (K,)
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """What the head makes of the features of views, and the features, unit rows."""
-        features = self.encoder.tail(inputs)
-        return {"projections": self.head(features), "features": unit(features.float())}
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Cluster the training images, change the number of clusters unless it is given, and make the prototypes."""

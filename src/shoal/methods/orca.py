@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
@@ -57,11 +56,6 @@ class Orca(ClassifierModel):
         super().__init__(encoder, shape, settings.start)
         self.settings = settings
         self.margin: Tensor | None = None
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Unit features (b, C), and cosines with the clusters, (b, K)."""
-        features = unit(self.encoder.tail(inputs).float())
-        return {"features": features, "cosines": self.classifier(features)}
 
     @torch.no_grad()
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
-from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.methods.clusters import cluster_by_classifier
@@ -74,11 +73,6 @@ class RankStats(ClassifierModel):
                 f"n_ranked: found {self.settings.n_ranked} with features of {self.encoder.feature_dim} entries, "
                 "expected at most as many"
             )
-
-    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
-        """Unit features (b, C), and cosines with the clusters, (b, K)."""
-        features = unit(self.encoder.tail(inputs).float())
-        return {"features": features, "cosines": self.classifier(features)}
 
     def loss(self, batch: Batch) -> dict[str, Tensor]:
         """The whole loss and its parts."""

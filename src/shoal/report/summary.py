@@ -238,7 +238,7 @@ def _frozen_weight(run: Snapshot) -> str:
     weight = float(run.json("model")["frozen_weight"]) if run.has("model.json") else 0.0
     if not 0 < weight < 1:
         return ""
-    usual = "" if run.has("choice.json") else ", as is usually best, because no label can judge training here"
+    usual = "" if run.has("choice.json") else ", as was best on average with cms, because no label can judge training"
     return f"The encoder as it came weighs {100 * weight:.0f} % beside the trained one{usual}."
 
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED
+from shoal.encoders.head import unit
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
 from shoal.training.model import Epoch, Model, TaskShape
@@ -52,6 +53,11 @@ class ClassifierModel(Model):
         super().__init__(encoder, shape)
         self.start = start
         self.classifier = CosineClassifier(encoder.feature_dim, n_outputs(shape))
+
+    def forward(self, inputs: Tensor) -> dict[str, Tensor]:
+        """Unit features (b, C), and cosines with the clusters, (b, K)."""
+        features = unit(self.encoder.tail(inputs).float())
+        return {"features": features, "cosines": self.classifier(features)}
 
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Start the classifier at images, if that is wanted, before the first epoch."""
