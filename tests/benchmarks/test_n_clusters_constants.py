@@ -37,8 +37,9 @@ def test_the_first_configuration_is_the_shipped_one_and_none_stays(constants) ->
     labels = constants.draw(y, np.arange(12), 3, 0.5, np.random.default_rng(1))
     shipped = n_clusters.estimate_n_clusters(tree, labels)
     before = class_pairs.LAST, class_pairs.SIZES_TRUSTED, dict(n_clusters.SCALES)
-    found = constants.answers(tree, labels)
-    assert found.shape == (len(constants.CONFIGURATIONS), 3)
+    grid = {name: [shipped_value, *constants.OTHERS[name]] for name, shipped_value in constants.SHIPPED.items()}
+    found = constants.answers(tree, labels, grid)
+    assert found.shape == (3**4, 3)
     assert found[0].tolist() == [shipped.n_clusters, *shipped.interval]
     assert len(np.unique(found, axis=0)) > 1
     assert before == (class_pairs.LAST, class_pairs.SIZES_TRUSTED, n_clusters.SCALES)
