@@ -73,6 +73,16 @@ def draw_each(y: np.ndarray, known: np.ndarray, n_labels: int, rng: np.random.Ge
     return labels
 
 
+def draw_known(classes: np.ndarray, n_known: float, rng: np.random.Generator) -> np.ndarray:
+    """So many of the classes, or below 1 that share of them and at least two."""
+    return rng.permutation(classes)[: max(round(n_known * len(classes)), 2) if n_known < 1 else int(n_known)]
+
+
+def draw(y: np.ndarray, known: np.ndarray, n_labels: int, labeled: float, rng: np.random.Generator) -> np.ndarray:
+    """Labels (N,) of so many images of each known class, or where that is 0 of a share of all their images."""
+    return draw_each(y, known, n_labels, rng) if n_labels else draw_labels(y, known, labeled, rng)
+
+
 def draw_images(y: np.ndarray, args: argparse.Namespace, rng: np.random.Generator) -> np.ndarray:
     """The images that a seed looks at, ascending."""
     if not args.vary:
@@ -119,12 +129,8 @@ def compare(
             trees[key] = grow(rows[kept], n_shifts)
         tree, truth = trees[key], y[kept]
         classes = np.unique(truth)
-        n_drawn = max(round(n_known * len(classes)), 2) if n_known < 1 else int(n_known)
-        known = np.array(args.known) if args.known else rng.permutation(classes)[:n_drawn]
-        if n_labels == 0:
-            labels = draw_labels(truth, known, args.labeled, rng)
-        else:
-            labels = draw_each(truth, known, n_labels, rng)
+        known = np.array(args.known) if args.known else draw_known(classes, n_known, rng)
+        labels = draw(truth, known, n_labels, args.labeled, rng)
         curve = accuracy_curve(tree, labels)
         truths.append(len(classes))
         best.append(curve.accuracy.max())
