@@ -66,6 +66,25 @@ def test_it_prints_a_table_ties_and_a_command_that_works_and_resume_prints_it_ag
     assert done.exit_code == 0, done.stderr
 
 
+def test_where_every_image_is_labeled_no_command_is_printed_that_would_be_refused(make_photos, tmp_path: Path) -> None:
+    photos = make_photos(60)
+    labels = tmp_path / "all.csv"
+    with labels.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out).writerows([("path", "label"), *sorted(photos.truth.items())])
+    everything = [photos.folder, "--labels", labels, "--config", photos.config, "--out", tmp_path / "run"]
+    small = [word for change in SMALL for word in ("--set", change)]
+    run = run_compare(*everything, "--methods", "cms,agglomerative", *small)
+    assert run.exit_code == 0, run.stderr
+    why = "There is no command for the first: every image is labeled, so nothing is left to discover."
+    assert why in run.stdout.splitlines()
+    assert "shoal discover" not in run.stdout
+    found = json.loads((tmp_path / "run" / "comparison.json").read_text(encoding="utf-8"))
+    assert found["command"] is None
+    page = (tmp_path / "run" / "compare.html").read_text(encoding="utf-8")
+    assert why in page
+    assert "shoal discover" not in page
+
+
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(given, tmp_path: Path) -> None:
     run = run_compare(*given, "--dry-run", "--json")
     assert run.exit_code == 0, run.stderr

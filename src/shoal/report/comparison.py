@@ -74,7 +74,7 @@ def render_comparison(run: Run) -> str:
         "pairs": [_pair(pair, {row["method"]: row["title"] for row in found["rows"]}) for pair in found["pairs"]],
         "n_folded": len(found["pairs"]) if len(found["pairs"]) > MAX_PAIRS else 0,
         "facts": _facts(found),
-        "command": shown(found["command"]),
+        "command": shown(found["command"] or ""),
         "columns": [{"title": row["title"], "link": f"{COMPARED}/{row['method']}/report.html"} for row in answered],
         "lines": [[_cell(sides[at], id_, uris) for at, id_ in enumerate(line)] for line in lines],
         "n_left": n_left,

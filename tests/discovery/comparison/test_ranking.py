@@ -44,10 +44,10 @@ def test_a_pair_is_the_same_from_both_sides() -> None:
     assert there.is_clear == back.is_clear
 
 
-@pytest.mark.parametrize(("n_more", "is_clear"), [(1, False), (4, False), (5, True)])
+@pytest.mark.parametrize(("n_more", "is_clear"), [(1, False), (5, False), (6, True)])
 def test_a_few_images_are_a_tie(n_more: int, is_clear: bool) -> None:
-    """Four more of ten could be four tosses of a coin: one time in eight they all fall alike."""
-    right = rights(5, 5 + n_more, n_images=10)
+    """Five more of twelve could be five tosses of a coin: one time in sixteen they all fall alike."""
+    right = rights(5, 5 + n_more, n_images=12)
     assert rank(right, *singly(right)).pairs[1, 0].is_clear == is_clear
 
 
@@ -87,7 +87,7 @@ def test_one_whole_category_is_one_toss_of_a_coin() -> None:
     assert low < 5 / 12 < high
 
 
-@pytest.mark.parametrize(("n_categories", "is_clear"), [(4, False), (5, True)])
+@pytest.mark.parametrize(("n_categories", "is_clear"), [(5, False), (6, True)])
 def test_whole_categories_tell_methods_apart_as_single_images_do(n_categories: int, is_clear: bool) -> None:
     units = np.repeat(np.arange(n_categories), 7)
     right = np.stack([np.ones(len(units), dtype=bool), np.zeros(len(units), dtype=bool)])
@@ -107,14 +107,43 @@ def test_all_right_or_all_wrong_is_no_certainty() -> None:
     assert one_category.intervals[0] == (pytest.approx(0.2066, abs=0.001), 1)
 
 
-@pytest.mark.parametrize(("n_known", "n_categories", "size"), [(20, 1, 20), (20, 2, 10), (40, 5, 10)])
-def test_of_equals_few_are_called_different(n_known: int, n_categories: int, size: int) -> None:
-    """Methods of the same skill, which find a whole category or miss it: at most one pair in twenty by chance."""
+def better_on(n_images: int, n_of_category: int, n_categories: int, size: int = 20) -> bool:
+    """Whether a method is clear that puts so many more of 40 known images right, and so many more of each category."""
+    units = np.concatenate([np.arange(40), np.repeat(100 + np.arange(n_categories), size)])
+    other = np.ones(len(units), dtype=bool)
+    other[:n_images] = False
+    for category in range(n_categories):
+        first = 40 + category * size
+        other[first : first + n_of_category] = False
+    return rank(np.stack([np.ones(len(units), dtype=bool), other]), units, units >= 100).pairs[0, 1].is_clear
+
+
+@pytest.mark.parametrize(("n_images", "n_of_category", "n_categories"), [(6, 8, 1), (12, 20, 1), (8, 20, 2)])
+def test_who_is_also_better_on_whole_categories_is_as_clear(n_images: int, n_of_category: int, n_categories) -> None:
+    assert better_on(n_images, 0, n_categories)
+    assert better_on(n_images, n_of_category, n_categories)
+
+
+def test_more_methods_take_more_evidence() -> None:
+    """Six images tell two methods apart; with a third there are three pairs, and 2 / 2^6 is above 0.05 / 3."""
+    two = rights(20, 26)
+    assert rank(two, *singly(two)).pairs[1, 0].is_clear
+    for n_more, is_clear in ((6, False), (7, True)):
+        three = rights(20, 20 + n_more, 20)
+        assert rank(three, *singly(three)).pairs[1, 0].is_clear == is_clear
+
+
+@pytest.mark.parametrize(
+    ("n_methods", "n_known", "n_categories", "size"),
+    [(2, 20, 1, 20), (2, 20, 2, 10), (2, 40, 5, 10), (4, 40, 3, 10), (8, 60, 5, 10)],
+)
+def test_of_equals_few_tables_call_a_difference(n_methods: int, n_known: int, n_categories: int, size: int) -> None:
+    """Methods of the same skill, which find a whole category or miss it: by chance at most one table in twenty."""
     rng = np.random.default_rng(0)
     units = np.concatenate([np.arange(n_known), np.repeat(100 + np.arange(n_categories), size)])
     n_called = 0
     for _ in range(100):
-        known, whole = rng.random((2, n_known)) < 0.7, rng.random((2, n_categories)) < 0.6
+        known, whole = rng.random((n_methods, n_known)) < 0.7, rng.random((n_methods, n_categories)) < 0.6
         right = np.concatenate([known, whole.repeat(size, axis=1)], axis=1)
-        n_called += rank(right, units, units >= 100).pairs[0, 1].is_clear
+        n_called += any(pair.is_clear for pair in rank(right, units, units >= 100).pairs.values())
     assert n_called <= 5

@@ -31,7 +31,7 @@ def comparison(*rows: Row) -> Comparison:
         path=Path("run"),
         rows=rows,
         pairs=(),
-        kept={"n_images": 10},
+        kept={"n_images": 10, "n_draws": 1},
         n_clusters={},
         epochs={one.method: 1 for one in rows if one.method not in ("frozen", "agglomerative")},
         unfinished=(),
@@ -72,6 +72,31 @@ def test_the_quickest_of_those_who_tie_is_named_where_that_is_no_chance(first, o
         assert "quickest" not in sentence
     else:
         assert f"The quickest of them is {quickest}" in sentence
+
+
+CHANCE = "No training was repeated: chance in training is in no interval and no rank."
+
+
+@pytest.mark.parametrize(
+    ("methods", "n_draws", "is_said"), [("cms", 1, True), ("cms", 3, False), ("agglomerative", 1, False)]
+)
+def test_one_draw_says_that_it_leaves_out_chance_in_training(methods: str, n_draws: int, is_said: bool) -> None:
+    found = comparison(row(methods, []), row("frozen", []))
+    found = replace(found, kept=found.kept | {"n_draws": n_draws})
+    assert (CHANCE in found.in_words().splitlines()) == is_said
+
+
+def test_without_a_command_the_words_say_why_and_the_numbers_are_null(tmp_path: Path) -> None:
+    whole = replace(comparison(row("cms", []), row("frozen", [])), path=tmp_path)
+    assert whole.in_words().splitlines()[-2:] == ["to run the first on everything:", "shoal discover photos"]
+    found = replace(whole, command=None)
+    why = "There is no command for the first: every image is labeled, so nothing is left to discover."
+    assert found.in_words().splitlines()[-1] == found.to_dict()["sentences"][-1] == why
+    assert why not in whole.in_words()
+    assert "to run the first" not in found.in_words()
+    (tmp_path / "comparison.json").write_text(json.dumps(found.to_dict()), encoding="utf-8")
+    assert '"command": null' in (tmp_path / "comparison.json").read_text(encoding="utf-8")
+    assert Comparison.open(tmp_path).to_dict() == found.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -199,9 +199,10 @@ class _Work:
             epochs=epochs,
             unfinished=tuple(unfinished),
             notes=tuple(notes),
-            command="",
+            command=None,
         )
-        result = replace(result, command=self.command_for(result.best.method))
+        if images.collection.n_labeled < len(images.collection):  # else `shoal discover` would refuse it
+            result = replace(result, command=self.command_for(result.best.method))
         self._write(result, kept_table(done, draws))
         return result
 

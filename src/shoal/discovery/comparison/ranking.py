@@ -1,18 +1,19 @@
-"""Which method puts more images right, and how sure that is: a paired bootstrap, and ties that are called ties.
+"""Which method puts more images right, and how sure that is: intervals by a bootstrap, ties by flips of signs.
 
-Every method is judged by the same images, so two of them are compared image by image. What is drawn again is what was
-drawn before: single images of known categories, and whole categories where a whole category was kept, because its
-images stand or fall together.
+Every method is judged by the same images, so two of them are compared image by image. What is drawn again, or flipped,
+is what was drawn before: single images of known categories, and whole categories where a whole category was kept,
+because its images stand or fall together.
 
 M methods, J images that judge, U units that are drawn as one.
 """
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 
 from shoal.arrays import Bools, Floats, Ints
-from shoal.clustering.matching import is_more
+from shoal.discovery.comparison.significance import are_clear, sign_flip_p
 
 N_RESAMPLES = 2_000
 """How often the units are drawn again."""
@@ -26,9 +27,6 @@ LEVEL = 0.95
 Z = 1.96
 """Standard deviations within which a normal distribution has that share."""
 
-N_ERRORS = 2
-"""Standard errors by which a method must be better besides: of a handful of units a bootstrap is too sure."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
@@ -37,9 +35,9 @@ class Pair:
     difference: float
     low: float
     high: float
-    """The interval of the difference."""
+    """The interval of the difference, of this pair alone."""
     is_clear: bool
-    """Whether one of the two is better beyond what chance would do; else they tie."""
+    """Whether one of the two is better beyond what chance would do in any pair of the table; else they tie."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +77,7 @@ def rank(right: Bools, units: Ints, is_novel: Bools, *, seed: int = 0) -> Rankin
     novel[at[is_novel]] = True
     drawn = _resampled_shares(n_right, sizes, novel, np.random.default_rng(seed))  # (R, M)
     n_methods = len(right)
-    pairs = {
-        (i, j): _compare(n_right[i] - n_right[j], int(sizes.sum()), drawn[:, i] - drawn[:, j])
-        for i in range(n_methods)
-        for j in range(n_methods)
-        if i != j
-    }
+    pairs = _compare_pairs(n_right, int(sizes.sum()), drawn)
     return Ranking(
         shares=tuple(float(one.mean()) for one in right),
         intervals=tuple(_interval_of(float(right[i].mean()), drawn[:, i], len(sizes)) for i in range(n_methods)),
@@ -110,11 +103,20 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
     return np.concatenate(found)
 
 
-def _compare(more: Ints, n_images: int, drawn: Floats) -> Pair:
-    """One method that puts `more` (U,) images of each unit right than another; the standard error is that of units."""
-    low, high = _interval(drawn)
-    is_clear = (low > 0 and is_more(more, N_ERRORS)) or (high < 0 and is_more(-more, N_ERRORS))
-    return Pair(difference=float(more.sum() / n_images), low=low, high=high, is_clear=is_clear)
+def _compare_pairs(n_right: Ints, n_images: int, drawn: Floats) -> dict[tuple[int, int], Pair]:
+    """Each method against each other one; ranks rest on all pairs, so all of them share one level.
+
+    `n_right` (M, U) of each unit's images, `drawn` (R, M) shares.
+    """
+    unordered = list(combinations(range(len(n_right)), 2))
+    clear = are_clear(np.array([sign_flip_p(n_right[i] - n_right[j]) for i, j in unordered]))
+    found = {}
+    for (first, second), is_clear in zip(unordered, clear.tolist(), strict=True):
+        for i, j in ((first, second), (second, first)):
+            low, high = _interval(drawn[:, i] - drawn[:, j])
+            difference = float((n_right[i] - n_right[j]).sum() / n_images)
+            found[i, j] = Pair(difference=difference, low=low, high=high, is_clear=is_clear)
+    return found
 
 
 def _interval_of(share: float, drawn: Floats, n_units: int) -> tuple[float, float]:

@@ -99,7 +99,7 @@ class Comparison:
     notes
         What to doubt, a sentence each.
     command
-        Runs the first method on everything.
+        Runs the first method on everything; None where every image is labeled.
 
     Examples
     --------
@@ -121,7 +121,7 @@ class Comparison:
     epochs: dict[str, int]
     unfinished: tuple[str, ...]
     notes: tuple[str, ...]
-    command: str
+    command: str | None
 
     @classmethod
     def open(cls, path: Path | str) -> "Comparison":
@@ -162,7 +162,8 @@ class Comparison:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What follows from the table: ties, whether training helps, and what to doubt."""
-        found = (*self._about_first(), *self._about_training(), *self._about_rest(), *self.notes)
+        about = (*self._about_first(), *self._about_training(), *self._about_rest())
+        found = (*about, *self._about_draws(), *self.notes, *self._about_command())
         return tuple(f"{sentence[0].upper()}{sentence[1:]}" for sentence in found)
 
     def _about_first(self) -> list[str]:
@@ -206,9 +207,19 @@ class Comparison:
         left = listed([title_of(name) for name in self.unfinished]) if self.unfinished else ""
         return [*failed, *([f"Not finished: {left}; the same command with --resume goes on."] if left else [])]
 
+    def _about_draws(self) -> list[str]:
+        if self.kept["n_draws"] > 1 or not any(row.method in self.epochs for row in self.rows):
+            return []
+        return ["No training was repeated: chance in training is in no interval and no rank."]
+
+    def _about_command(self) -> list[str]:
+        nothing_left = "There is no command for the first: every image is labeled, so nothing is left to discover."
+        return [nothing_left] if self.command is None else []
+
     def in_words(self) -> str:
         """The table, what follows from it, and the command of the first."""
-        return "\n".join([*self._table(), "", *self.sentences, "", "to run the first on everything:", self.command])
+        command = [] if self.command is None else ["", "to run the first on everything:", self.command]
+        return "\n".join([*self._table(), "", *self.sentences, *command])
 
     def _table(self) -> list[str]:
         width = max(len(row.title) for row in self.rows)
