@@ -12,8 +12,9 @@ from shoal.encoders.prompts import BorderPrompt, TokenPrompts
 from shoal.errors import UsageError
 from shoal.methods.promptcal import PromptCal, PromptCalSettings, calibrate, contrast
 from shoal.methods.registry import get_method
+from shoal.training.cost import measure_cost
 from shoal.training.losses import GcdLossSettings
-from shoal.training.model import Epoch, TaskShape
+from shoal.training.model import Epoch, TaskShape, shape_of
 from shoal.training.settings import TrainSettings
 from slow_steps import affinities as slow_graph
 from slow_steps import contrast as slow_contrast
@@ -257,6 +258,16 @@ def test_killed_in_either_stage_it_ends_in_the_same_bytes(task, tmp_path, restar
         assert {"memory", "n_remembered", "prompts/border"} <= ours.keys()
         assert all(torch.equal(value, theirs[name]) for name, value in ours.items())
         assert torch.equal(found.embeddings, whole.embeddings)
+
+
+@pytest.mark.parametrize(("n_first", "is_second"), [(1, True), (3, False)])
+def test_a_step_of_the_second_stage_is_timed_where_there_is_one(task, monkeypatch, n_first, is_second):
+    chosen = settings(training=TrainSettings(epochs=3, batch_size=20), n_first=n_first)
+    timed, second_stage = [], PromptCal.second_stage
+    monkeypatch.setattr(PromptCal, "second_stage", lambda *given: timed.append(1) or second_stage(*given))
+    data = task.training_data
+    measure_cost(data, get_method("promptcal").build(chosen, shape_of(data, 5)), chosen.training)
+    assert bool(timed) == is_second
 
 
 def test_more_neighbors_than_views_are_refused_before_any_work(tiny_vit):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import UNLABELED, Bools, Floats, Ints, as_count, is_missing, name_rows
+from shoal.arrays import UNLABELED, Bools, Ints, as_count, is_missing, name_rows
 from shoal.errors import DataError, UsageError
 
 
@@ -127,11 +127,6 @@ def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None
     """
     apart = other.astype(np.int64) - right
     by_unit = apart if units is None else np.bincount(units, weights=apart)
-    return is_more(by_unit, n_errors)
-
-
-def is_more(by_unit: Ints | Floats, n_errors: float) -> bool:
-    """Whether the sum over draws (U,) is above 0 by more than so many standard errors."""
     return bool(by_unit.sum() > n_errors * np.linalg.norm(by_unit))
 
 

@@ -153,6 +153,11 @@ class PromptCal(Model):
             return replace(settings, epochs=n_first).lr_at(epoch)
         return replace(settings, epochs=settings.epochs - n_first).lr_at(epoch - n_first)
 
+    @property
+    def timed_epoch(self) -> int:
+        """The first of the second stage, where there is one."""
+        return min(self.settings.n_first, self.settings.training.epochs - 1)
+
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Begin the second stage: the teacher is what was learned so far. The memory is empty until then."""
         if epoch.number == self.settings.n_first:

@@ -77,8 +77,9 @@ def measure_cost(
 ) -> Cost:
     """Time a few images through the trunk, and a step of training; `n_done` epochs are done already.
 
-    The model has then begun an epoch and taken steps: it is made for this and not trained. What a validation takes is
-    not counted. The pool of views is counted where epochs are left, or where another training needs it.
+    The model has then begun an epoch and taken steps: it is made for this and not trained. What a validation takes, and
+    what a method does once an epoch beside embedding, is not counted. The pool of views is counted where epochs are
+    left, or where another training needs it.
     """
     n_views = model.n_views
     size = n_views * settings.batch_size
@@ -153,7 +154,7 @@ def _whole_step(
     embeddings = F.normalize(torch.randn(n_views * len(labels), n_columns, generator=generator)).to(device)
     model.begin_epoch(
         Epoch(
-            number=0,
+            number=model.timed_epoch,
             labels=labels,
             embed=lambda: embeddings[: len(labels)],
             embed_views=lambda: embeddings,
@@ -171,7 +172,7 @@ def _whole_step(
             inputs=inputs[timed],
             outputs=outputs,
             labels=labels[images],
-            epoch=0,
+            epoch=model.timed_epoch,
             generator=generator,
             n_views=n_views,
         )

@@ -131,6 +131,11 @@ class Model(nn.Module):
         """Named scalars; 'loss' is minimized, the others are recorded."""
         raise NotImplementedError
 
+    @property
+    def timed_epoch(self) -> int:
+        """The epoch whose step is timed before training: one of the stage that takes longest."""
+        return 0
+
     def begin_epoch(self, epoch: Epoch) -> dict[str, float]:
         """Renew what is made once an epoch; numbers to record."""
         return {}
