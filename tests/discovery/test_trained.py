@@ -276,6 +276,40 @@ def test_a_stopped_trial_is_judged_as_it_ended(photos, settings, tmp_path: Path,
     assert run.provenance["answer"] == "frozen"
 
 
+def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is_stopped(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    """All is right with training and without: it stands when it is whole."""
+    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    real = TrialJudge.compare
+
+    def compare(self, embeddings, predicted, weights):
+        found = real(self, embeddings, predicted, weights)
+        return replace(found, tried=[replace(one, right=np.ones(found.n_images, dtype=bool)) for one in found.tried])
+
+    def press(line: str) -> None:
+        if line.startswith("training goes on"):
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(TrialJudge, "compare", compare)
+    wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
+    assert (run.provenance["answer"], run.json("choice")["kept"]) == ("frozen", "frozen")
+    assert (run.path / "trained" / "assignments.csv").exists()
+    resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
+    assert (resumed.provenance["answer"], resumed.json("choice")["kept"]) == ("trained", "trained")
+
+
+def test_of_a_stopped_training_that_nothing_judges_the_first_answer_stands(photos, settings, tmp_path: Path) -> None:
+    wanted = replace(with_training(settings, epochs=6), n_clusters=5)
+    run = run_on(photos, tmp_path / "run", wanted, reporter=stopping_at("epoch 3:"))
+    assert run.provenance["answer"] == "frozen"
+    assert (run.path / "trained" / "assignments.csv").exists()
+    asked = replace(wanted, hidden_share=0.0)  # --answer trained
+    run = run_on(photos, tmp_path / "asked", asked, reporter=stopping_at("epoch 3:"))
+    assert run.provenance["answer"] == "trained"
+
+
 def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tmp_path: Path, monkeypatch) -> None:
     keep_training(monkeypatch)
     _, ends = watch_weights(monkeypatch)

@@ -9,6 +9,7 @@ import torch
 
 import shoal.discovery.trials as trials
 from photo_runs import run_on, stop
+from shoal.clustering.blend import choose_weight
 from shoal.discovery.choice import Choice
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
@@ -125,7 +126,8 @@ def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answe
 def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
-    monkeypatch.setattr(Choice, "keeps_training", True)
+    best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
+    monkeypatch.setattr(Choice, "chosen", best)
     wanted = replace(settings, n_clusters=5, hidden_share=0.4)
     real = TrialJudge.choose
 

@@ -159,7 +159,7 @@ class JudgingImages:
             right = put_right(self.labels[judged], predicted[judged])
             tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
         elif not is_collapsed:
-            tried = self._try(trained, weights, usual_shifts=self.usual_shifts)
+            tried = self._try(trained, weights)
         hidden = tuple(self.classes[label] for label in self.withheld.hidden)
         units = drawn_units(judged, self.labels[judged], self.withheld.hidden, len(self.labels))
         return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
@@ -168,7 +168,7 @@ class JudgingImages:
         """What their labels say of the frozen embeddings alone; nothing where these are too much alike."""
         return self._try(self.frozen, (1.0,))
 
-    def _try(self, trained: Tensor, weights: Sequence[float], usual_shifts: int = 0) -> list[TriedWeight]:
+    def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
         return try_weights(
             self.frozen,
             trained,
@@ -179,5 +179,5 @@ class JudgingImages:
             seed=self.seed,
             weights=weights,
             linkage_method=self.linkage_method,
-            usual_shifts=usual_shifts,
+            usual_shifts=self.usual_shifts,
         )

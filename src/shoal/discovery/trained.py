@@ -43,6 +43,10 @@ SAID_TOO_SHORT = "that was too short to learn anything: the first answer, withou
 """What is said where training was stopped so early."""
 
 
+SAID_UNJUDGED = "no label can say whether so much of a training helps: the first answer, without training, stands"
+"""What is said where a training was stopped that nothing judges."""
+
+
 def answer_trained(job: TrainingJob) -> tuple[Answer, Answer | None]:
     """Train, and cluster by what was learned: the answer that stands, that or the first one, and the other.
 
@@ -86,7 +90,7 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     """Train once, without the labels of validation images, which choose the snapshot."""
     task = training_task(job.images, withheld, known_number(job))
     cost = measure(job, task, job.run)
-    job.reporter.say(announce([cost], job.settings.method, is_compared=False))
+    job.reporter.say(announce([cost], is_compared=False))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
     learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
     if learned is None:
@@ -95,7 +99,11 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     if job.settings.hidden_share > 0 and is_collapsed(learned.embeddings):
         job.reporter.say(f"{NOTE}nothing is taken of that training: the first answer stands")
         return job.first, None
-    return _answer(job, learned, withheld), job.first
+    answer = _answer(job, learned, withheld)
+    if job.settings.hidden_share > 0 and not learned.is_done:
+        job.reporter.say(SAID_UNJUDGED)
+        return job.first, answer
+    return answer, job.first
 
 
 def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
@@ -119,7 +127,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         learned = None
     is_whole = learned is not None and learned.is_done
     if not is_whole:  # training did not help, or was stopped: what is there is the end of the trial
-        best = best.ended()
+        best = best.ended(is_stopped=job.is_asked())
     chosen = best.choice.with_training
     if chosen.weight == 1:
         return job.first, None

@@ -22,7 +22,7 @@ from shoal.distributed import is_started
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
-from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run
@@ -146,15 +146,19 @@ def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False
 
 
 MEASURED_GAIN = (
-    "1 to 15 more of 100 were right on four collections of over 3,000 images, 1 more on 1,000 of them, none on 150"
+    "1 to 15 more of 100 were right on four collections of over 3,000 images, 1 more on up to 1,000 of them, "
+    "none on 150"
 )
 """By benchmarks/results/2026-11-16_h200_answers.md: the default answer beside the first one, K given, in the mean."""
 
 
-def announce(costs: Sequence[Cost], method: str, *, is_compared: bool) -> str:
-    """Say what all trainings together will take, what that may bring, and how to do without the rest of it."""
+def announce(costs: Sequence[Cost], *, is_compared: bool, is_measured: bool = False) -> str:
+    """Say what all trainings together will take, what that may bring, and how to do without the rest of it.
+
+    `is_measured`: the method, the encoder and the choice of the answer are those whose gain was measured.
+    """
     seconds, n_steps, n_views = (sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views"))
-    end = "it may help much or not at all" + (f" ({MEASURED_GAIN})" if method == DEFAULT_METHOD else "")
+    end = "it may help much or not at all" + (f" ({MEASURED_GAIN})" if is_measured else "")
     if is_compared:
         end += ", and labels that it does not see decide which answer stands"
     return (

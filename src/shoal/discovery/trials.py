@@ -22,7 +22,7 @@ from shoal.discovery.validation import Withheld
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation
-from shoal.methods.registry import get_method
+from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.cost import Cost
@@ -149,11 +149,15 @@ class Tried:
         what = {"n_tail_blocks": settings.of_method.n_tail_blocks, "temperature": settings.temperature}
         return what | {"accuracy": self.accuracy}
 
-    def ended(self) -> "Tried":
-        """The same with what is said of its last epoch, which choice.json then holds too."""
-        if self.choice is self.at_end:
+    def ended(self, *, is_stopped: bool) -> "Tried":
+        """The same with what is said of its last epoch, which choice.json then holds too.
+
+        `is_stopped`: the user has stopped it, or the training that was to go on from it.
+        """
+        if self.choice is self.at_end and self.choice.is_stopped == is_stopped:
             return self
-        found = replace(self, choice=self.at_end, n_epochs=len(self.learned.metrics))
+        choice = replace(self.at_end, is_stopped=is_stopped)
+        found = replace(self, choice=choice, n_epochs=len(self.learned.metrics))
         run = self.job.run
         run.write_json("choice", run.json("choice") | found.choice.to_dict() | {"epochs": found.n_epochs})
         return found
@@ -193,8 +197,9 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
         _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
         for at, one in enumerate(jobs)
     ]
+    is_measured = (job.settings.method, job.settings.of_method.encoder) == (DEFAULT_METHOD, DEFAULT_ENCODER)
     all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
-    job.reporter.say(announce(all_costs, job.settings.method, is_compared=True))
+    job.reporter.say(announce(all_costs, is_compared=True, is_measured=is_measured))
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
