@@ -2,13 +2,13 @@ import json
 import os
 import subprocess
 import sys
-import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from served import wait_until
 from shoal.cli.main import app
 from shoal.runs import Assignment, Run
 
@@ -60,6 +60,7 @@ def test_open_shows_it_in_a_browser_whose_own_words_nobody_hears(run: Run, tmp_p
     done = subprocess.run(
         words, env={**os.environ, "BROWSER": str(browser)}, capture_output=True, text=True, check=True
     )
+    wait_until(lambda: (tmp_path / "given").exists() and (tmp_path / "given").read_text().endswith("\n"))
     assert (tmp_path / "given").read_text() == f"{(run.path / 'report.html').as_uri()}\n"
     assert "noise" not in done.stdout + done.stderr
 
@@ -67,7 +68,7 @@ def test_open_shows_it_in_a_browser_whose_own_words_nobody_hears(run: Run, tmp_p
 def test_open_without_a_browser_says_which_file_to_open(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(webbrowser, "open", lambda page: True)  # one of text, which would take over the terminal
+    monkeypatch.delattr(subprocess, "Popen")  # nothing is started: one of text would take over the terminal
     done = CliRunner().invoke(app, ["report", str(run.path), "--open"])
     assert (done.exit_code, done.stdout) == (0, f"{run.path / 'report.html'}\n")
     assert done.stderr.splitlines() == [f"note: no browser was found here; open {run.path / 'report.html'} in one"]

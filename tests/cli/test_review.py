@@ -6,21 +6,22 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
 from forks import Forked
-from served import HANGS_S, served
-from shoal.cli.browser import leading_to, open_privately
+from served import HANGS_S, served, wait_until
 from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
+from shoal.server.guard import KeyForOnce
 from small_runs import write_small
 
 
@@ -44,53 +45,42 @@ def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> 
     assert "next: shoal export" in said
 
 
-RECORDS = """
-import json, os, pathlib, sys, urllib.parse
-page = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(sys.argv[1]).path))
-modes = [oct(os.stat(path).st_mode & 0o777) for path in (page, page.parent)]
-found = {"command": sys.argv, "page": str(page), "modes": modes, "text": page.read_text()}
-pathlib.Path(sys.argv[0]).with_suffix(".json").write_text(json.dumps(found))
+OPENS = """
+import json, pathlib, sys, urllib.request
+opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+found = {"command": sys.argv, "page": opener.open(sys.argv[1]).read().decode()}
+part = pathlib.Path(sys.argv[0]).with_suffix(".part")
+part.write_text(json.dumps(found))
+part.rename(part.with_suffix(".json"))
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX modes and signals")
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_the_browser_is_led_to_the_address_by_a_file_that_nobody_else_can_read(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
+def test_a_browser_that_stays_in_the_foreground_is_answered_and_its_command_opens_the_page_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = tmp_path / "browser.py"
-    browser.write_text(RECORDS)
-    (tmp_path / "temporary").mkdir()
+    browser.write_text(OPENS)
     monkeypatch.setenv("BROWSER", f"{sys.executable} {browser} %s")
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     with closing(Forked("review", str(run.path), "--port", "0")) as process:
         url = process.stdout.readline().strip()
-        assert any("open the address" in line for line in process.stderr)  # said once the browser was called
+        assert any("it opens in a browser" in line for line in process.stderr)
+        wait_until(browser.with_suffix(".json").exists)
         found = json.loads(browser.with_suffix(".json").read_text())
+        assert "<title>" in found["page"]
         assert url.partition("token=")[2] not in " ".join(found["command"])
-        assert f'url={url}"' in found["text"]
-        assert found["modes"] == ["0o600", "0o700"]
-        page = Path(found["page"])
-        assert page.is_relative_to(tmp_path / "temporary")
-        assert page.exists()
-        process.send_signal(ending)
-        process.wait(HANGS_S)
-        assert not [*(tmp_path / "temporary").iterdir()]
-    with served(run.path):  # with --no-open
-        assert not [*(tmp_path / "temporary").iterdir()]
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(found["command"][1])
+        assert build_opener(HTTPCookieProcessor()).open(url).status == 200, "the printed address, as often as wanted"
 
 
-def test_a_review_goes_on_where_no_browser_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with ExitStack() as kept:
-        assert not open_privately("http://127.0.0.1:1/?token=x", kept)
-
-
-def test_what_an_address_has_is_escaped_in_the_file_that_leads_there() -> None:
-    with leading_to('http://a/?token="><script>&') as page:
-        assert page.read_text().count("http://a/?token=&quot;&gt;&lt;script&gt;&amp;") == 2
-        assert "<script>" not in page.read_text()
-    assert not page.parent.exists()
+def test_a_key_for_once_opens_once_and_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("shoal.server.guard.time.monotonic", lambda: now[0])
+    key, late = KeyForOnce(), KeyForOnce()
+    assert not key.opens("")
+    assert [key.opens(key.secret), key.opens(key.secret)] == [True, False]
+    now[0] += 61
+    assert not late.opens(late.secret)
 
 
 def test_half_a_line_is_told_where_nothing_may_be_written(run: Run) -> None:

@@ -112,7 +112,7 @@ def test_headers_are_bounded_whatever_else_is_installed(tmp_path: Path, monkeypa
     monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: chosen.append(self.config.http))
     run = RunView(write_small(tmp_path / "run").path)
     listening = bind("127.0.0.1", 0)
-    serve(Review(run), Access(host="127.0.0.1", port=1), listening, lambda: None, lambda: None, Originals(run, []))
+    serve(Review(run), Access(host="127.0.0.1", port=1), listening, lambda: None, Originals(run, []))
     assert chosen == ["h11"]
 
 

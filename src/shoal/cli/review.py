@@ -3,13 +3,13 @@
 import gc
 import shlex
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.browser import open_privately
+from shoal.cli.browser import open_in_browser
 from shoal.cli.console import Json, result, say
 from shoal.errors import UsageError
 from shoal.words import count, plural
@@ -56,8 +56,6 @@ def review(
     listening = bind(host, port)
     access = Access(host=host, port=listening.getsockname()[1], is_read_only=read_only)
 
-    kept = ExitStack()  # what is there as long as the server
-
     def started() -> None:
         facts = {"url": access.url, "run": str(run), "read_only": read_only, "does_not_fit": misfits}
         result(access.url, facts, as_json=json)
@@ -66,14 +64,13 @@ def review(
             say(f"note: whoever has this address can {may}; over ssh, `ssh -L` needs no --host")
         if originals.missing:
             say(f"note: no original can be shown enlarged: {originals.missing}")
-        if open_ and open_privately(access.url, kept):
+        if open_ and open_in_browser(access.url_once):
             say("it opens in a browser; if that cannot show it, open the address")
         elif open_:
             say("note: no browser was found here; open the address in one")
         say("Ctrl-C ends it" if read_only else "Ctrl-C ends it; everything done is kept as it is done")
 
-    with kept:
-        serve(found, access, listening, started, kept.close, originals, misfits)
+    serve(found, access, listening, started, originals, misfits)
     _tell(found, run)
 
 

@@ -8,6 +8,7 @@ has to be this machine's (DNS rebinding), a change has to come from this page (O
 import ipaddress
 import secrets
 import socket
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
@@ -41,6 +42,28 @@ HEADERS = (
 )
 
 
+OPENS_FOR_S = 60
+"""Seconds in which a browser has to ask for the page that it is to open."""
+
+
+class KeyForOnce:
+    """A secret that opens the page once, soon after the start.
+
+    Other accounts of a machine can read it in the command of the browser that is started with it.
+    """
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_urlsafe(24)
+        self.ends = time.monotonic() + OPENS_FOR_S
+
+    def opens(self, found: str) -> bool:
+        """Whether this is it, for the first time and in time."""
+        is_it = secrets.compare_digest(found.encode(), self.secret.encode()) and time.monotonic() < self.ends
+        if is_it:
+            self.ends = 0.0
+        return is_it
+
+
 @dataclass(frozen=True, kw_only=True)
 class Access:
     """What a browser must show to be let in.
@@ -54,6 +77,7 @@ class Access:
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+    once: KeyForOnce = field(default_factory=KeyForOnce)
     is_read_only: bool = False
 
     @property
@@ -74,9 +98,18 @@ class Access:
     @property
     def url(self) -> str:
         """The address with the token; given once, to whoever started the server."""
+        return f"{self._page}?token={self.token}"
+
+    @property
+    def url_once(self) -> str:
+        """The address for the browser that is started here."""
+        return f"{self._page}?once={self.once.secret}"
+
+    @property
+    def _page(self) -> str:
         anywhere = self.host in ("0.0.0.0", "::")
         name = socket.gethostname() if anywhere else f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{name}:{self.port}/?token={self.token}"
+        return f"http://{name}:{self.port}/"
 
     def knows_host(self, header: str) -> bool:
         """Whether a Host header names this machine, on whatever port a tunnel has given it.
@@ -107,10 +140,11 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        status, reason = self._refusal(scope, headers)
+        opens = self._opens(scope)
+        status, reason = self._refusal(scope, headers, opens=opens)
         if status:
             await _answer(send_guarded, status, reason)
-        elif self._brings_token(scope):
+        elif opens:
             # Lax: a link on another page, in a chat for example, opens this one. No other request from there has it.
             cookie = f"{self.access.cookie}={self.access.token}; Path=/; HttpOnly; SameSite=Lax"
             more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
@@ -118,7 +152,7 @@ class Guard:
         else:
             await self.app(scope, _bounded(receive), send_guarded)
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str]:
+    def _refusal(self, scope: Scope, headers: dict[str, str], *, opens: bool) -> tuple[int, str]:
         """Why a request is not answered: a status and a reason; (0, "") where it is."""
         try:
             is_known = self.access.knows_host(headers.get("host", ""))
@@ -128,7 +162,7 @@ class Guard:
             return 421, "This is not the name of this machine."
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
             return 403, "Another site has no business here."
-        if not self._brings_token(scope) and not secrets.compare_digest(_cookie(headers, self.access), self._secret):
+        if not opens and not secrets.compare_digest(_cookie(headers, self.access), self._secret):
             return 403, OPEN_AGAIN
         if scope["method"] in ("GET", "HEAD"):
             return 0, ""
@@ -146,12 +180,13 @@ class Guard:
     def _secret(self) -> bytes:
         return self.access.token.encode()
 
-    def _brings_token(self, scope: Scope) -> bool:
-        """Whether this is the printed address."""
+    def _opens(self, scope: Scope) -> bool:
+        """Whether this is the printed address, or the one that a browser was started with, for the first time."""
         if scope["path"] != "/" or scope["method"] != "GET":
             return False
-        found = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        return secrets.compare_digest(found.encode(), self._secret)
+        found = parse_qs(scope["query_string"].decode("latin-1"))
+        token, once = (found.get(name, [""])[0] for name in ("token", "once"))
+        return secrets.compare_digest(token.encode(), self._secret) or self.access.once.opens(once)
 
 
 def _cookie(headers: dict[str, str], access: Access) -> bytes:

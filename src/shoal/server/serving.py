@@ -50,11 +50,10 @@ def serve(
     access: Access,
     listening: socket.socket,
     started: Callable[[], None],
-    ended: Callable[[], None],
     originals: Originals,
     misfits: Sequence[str] = (),
 ) -> None:
-    """Serve a review until Ctrl-C; `started` is called when the first request can come, `ended` after the last.
+    """Serve a review until Ctrl-C; `started` is called when the first request can come.
 
     The page shows `originals` enlarged, and tells of `misfits`, what of another review could not be done again.
     """
@@ -64,10 +63,6 @@ def serve(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             started()
-
-        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().shutdown(sockets)
-            ended()  # not after `run`: on SIGTERM the process ends in there
 
     quiet = {"log_level": logging.ERROR, "access_log": False, "lifespan": "off", "ws": "none", "server_header": False}
     handlers = PageHandlers(review, access, originals, misfits)

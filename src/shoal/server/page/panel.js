@@ -106,10 +106,10 @@ function makeCard(card, decides) {
     make("div", { className: "tools" }, into(b, a), into(a, b), apart));
 }
 
-// What stands where somebody else has decided on a pair, as high as its card was.
+// What stands where somebody else has decided on a pair, or changed one of the two, as high as its card was.
 function makeGone(card) {
   const { a, b } = card.pair, { offsetHeight } = card.element;
-  const words = [bdi(data.nameOf(a)), " and ", bdi(data.nameOf(b)), ": somebody has decided on them meanwhile."];
+  const words = [bdi(data.nameOf(a)), " and ", bdi(data.nameOf(b)), ": somebody has changed one of them meanwhile."];
   const gone = makeArticle(card, { className: "merge gone" }, make("p", { className: "muted" }, ...words));
   gone.style.height = `${offsetHeight}px`;
   return gone;
