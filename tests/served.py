@@ -4,7 +4,7 @@ import http.client
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,11 +90,3 @@ def until(holds: Any, seconds: float = HANGS_S) -> None:
     while not holds():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.05)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait for another process to do something."""
-    ends = time.monotonic() + HANGS_S
-    while not is_so():
-        assert time.monotonic() < ends, "nothing came"
-        time.sleep(0.02)

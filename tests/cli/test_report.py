@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from served import wait_until
+from served import until
 from shoal.cli.main import app
 from shoal.runs import Assignment, Run
 
@@ -60,7 +60,7 @@ def test_open_shows_it_in_a_browser_whose_own_words_nobody_hears(run: Run, tmp_p
     done = subprocess.run(
         words, env={**os.environ, "BROWSER": str(browser)}, capture_output=True, text=True, check=True
     )
-    wait_until(lambda: (tmp_path / "given").exists() and (tmp_path / "given").read_text().endswith("\n"))
+    until(lambda: (tmp_path / "given").exists() and (tmp_path / "given").read_text().endswith("\n"))
     assert (tmp_path / "given").read_text() == f"{(run.path / 'report.html').as_uri()}\n"
     assert "noise" not in done.stdout + done.stderr
 

@@ -9,14 +9,14 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.request import HTTPCookieProcessor, build_opener, urlopen
+from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
 from forks import Forked
-from served import HANGS_S, served, wait_until
+from served import HANGS_S, served, until
 from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
@@ -47,8 +47,11 @@ def test_ctrl_c_ends_it_with_what_was_decided_and_the_next_command(run: Run) -> 
 
 OPENS = """
 import json, pathlib, sys, urllib.request
-opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+cookies = urllib.request.HTTPCookieProcessor()
+opener = urllib.request.build_opener(cookies)
 found = {"command": sys.argv, "page": opener.open(sys.argv[1]).read().decode()}
+found["again"] = opener.open(sys.argv[1]).status
+found["cookie"] = "; ".join(f"{one.name}={one.value}" for one in cookies.cookiejar)
 part = pathlib.Path(sys.argv[0]).with_suffix(".part")
 part.write_text(json.dumps(found))
 part.rename(part.with_suffix(".json"))
@@ -64,12 +67,17 @@ def test_a_browser_that_stays_in_the_foreground_is_answered_and_its_command_open
     with closing(Forked("review", str(run.path), "--port", "0")) as process:
         url = process.stdout.readline().strip()
         assert any("it opens in a browser" in line for line in process.stderr)
-        wait_until(browser.with_suffix(".json").exists)
+        until(browser.with_suffix(".json").exists)
         found = json.loads(browser.with_suffix(".json").read_text())
         assert "<title>" in found["page"]
         assert url.partition("token=")[2] not in " ".join(found["command"])
-        with pytest.raises(HTTPError, match="403"):
+        assert found["again"] == 200, "with its cookie"
+        with pytest.raises(HTTPError, match="403") as refused:
             urlopen(found["command"][1])
+        assert "The key that this browser was started with has been used" in refused.value.read().decode()
+        thief = Request(url.partition("?")[0], headers={"Cookie": found["cookie"]})
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(thief)
         assert build_opener(HTTPCookieProcessor()).open(url).status == 200, "the printed address, as often as wanted"
 
 
@@ -77,10 +85,20 @@ def test_a_key_for_once_opens_once_and_not_late(monkeypatch: pytest.MonkeyPatch)
     now = [100.0]
     monkeypatch.setattr("shoal.server.guard.time.monotonic", lambda: now[0])
     key, late = KeyForOnce(), KeyForOnce()
-    assert not key.opens("")
-    assert [key.opens(key.secret), key.opens(key.secret)] == [True, False]
+    assert not key.opens("", b"")
+    assert [key.opens(key.secret, b""), key.opens(key.secret, key.cookie.encode())] == [True, False]
     now[0] += 61
-    assert not late.opens(late.secret)
+    assert not late.opens(late.secret, b"")
+
+
+def test_whoever_was_faster_with_the_key_is_shut_out_when_the_browser_asks() -> None:
+    key = KeyForOnce()
+    assert key.opens(key.secret, b"")
+    stolen = key.cookie
+    assert not key.opens(key.secret, stolen.encode()), "the same browser again"
+    assert key.cookie == stolen
+    assert not key.opens(key.secret, b"")
+    assert key.cookie != stolen
 
 
 def test_half_a_line_is_told_where_nothing_may_be_written(run: Run) -> None:

@@ -293,8 +293,10 @@ def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is
 
     monkeypatch.setattr(TrialJudge, "compare", compare)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
-    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(press))
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(lambda line: (heard.append(line), press(line))))
     assert (run.provenance["answer"], run.json("choice")["kept"]) == ("frozen", "frozen")
+    assert [line.endswith("no difference, the first answer stands") for line in heard if "put right" in line][-1]
     assert (run.path / "trained" / "assignments.csv").exists()
     resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
     assert (resumed.provenance["answer"], resumed.json("choice")["kept"]) == ("trained", "trained")

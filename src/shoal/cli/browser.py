@@ -15,5 +15,8 @@ def open_in_browser(address: str) -> bool:
         return False  # a browser of text would take over the terminal
     command = [sys.executable, "-I", "-m", "webbrowser", address]  # no module of this folder
     nothing = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    try:
+        subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+    except OSError:
+        return False
     return True

@@ -55,7 +55,8 @@ def report(
     written = [target, *files]
     result("\n".join(map(str, written)), {"report": str(target), "figures": [str(f) for f in files]}, as_json=json)
     if open_:
-        if not open_in_browser(target.resolve().as_uri()):
-            say(f"note: no browser was found here; open {target} in one")
+        opens = open_in_browser(target.resolve().as_uri())
+        said = f"it opens in a browser; if it does not, open {target}"
+        say(said if opens else f"note: no browser was found here; open {target} in one")
     else:
         say(f"next: shoal report {shlex.quote(str(run))} --open shows it in a browser")

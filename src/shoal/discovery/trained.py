@@ -127,7 +127,10 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         learned = None
     is_whole = learned is not None and learned.is_done
     if not is_whole:  # training did not help, or was stopped: what is there is the end of the trial
-        best = best.ended(is_stopped=job.is_asked())
+        ended = best.ended(is_stopped=job.is_asked())
+        if ended.choice.kept != best.choice.kept:
+            job.reporter.say(ended.choice.in_words())
+        best = ended
     chosen = best.choice.with_training
     if chosen.weight == 1:
         return job.first, None

@@ -27,6 +27,7 @@ OPEN_AGAIN = (
     "Open the address that `shoal review` printed when it was started: it has the token. "
     "A page that was open before shows the same again once it is loaded anew."
 )
+LATE = " The key that this browser was started with has been used, and opens nothing any more, or a minute is over."
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -49,19 +50,26 @@ OPENS_FOR_S = 60
 class KeyForOnce:
     """A secret that opens the page once, soon after the start.
 
-    Other accounts of a machine can read it in the command of the browser that is started with it.
+    Other accounts of a machine can read it in the command of the browser that is started with it. One that is faster
+    gets a cookie that is worth nothing any more once the browser asks.
     """
 
     def __init__(self) -> None:
-        self.secret = secrets.token_urlsafe(24)
+        self.secret, self.cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.ends = time.monotonic() + OPENS_FOR_S
+        self.is_used = False
 
-    def opens(self, found: str) -> bool:
-        """Whether this is it, for the first time and in time."""
-        is_it = secrets.compare_digest(found.encode(), self.secret.encode()) and time.monotonic() < self.ends
-        if is_it:
-            self.ends = 0.0
-        return is_it
+    def opens(self, found: str, cookie: bytes) -> bool:
+        """Whether this is it, in time and for the first time; a second time takes back what it has opened.
+
+        Not from a browser that asks again, with the cookie.
+        """
+        if not is_equal(found.encode(), self.secret) or time.monotonic() > self.ends:
+            return False
+        if self.is_used and not is_equal(cookie, self.cookie):
+            self.cookie = secrets.token_urlsafe(24)
+        self.is_used, was_used = True, self.is_used
+        return not was_used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,13 +148,13 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        opens = self._opens(scope)
-        status, reason = self._refusal(scope, headers, opens=opens)
+        secret = self._opens(scope, headers)
+        status, reason = self._refusal(scope, headers, opens=secret is not None)
         if status:
             await _answer(send_guarded, status, reason)
-        elif opens:
+        elif secret is not None:
             # Lax: a link on another page, in a chat for example, opens this one. No other request from there has it.
-            cookie = f"{self.access.cookie}={self.access.token}; Path=/; HttpOnly; SameSite=Lax"
+            cookie = f"{self.access.cookie}={secret}; Path=/; HttpOnly; SameSite=Lax"
             more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
             await _answer(send_guarded, 303, "", more)
         else:
@@ -154,21 +162,18 @@ class Guard:
 
     def _refusal(self, scope: Scope, headers: dict[str, str], *, opens: bool) -> tuple[int, str]:
         """Why a request is not answered: a status and a reason; (0, "") where it is."""
-        try:
-            is_known = self.access.knows_host(headers.get("host", ""))
-        except ValueError:
-            is_known = False
-        if not is_known:
+        if not self._knows_host(headers):
             return 421, "This is not the name of this machine."
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
             return 403, "Another site has no business here."
-        if not opens and not secrets.compare_digest(_cookie(headers, self.access), self._secret):
-            return 403, OPEN_AGAIN
+        shown, known = _cookie(headers, self.access), (self.access.token, self.access.once.cookie)
+        if not opens and not any([is_equal(shown, secret) for secret in known]):
+            return 403, OPEN_AGAIN + (LATE if scope["query_string"].startswith(b"once=") else "")
         if scope["method"] in ("GET", "HEAD"):
             return 0, ""
         if headers.get("origin") != f"http://{headers['host']}":
             return 403, "A change has to come from this page."
-        if not secrets.compare_digest(headers.get("x-shoal-csrf", "").encode(), self.access.csrf.encode()):
+        if not is_equal(headers.get("x-shoal-csrf", "").encode(), self.access.csrf):
             return 403, "The page is of an earlier server; load it again."
         if self.access.is_read_only:
             return 403, "This review is open for reading only."
@@ -176,17 +181,26 @@ class Guard:
             return 413, f"A request may have up to {MAX_BODY:,} bytes."
         return 0, ""
 
-    @property
-    def _secret(self) -> bytes:
-        return self.access.token.encode()
-
-    def _opens(self, scope: Scope) -> bool:
-        """Whether this is the printed address, or the one that a browser was started with, for the first time."""
-        if scope["path"] != "/" or scope["method"] != "GET":
+    def _knows_host(self, headers: dict[str, str]) -> bool:
+        try:
+            return self.access.knows_host(headers.get("host", ""))
+        except ValueError:
             return False
-        found = parse_qs(scope["query_string"].decode("latin-1"))
+
+    def _opens(self, scope: Scope, headers: dict[str, str]) -> str | None:
+        """The cookie for the printed address, or for the one that a browser was started with, the first time."""
+        if scope["path"] != "/" or scope["method"] != "GET" or not self._knows_host(headers):
+            return None
+        found, access = parse_qs(scope["query_string"].decode("latin-1")), self.access
         token, once = (found.get(name, [""])[0] for name in ("token", "once"))
-        return secrets.compare_digest(token.encode(), self._secret) or self.access.once.opens(once)
+        if is_equal(token.encode(), access.token):
+            return access.token
+        return access.once.cookie if access.once.opens(once, _cookie(headers, access)) else None
+
+
+def is_equal(shown: bytes, secret: str) -> bool:
+    """Compare in a time that tells nothing of the secret."""
+    return secrets.compare_digest(shown, secret.encode())
 
 
 def _cookie(headers: dict[str, str], access: Access) -> bytes:
