@@ -74,13 +74,13 @@ def test_the_first_answer_stands_where_training_is_worse_on_labels_it_never_saw_
 ) -> None:
     seen = []
 
-    def judge(frozen, learned, labels, classes, withheld, *args, **how):
-        seen.append((withheld.hidden, len(withheld.judged)))
+    def judge(images, *args, **how):
+        seen.append((images.withheld.hidden, len(images.withheld.judged)))
         rights = {one: np.full(10, one == weight) for one in (0.0, 0.65, 1.0)}
         trials = [TriedWeight(weight=one, n_shifts=1, right=right) for one, right in rights.items()]
         return Choice(hidden=("red",), tried=trials)
 
-    monkeypatch.setattr("shoal.discovery.trial_judge.compare", judge)
+    monkeypatch.setattr(JudgingImages, "compare", judge)
     heard: list[str] = []
     run = run_on(known_colours, tmp_path / "run", settings, reporter=Reporter(heard.append))
     assert len(seen[0][0]) == 1
