@@ -89,6 +89,9 @@ def test_a_key_for_once_opens_once_and_not_late(monkeypatch: pytest.MonkeyPatch)
     assert [key.opens(key.secret, b""), key.opens(key.secret, key.cookie.encode())] == [True, False]
     now[0] += 61
     assert not late.opens(late.secret, b"")
+    stolen = key.cookie
+    assert not key.opens(key.secret, b"")
+    assert key.cookie != stolen, "a browser that asks late still takes back what the key has opened"
 
 
 def test_whoever_was_faster_with_the_key_is_shut_out_when_the_browser_asks() -> None:

@@ -1,8 +1,10 @@
 """Who gets nothing: other names, other origins, other sites, no token, too much."""
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvicorn
@@ -10,7 +12,7 @@ import uvicorn
 from served import Served, served
 from shoal.review.review import Review
 from shoal.runs import RunView
-from shoal.server.guard import MAX_BODY, Access
+from shoal.server.guard import MAX_BODY, Access, Guard
 from shoal.server.pictures import Originals
 from shoal.server.serving import bind, serve
 from small_runs import write_small
@@ -188,3 +190,36 @@ def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> Non
     assert access.knows_host(socket.gethostname())
     assert not access.knows_host("evil.example")
     assert Access(host="::1", port=80).is_loopback
+
+
+def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:
+    """The headers of a change came in time, its body when the browser had asked with the key."""
+    access = Access(host="127.0.0.1", port=80)
+    assert access.once.opens(access.once.secret, b"")
+    seen: list[str] = []
+    given = {
+        "host": "127.0.0.1:80",
+        "origin": "http://127.0.0.1:80",
+        "cookie": f"shoal-80={access.once.cookie}",
+        "x-shoal-csrf": access.csrf,
+        "content-length": "2",
+    }
+    headers = [(name.encode(), value.encode()) for name, value in given.items()]
+    scope = {"type": "http", "method": "POST", "path": "/api/act", "query_string": b"", "headers": headers}
+
+    async def handle(scope, receive, send) -> None:
+        seen.append((await receive())["type"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}"}
+
+    async def receive_late() -> dict[str, Any]:
+        access.once.opens(access.once.secret, b"")
+        return await receive()
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    for arrives in (receive, receive_late):
+        asyncio.run(Guard(handle, access)(scope, arrives, send))  # type: ignore[arg-type]
+    assert seen == ["http.request", "http.disconnect"]

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from typing import Any
 
 
 def open_in_browser(address: str) -> bool:
@@ -13,10 +14,13 @@ def open_in_browser(address: str) -> bool:
     has_screen = os.name == "nt" or sys.platform == "darwin"
     if not has_screen and not any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))):
         return False  # a browser of text would take over the terminal
-    command = [sys.executable, "-I", "-m", "webbrowser", address]  # no module of this folder
-    nothing = subprocess.DEVNULL
+    command = [sys.executable, "-I", "-c", "import sys, webbrowser; webbrowser.open(sys.stdin.read())"]
+    how: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
     try:
-        subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, **how)
+        assert process.stdin is not None
+        with process.stdin as given:  # other accounts can read a command, and not this
+            given.write(address)
     except OSError:
         return False
     return True

@@ -27,7 +27,10 @@ OPEN_AGAIN = (
     "Open the address that `shoal review` printed when it was started: it has the token. "
     "A page that was open before shows the same again once it is loaded anew."
 )
-LATE = " The key that this browser was started with has been used, and opens nothing any more, or a minute is over."
+LATE = (
+    " The key that this browser was started with has been used, and opens nothing any more, or a minute is over."
+    " If you have not used it, another account has: look at the history."
+)
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -60,16 +63,16 @@ class KeyForOnce:
         self.is_used = False
 
     def opens(self, found: str, cookie: bytes) -> bool:
-        """Whether this is it, in time and for the first time; a second time takes back what it has opened.
+        """Whether this is it, in time and for the first time; a second time, also late, takes back what it has opened.
 
         Not from a browser that asks again, with the cookie.
         """
-        if not is_equal(found.encode(), self.secret) or time.monotonic() > self.ends:
+        if not is_equal(found.encode(), self.secret):
             return False
         if self.is_used and not is_equal(cookie, self.cookie):
             self.cookie = secrets.token_urlsafe(24)
         self.is_used, was_used = True, self.is_used
-        return not was_used
+        return not was_used and time.monotonic() <= self.ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +161,7 @@ class Guard:
             more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
             await _answer(send_guarded, 303, "", more)
         else:
-            await self.app(scope, _bounded(receive), send_guarded)
+            await self.app(scope, _bounded(receive, lambda: self._is_known(headers)), send_guarded)
 
     def _refusal(self, scope: Scope, headers: dict[str, str], *, opens: bool) -> tuple[int, str]:
         """Why a request is not answered: a status and a reason; (0, "") where it is."""
@@ -166,8 +169,7 @@ class Guard:
             return 421, "This is not the name of this machine."
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
             return 403, "Another site has no business here."
-        shown, known = _cookie(headers, self.access), (self.access.token, self.access.once.cookie)
-        if not opens and not any([is_equal(shown, secret) for secret in known]):
+        if not opens and not self._is_known(headers):
             return 403, OPEN_AGAIN + (LATE if scope["query_string"].startswith(b"once=") else "")
         if scope["method"] in ("GET", "HEAD"):
             return 0, ""
@@ -180,6 +182,10 @@ class Guard:
         if not headers.get("content-length", "").isdigit() or int(headers["content-length"]) > MAX_BODY:
             return 413, f"A request may have up to {MAX_BODY:,} bytes."
         return 0, ""
+
+    def _is_known(self, headers: dict[str, str]) -> bool:
+        shown, known = _cookie(headers, self.access), (self.access.token, self.access.once.cookie)
+        return any([is_equal(shown, secret) for secret in known])
 
     def _knows_host(self, headers: dict[str, str]) -> bool:
         try:
@@ -211,15 +217,15 @@ def _cookie(headers: dict[str, str], access: Access) -> bytes:
     return found.value.encode() if found is not None else b""
 
 
-def _bounded(receive: Receive) -> Receive:
-    """Receive no more than a request may have, whatever its header says."""
+def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:
+    """Receive no more than a request may have, whatever its header says; nothing of one shut out meanwhile."""
     left = MAX_BODY
 
     async def receive_bounded() -> MutableMapping[str, Any]:
         nonlocal left
-        message = await receive()
+        message = await receive() if is_known() else {"type": "http.disconnect"}
         left -= len(message.get("body", b""))
-        return message if left >= 0 else {"type": "http.disconnect"}
+        return message if left >= 0 and is_known() else {"type": "http.disconnect"}
 
     return receive_bounded
 
