@@ -37,6 +37,12 @@ def answer(page: Page, key: str) -> None:
     page.key(key)
 
 
+def cards_pictured(page: Page) -> None:
+    """Wait until the pictures of suggested merges are drawn: a press before that counts for nothing."""
+    page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
+    page.settle()
+
+
 def pictured(page: Page) -> None:
     """Wait until all pictures of a question are there."""
     page.wait("document.querySelector('#dialog :is(.grow, .facts)')")

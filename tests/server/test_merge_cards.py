@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chromium import Page
-from review_page import TOO_EARLY, hold_back, let_through, state, text, wait_for
+from review_page import TOO_EARLY, cards_pictured, hold_back, let_through, state, text, wait_for
 from served import Served, served
 from shoal.review import verbs
 from shoal.review.review import Review
@@ -44,8 +44,7 @@ def page(opened: Callable[..., AbstractContextManager[Page]], server: Served) ->
     with opened(server, height=500) as page:
         page.click('[data-view="merges"]')
         page.wait("document.querySelectorAll('#panel .merge').length >= 4")
-        page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
-        page.settle()
+        cards_pictured(page)
         yield page
         assert page.complaints() == []
 
@@ -60,8 +59,7 @@ def test_a_press_on_a_card_counts_once_its_pictures_are_there(
         page.run("document.querySelector('#panel .merge button').focus(), true")
         page.key("Enter")
         let_through(page)
-        page.wait("!document.querySelector('#panel img:not(.there, .missing)')")
-        page.settle()
+        cards_pictured(page)
         assert page.run(TOO_EARLY)
         assert page.run("document.body.dataset.seq") == "0"
 

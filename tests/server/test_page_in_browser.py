@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chromium import CTRL, SHIFT, Page
-from review_page import ask, change, rows, seen, state, text, wait_for
+from review_page import ask, cards_pictured, change, rows, seen, state, text, wait_for
 from served import served
 from shoal.report.snapshot import Snapshot
 from shoal.review import verbs
@@ -323,6 +323,7 @@ def test_a_suggested_merge_that_was_put_aside_stays_there_until_it_is_asked_for(
     with served(near.path) as server, opened(server) as page:
         page.click('[data-view="merges"]')
         page.wait(f"{first} === '2 3'")
+        cards_pictured(page)
         page.click("#panel .merge button:last-child")
         page.wait("document.querySelector('#panel > button')?.textContent.startsWith('Show 1 put aside')")
         assert state(near.path).state.distinct == {(2, 3)}
