@@ -18,20 +18,20 @@ from typing import Any
 
 import numpy as np
 
-import shoal.discovery.trained as trained
+import shoal.discovery.trained.answer as trained
 from answers import draw, unpack
 from shoal.clustering.blend import USUAL_WEIGHT, try_weights
 from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.training import TrainingJob
-from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import trial_tasks
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.trials import trial_tasks
 from shoal.methods.registry import get_method
 
 

@@ -20,11 +20,11 @@ from shoal.data.pixels.worker_pool import _Worker as Worker
 from shoal.data.readers import read_collection
 from shoal.discovery.answer_words import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
-from shoal.discovery.choice import Choice, JudgingImages
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.trained.choice import Choice, JudgingImages
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError

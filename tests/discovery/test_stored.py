@@ -16,7 +16,7 @@ from shoal.discovery import images as discovering
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.images import discover_images
-from shoal.discovery.refinement import Refinement
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.watch import Watch
 from shoal.errors import UsageError

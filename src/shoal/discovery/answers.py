@@ -21,7 +21,7 @@ from shoal.discovery.answer_words import answer_in_words
 from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.discovery.reviewed_clusters import go_on, reviewed_number
+from shoal.discovery.reviewed.clusters import go_on, reviewed_number
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.stability import repeat_estimate
 from shoal.files import make_folder, write_text

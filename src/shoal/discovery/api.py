@@ -15,12 +15,12 @@ from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
 from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.budget import is_short, shorter_on_cpu
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
-from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.trained.budget import is_short, shorter_on_cpu
 from shoal.distributed import is_main
 from shoal.review.reviewed import Reviewed
 from shoal.runs import Run

@@ -13,8 +13,15 @@ from shoal.data.collection import Collection
 from shoal.discovery.readable import decode
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trials import first_trial, last_settings, training_task, trial_folder, trial_settings, trial_tasks
-from shoal.discovery.validation import set_aside
+from shoal.discovery.trained.trials import (
+    first_trial,
+    last_settings,
+    training_task,
+    trial_folder,
+    trial_settings,
+    trial_tasks,
+)
+from shoal.discovery.trained.withheld import set_aside
 from shoal.distributed import flag_from_main, number_from_main
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed

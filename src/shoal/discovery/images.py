@@ -21,11 +21,11 @@ from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.frozen import engine_of, read_and_embed
 from shoal.discovery.readable import check_collection, check_readable, decode, tell_found
-from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.trained import answer_trained
-from shoal.discovery.training import TrainingJob, check_tensorboard
+from shoal.discovery.trained.answer import answer_trained
+from shoal.discovery.trained.training import TrainingJob, check_tensorboard
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder

@@ -15,7 +15,7 @@ from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.collection import Collection
 from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.validation import MAX_NAMED, MIN_CATEGORIES, drawn_units, withhold
+from shoal.discovery.trained.withheld import MAX_NAMED, MIN_CATEGORIES, drawn_units, withhold
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural
 

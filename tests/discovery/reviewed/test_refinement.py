@@ -10,8 +10,8 @@ import pytest
 import shoal
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.facts import collect_facts
-from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run, RunView
@@ -172,8 +172,8 @@ def test_with_training_killed_and_resumed_it_is_the_same(
     reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **HOW)
-    for at, place in enumerate(("shoal.discovery.trained.make_answer", "shoal.discovery.refinement.replay_review",
-                                "shoal.discovery.images.write_report")):  # fmt: skip
+    places = ("trained.answer.make_answer", "reviewed.refinement.replay_review", "images.write_report")
+    for at, place in enumerate(f"shoal.discovery.{place}" for place in places):
         out = tmp_path / f"killed-{at}"
         with monkeypatch.context() as patched:
             patched.setattr(place, stop)

@@ -10,7 +10,7 @@ import pytest
 
 from photo_runs import run_on
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.training import _bars, announce
+from shoal.discovery.trained.training import _bars, announce
 from shoal.progress import Outlook, Progress
 from shoal.training.cost import Cost
 
@@ -65,7 +65,7 @@ def test_there_is_a_bar_of_views_and_then_one_of_steps_with_the_time_of_all_that
 def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     heard: list[object] = []
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
     run_on(photos, tmp_path / "run", wanted, reporter=listening(heard))

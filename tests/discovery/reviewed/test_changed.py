@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shoal.discovery.changed import in_words
+from shoal.discovery.reviewed.changed import in_words
 
 CHANGES: dict[str, Any] = {"became_known": [], "n_decided": 3, "n_kept_out": 0, "n_moved": 1, "n_images": 12}
 CHANGES |= {"n_placed": 0, "kept": [], "new": [], "gone": []}

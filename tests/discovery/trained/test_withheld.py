@@ -8,8 +8,8 @@ import pytest
 from shoal.data.collection import Collection
 from shoal.discovery.readable import check_collection
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.trained import takes_first_number
-from shoal.discovery.validation import describe_withheld, withhold
+from shoal.discovery.trained.answer import takes_first_number
+from shoal.discovery.trained.withheld import describe_withheld, withhold
 from shoal.errors import DataError, UsageError
 from shoal.words import doubt_labels
 

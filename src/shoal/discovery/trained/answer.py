@@ -17,12 +17,12 @@ from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
-from shoal.discovery.budget import SAID_SHORT, is_short
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
-from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import (
+from shoal.discovery.trained.budget import SAID_SHORT, is_short
+from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
+from shoal.discovery.trained.trials import (
     Tried,
     known_number,
     last_settings,
@@ -32,7 +32,7 @@ from shoal.discovery.trials import (
     training_task,
     trial_tasks,
 )
-from shoal.discovery.validation import Withheld, set_aside
+from shoal.discovery.trained.withheld import Withheld, set_aside
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method

@@ -14,9 +14,9 @@ from shoal.data.collection import Collection, Earlier
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.originals import is_stored_place
-from shoal.discovery.changed import MAX_LISTED, compare_answers, in_words
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.reviewed_clusters import n_reviewed
+from shoal.discovery.reviewed.changed import MAX_LISTED, compare_answers, in_words
+from shoal.discovery.reviewed.clusters import n_reviewed
 from shoal.discovery.settings import DiscoverySettings
 from shoal.errors import DataError, UsageError
 from shoal.review.decisions import Decisions, decisions_of

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from shoal.clustering.blend import TriedWeight
-from shoal.discovery.choice import Choice
-from shoal.discovery.trial_judge import JudgedEpoch, TrialJudge, best_moment, moments, read_judged, write_judged
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import JudgedEpoch, TrialJudge, best_moment, moments, read_judged, write_judged
 from shoal.errors import DataError
 from shoal.runs import Run
 

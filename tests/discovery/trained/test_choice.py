@@ -9,8 +9,8 @@ import torch
 from shoal.clustering.blend import WEIGHTS, TriedWeight
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.discovery.choice import Choice, JudgingImages
-from shoal.discovery.validation import Withheld, drawn_units
+from shoal.discovery.trained.choice import Choice, JudgingImages
+from shoal.discovery.trained.withheld import Withheld, drawn_units
 
 CLASSES = ("a", "b", "c", "d")
 SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=4))

@@ -11,9 +11,9 @@ from torch import Tensor
 from shoal.arrays import Bools, Ints
 from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight
 from shoal.clustering.matching import is_worse
-from shoal.discovery.choice import Choice, JudgingImages
-from shoal.discovery.training import TrainingJob
-from shoal.discovery.validation import Withheld
+from shoal.discovery.trained.choice import Choice, JudgingImages
+from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.withheld import Withheld
 from shoal.runs import Run, damaged
 from shoal.training.bank import is_collapsed
 from shoal.training.loop import GoesOn

@@ -6,9 +6,16 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on
-from shoal.discovery.budget import TrainingPlan, describe_plan, is_short, plan_training, read_plan, shorter_on_cpu
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
+from shoal.discovery.trained.budget import (
+    TrainingPlan,
+    describe_plan,
+    is_short,
+    plan_training,
+    read_plan,
+    shorter_on_cpu,
+)
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import load_recipe
 from shoal.runs import Run

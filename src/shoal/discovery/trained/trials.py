@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from shoal.discovery.budget import TrainingPlan, describe_plan, plan_training, read_plan
-from shoal.discovery.choice import Choice
 from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import TrainingJob, announce, measure, train_on
-from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.validation import Withheld
+from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.training import TrainingJob, announce, measure, train_on
+from shoal.discovery.trained.withheld import Withheld
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation

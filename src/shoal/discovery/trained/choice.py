@@ -17,7 +17,7 @@ from shoal.clustering.average import LinkageMethod
 from shoal.clustering.blend import TriedWeight, choose_weight, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import is_worse, put_right
-from shoal.discovery.validation import Withheld, drawn_units
+from shoal.discovery.trained.withheld import Withheld, drawn_units
 from shoal.words import count, part_of
 
 

@@ -9,7 +9,7 @@ import torch
 
 from shoal.data.collection import Collection, Earlier
 from shoal.discovery.answers import FROZEN, answer_frozen
-from shoal.discovery.reviewed_clusters import n_reviewed
+from shoal.discovery.reviewed.clusters import n_reviewed
 from shoal.discovery.settings import choose_settings
 from shoal.methods.clusters import Representation
 

@@ -16,11 +16,12 @@ from patched_method import with_represent
 from photo_runs import run_on
 from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
-from shoal.discovery import broadcast, training
-from shoal.discovery.choice import Choice, JudgingImages
+from shoal.discovery import broadcast
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trial_judge import TrialJudge
+from shoal.discovery.trained import training
+from shoal.discovery.trained.choice import Choice, JudgingImages
+from shoal.discovery.trained.judge import TrialJudge
 from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
 from shoal.training.loop import train
@@ -146,7 +147,7 @@ def test_a_trial_that_cannot_help_is_ended_and_nothing_is_left_to_resume(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr(Choice, "is_hopeless", True)
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     heard: list[str] = []
     wanted = replace(with_training(settings, epochs=4), n_clusters=5, hidden_share=0.4)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
@@ -161,7 +162,7 @@ def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_a
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """The judge is told that everything is right after one epoch and nothing after two."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     seen: list[int] = []
 
     monkeypatch.setattr(Choice, "is_hopeless", False)
@@ -188,7 +189,7 @@ def test_a_trial_that_fell_is_ended_and_the_last_training_takes_as_many_epochs_a
 
 def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide a category of two or more, and keep what was trained whatever the judging labels say."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
     monkeypatch.setattr(Choice, "chosen", best)
@@ -259,7 +260,7 @@ def test_what_two_epochs_have_taught_is_not_used(
 
 def test_a_stopped_trial_is_judged_as_it_ended(photos, settings, tmp_path: Path, monkeypatch) -> None:
     """All is right after two epochs and nothing after three, where it is stopped: then the first answer stands."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     real = TrialJudge.compare
 
@@ -280,7 +281,7 @@ def test_a_trial_that_is_no_better_does_not_stand_where_the_training_after_it_is
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """All is right with training and without: it stands when it is whole."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     real = TrialJudge.compare
 
     def compare(self, embeddings, predicted, weights):
@@ -320,7 +321,7 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tm
     def collapsed(rows):
         return any("training goes on" in line for line in heard)
 
-    monkeypatch.setattr("shoal.discovery.trained.is_collapsed", collapsed)
+    monkeypatch.setattr("shoal.discovery.trained.answer.is_collapsed", collapsed)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
     assert any("nothing is taken of the training with all labels" in line for line in heard)

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from shoal.discovery.answers import Answer
-from shoal.discovery.budget import MIN_EPOCHS
 from shoal.discovery.readable import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.trained.budget import MIN_EPOCHS
 from shoal.distributed import is_started
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-import shoal.discovery.trials as trials
+import shoal.discovery.trained.trials as trials
 from photo_runs import run_on, stop
 from shoal.clustering.blend import choose_weight
-from shoal.discovery.choice import Choice
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import Tried, depths_to_try, first_trial, temperatures_to_try
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.trials import Tried, depths_to_try, first_trial, temperatures_to_try
 from shoal.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -66,11 +66,11 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     """One depth and both temperatures; what the judge says is raised for the higher temperature, so that it is kept."""
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     monkeypatch.setattr(Choice, "keeps_training", True)
     monkeypatch.setattr(
-        "shoal.discovery.trials._best", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
+        "shoal.discovery.trained.trials._best", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
     )
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1,), temperatures=(0.1, 0.2))
     heard: list[str] = []
@@ -82,8 +82,8 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
         losses.append((folder, chosen.loss.temperature))
         return real(job, task, chosen, folder, *others, **options)
 
-    monkeypatch.setattr("shoal.discovery.trials.train_on", train_on)
-    monkeypatch.setattr("shoal.discovery.trained.train_on", train_on)
+    monkeypatch.setattr("shoal.discovery.trained.trials.train_on", train_on)
+    monkeypatch.setattr("shoal.discovery.trained.answer.train_on", train_on)
     monkeypatch.setattr(Reporter, "progress", counting(Reporter.progress, bars))
     whole = run_on(photos, tmp_path / "whole", wanted, reporter=Reporter(heard.append))
     assert [temperature for _, temperature in losses] == [0.1, 0.2, 0.2], "two trials, and the training with all labels"
@@ -108,7 +108,7 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
 def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answer(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     wanted = replace(settings, n_clusters=5, hidden_share=0.4)
 
     def press(line: str) -> None:
@@ -124,7 +124,7 @@ def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answe
 
 @pytest.mark.slow
 def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("shoal.discovery.validation.MIN_CATEGORIES", 2)
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
     monkeypatch.setattr(Choice, "chosen", best)
