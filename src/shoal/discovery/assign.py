@@ -27,9 +27,9 @@ from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
 from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device, encoder_device
-from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.networks import Networks, load_networks, read_model
+from shoal.discovery.reading import EMBEDDING, announce_embedding
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together

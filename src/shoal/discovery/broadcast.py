@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from shoal.data.collection import Collection
-from shoal.discovery.readable import decode
+from shoal.discovery.reading import broadcast_embedding, decode, share_embedding
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.trials import (
@@ -23,15 +23,8 @@ from shoal.discovery.trained.trials import (
 )
 from shoal.discovery.trained.withheld import set_aside
 from shoal.distributed import flag_from_main, number_from_main
-from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import embed
 from shoal.methods.registry import get_method
 from shoal.runs import Run
-
-
-def broadcast_embedding(is_wanted: bool, device: torch.device) -> None:
-    """Say whether images are embedded now."""
-    flag_from_main(is_wanted, device)
 
 
 def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.device) -> None:
@@ -66,14 +59,6 @@ def follow_main(
     share_embedding(collection, settings, device)
     if settings.is_trained and flag_from_main(False, device):
         share_training(collection, run, settings, device, resume)
-
-
-def share_embedding(collection: Collection, settings: DiscoverySettings, device: torch.device) -> None:
-    """Embed what the main process embeds, when it has said whether it does."""
-    chosen = settings.of_method
-    if flag_from_main(False, device):
-        encoder = load_encoder(chosen.encoder, input_size=chosen.input_size).to(device)
-        embed(decode(collection, settings, SILENT).pixels, encoder)
 
 
 def share_training(

@@ -19,8 +19,7 @@ from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import answer_first, write_answers, write_report
 from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.frozen import engine_of, read_and_embed
-from shoal.discovery.readable import check_collection, check_readable, decode, tell_found
+from shoal.discovery.reading import check_collection, check_readable, decode, engine_of, read_and_embed, tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shoal.data.collection import Collection
-from shoal.discovery.readable import check_collection
+from shoal.discovery.reading import check_collection
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained.answer import takes_first_number
 from shoal.discovery.trained.withheld import describe_withheld, withhold

@@ -16,7 +16,6 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
-from shoal.discovery.broadcast import broadcast_embedding
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
 from shoal.discovery.comparison.budget import TooLittleTime
 from shoal.discovery.comparison.judging import conclude, judge, kept_table
@@ -25,8 +24,16 @@ from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trainings import Trainings, keep_run
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.frozen import engine_of, read_and_embed
-from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
+from shoal.discovery.reading import (
+    Check,
+    Readable,
+    broadcast_embedding,
+    check_readable,
+    decode,
+    engine_of,
+    read_and_embed,
+    tell_found,
+)
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes

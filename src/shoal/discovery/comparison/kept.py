@@ -13,7 +13,7 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.data.collection import Collection
-from shoal.discovery.readable import check_collection
+from shoal.discovery.reading import check_collection
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.withheld import MAX_NAMED, MIN_CATEGORIES, drawn_units, withhold
 from shoal.errors import DataError, ShoalError

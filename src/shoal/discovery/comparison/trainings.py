@@ -15,7 +15,7 @@ from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import Kept
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
-from shoal.discovery.readable import Readable
+from shoal.discovery.reading import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.answer import networks_of

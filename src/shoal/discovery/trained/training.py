@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from shoal.discovery.answers import Answer
-from shoal.discovery.readable import Readable
+from shoal.discovery.reading import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.budget import MIN_EPOCHS

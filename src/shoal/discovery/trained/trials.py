@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shoal.discovery.readable import Readable
+from shoal.discovery.reading import Readable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Choice

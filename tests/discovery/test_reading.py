@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from photo_runs import run_on, stop
-from shoal.discovery import embed as embedding
 from shoal.discovery import images as module
+from shoal.discovery import reading
 from shoal.discovery.reporter import Reporter
 from shoal.encoders import engines, vision
 from shoal.errors import MissingError, UsageError
@@ -36,8 +36,8 @@ def test_the_first_answer_is_a_finished_run_with_its_report_before_training_star
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[str] = []
-    monkeypatch.setattr(embedding, "LONG_S", 0.0)
-    monkeypatch.setattr(embedding, "FEW", 1)
+    monkeypatch.setattr(reading, "LONG_S", 0.0)
+    monkeypatch.setattr(reading, "FEW", 1)
 
     def look(*_args: object) -> None:
         first = Run.open(tmp_path / "run" / "frozen")
