@@ -31,7 +31,7 @@ from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob
-from shoal.discovery.trained.trials import trial_tasks
+from shoal.discovery.trained.withheld import trial_tasks
 from shoal.methods.registry import get_method
 
 

@@ -24,7 +24,8 @@ from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.trained.choice import Choice, JudgingImages
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import JudgingImages
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import embed
 from shoal.errors import DataError, MissingError, UsageError

@@ -19,9 +19,10 @@ from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.reviewed.refinement import Refinement
-from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.trained.budget import is_short, shorter_on_cpu
+from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings, choose_settings
 from shoal.distributed import is_main
+from shoal.encoders.catalog import DEFAULT_ENCODER
+from shoal.methods.registry import DEFAULT_METHOD
 from shoal.review.reviewed import Reviewed
 from shoal.runs import Run
 
@@ -192,7 +193,7 @@ def prepare(
         folder = folder or default_folder(named)
         on_cpu = choose_device(device).type == "cpu"
         if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
-            on_cpu = is_short(begun.config_as(DiscoverySettings))
+            on_cpu = begun.config_as(DiscoverySettings).is_short
         chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
         return read_collection(**given), folder, chosen, None
     refinement = Refinement.open(Path(review))
@@ -207,6 +208,15 @@ def prepare(
     is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
     is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
     return collection, folder, refinement.settings(chosen, collection, told, is_asked=is_asked), refinement
+
+
+def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
+    usual = {"method": DEFAULT_METHOD, "encoder": DEFAULT_ENCODER, "protocol": "shoal"}
+    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
+    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
+    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
+    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed else {}
 
 
 def default_folder(images: Any) -> Path:

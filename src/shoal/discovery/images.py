@@ -17,14 +17,23 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import answer_first, write_answers, write_report
-from shoal.discovery.broadcast import broadcast_finished, follow_main
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.reading import check_collection, check_readable, decode, engine_of, read_and_embed, tell_found
+from shoal.discovery.reading import (
+    broadcast_embedding,
+    check_collection,
+    check_readable,
+    decode,
+    engine_of,
+    read_and_embed,
+    share_embedding,
+    tell_found,
+)
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.trained.answer import answer_trained
 from shoal.discovery.trained.training import TrainingJob, check_tensorboard
+from shoal.discovery.trained.trials import broadcast_no_training, share_training
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder
@@ -86,7 +95,9 @@ def discover_images(
             with others_waiting():
                 _discover(job)
         else:
-            follow_main(collection, run, settings, main_device, resume)
+            share_embedding(collection, settings, main_device)
+            if settings.is_trained and flag_from_main(False, main_device):
+                share_training(collection, run, settings, main_device, resume)
         flag_from_main(True, main_device)  # until then the others help where they are called
     return run
 
@@ -177,7 +188,9 @@ def _leave(job: _Job) -> None:
     """Say of a finished run that there is nothing left to do, to the other processes too."""
     run = job.run
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
-    broadcast_finished(job.settings, job.device)
+    broadcast_embedding(False, job.device)
+    if job.settings.is_trained:
+        broadcast_no_training(job.device)
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
     unreported = job.report and not run.has("report.html")
     if run.has_checkpoints or unreported or run.has(LOCK):

@@ -16,12 +16,11 @@ from patched_method import with_represent
 from photo_runs import run_on
 from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
-from shoal.discovery import broadcast
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained import training
-from shoal.discovery.trained.choice import Choice, JudgingImages
-from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained import training, trials
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import JudgingImages, TrialJudge
 from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
 from shoal.training.loop import train
@@ -45,10 +44,10 @@ def test_a_process_that_helps_says_nothing(photos, settings, tmp_path: Path, mon
     method = SimpleNamespace(
         needs_n_clusters=False, represent=lambda task, chosen, **options: asked.append(chosen.training.batch_size)
     )
-    monkeypatch.setattr(broadcast, "get_method", lambda name: method)
+    monkeypatch.setattr(trials, "get_method", lambda name: method)
     collection = read_collection(photos.folder, photos.labels)
     with caplog.at_level(logging.DEBUG):
-        broadcast.share_training(
+        trials.share_training(
             collection, Run(tmp_path / "run"), with_training(settings, batch_size=1000), torch.device("cpu"), False
         )
     assert asked == [len(collection)]

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on
+from shoal.discovery.api import shorter_on_cpu
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained.budget import (
     TrainingPlan,
     describe_plan,
-    is_short,
     plan_training,
     read_plan,
-    shorter_on_cpu,
 )
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import load_recipe
@@ -84,9 +83,9 @@ def test_on_a_cpu_the_short_recipe_is_taken_unless_something_is_said_of_training
     said = ({"epochs": 3}, {"recipe": "default"}, {"config": "a.yaml"}, {"method": "gcd"}, {"encoder": "dino-vitb16"})
     for given in (*said, {"protocol": "paper"}, {"changes": {"training.lr": 0.1}}):
         assert shorter_on_cpu(given) == {}, given
-    assert is_short(choose_settings(recipe="cpu"))
-    assert not is_short(choose_settings(recipe="default"))
-    assert not is_short(choose_settings(method="gcd", changes={"training.epochs": 12, "training.lr": 0.02}))
+    assert choose_settings(recipe="cpu").is_short
+    assert not choose_settings(recipe="default").is_short
+    assert not choose_settings(method="gcd", changes={"training.epochs": 12, "training.lr": 0.02}).is_short
     short, usual = (to_dict(load_recipe(name)) for name in ("cpu", "default"))
     wanted = {"epochs": 12, "lr": 0.02, "min_lr": 0.01, "views": {**usual["training"]["views"], "pool": 8}}
     assert short == usual | {"training": usual["training"] | wanted}, "nothing else differs"

@@ -8,9 +8,11 @@ import torch
 
 from shoal.clustering.blend import WEIGHTS, TriedWeight
 from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.matching import drawn_units
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.discovery.trained.choice import Choice, JudgingImages
-from shoal.discovery.trained.withheld import Withheld, drawn_units
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import JudgingImages
+from shoal.discovery.trained.withheld import Withheld
 
 CLASSES = ("a", "b", "c", "d")
 SETTINGS = InferenceSettings(shift=ShiftSettings(n_neighbors=4))

@@ -16,28 +16,29 @@ from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
-from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_training, broadcast_training
 from shoal.discovery.reporter import CLUSTERING, NOTE
-from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained.budget import SAID_SHORT, is_short
+from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings
+from shoal.discovery.trained.budget import plan_trials
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
 from shoal.discovery.trained.trials import (
     Tried,
-    known_number,
+    broadcast_last_training,
+    broadcast_no_training,
+    broadcast_training,
     last_settings,
     last_share,
-    plan_trials,
     run_trials,
-    training_task,
-    trial_tasks,
 )
-from shoal.discovery.trained.withheld import Withheld, set_aside
+from shoal.discovery.trained.withheld import Withheld, set_aside, training_task, trial_tasks
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.task import Task
 from shoal.training.bank import is_collapsed
 from shoal.words import count
+
+SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
 
 SAID_TOO_SHORT = "that was too short to learn anything: the first answer, without training, stands"
 """What is said where training was stopped so early."""
@@ -61,7 +62,7 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     """Keep labels from training, plan what fits into the time, and train with a trial or without."""
     withheld, settings = set_aside(job.images.collection, job.settings, job.reporter)
     job = replace(job, settings=settings)
-    if is_short(settings):
+    if settings.is_short:
         job.reporter.say(SAID_SHORT)
     judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
     if judge is not None and not judge.frozen:
@@ -88,7 +89,7 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
 
 def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
     """Train once, without the labels of validation images, which choose the snapshot."""
-    task = training_task(job.images, withheld, known_number(job))
+    task = training_task(job.images, withheld, job.n_clusters)
     cost = measure(job, task, job.run)
     job.reporter.say(announce([cost], is_compared=False))
     broadcast_training(task.n_clusters, job.n_epochs, job.device)
@@ -109,8 +110,9 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
 def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     withheld = judge.withheld
-    broadcast_training(known_number(job), job.n_epochs, job.device)
-    best = run_trials(job, judge)
+    trial, final = trial_tasks(job.images, withheld, job.n_clusters)
+    broadcast_training(job.n_clusters, job.n_epochs, job.device)
+    best = run_trials(job, judge, trial)
     if best is None:
         broadcast_last_training(False, job.device)
         job.reporter.say(SAID_TOO_SHORT)
@@ -118,7 +120,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     job = best.job
     learned = None
     if best.choice.keeps_training and best.learned.is_done:
-        learned = _train_with_all_labels(job, best, withheld)
+        learned = _train_with_all_labels(job, best, final)
     else:
         broadcast_last_training(False, job.device)
     best.learned.free_trunk()
@@ -141,7 +143,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     return (answer, job.first) if best.choice.keeps_training else (job.first, answer)
 
 
-def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) -> Representation | None:
+def _train_with_all_labels(job: TrainingJob, best: Tried, task: Task) -> Representation | None:
     """Go on from the trial with the labels that were kept from it, or train anew.
 
     Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs.
@@ -160,8 +162,7 @@ def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) ->
         how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
-    _, final = trial_tasks(job.images, withheld, known_number(job))
-    return train_on(job, best.learned.with_trunk(final), job.settings.of_method, job.run.path, cost, **how)
+    return train_on(job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how)
 
 
 def _blended(

@@ -1,4 +1,4 @@
-"""How much is trained: less on a CPU, and no more than fits into the minutes that a user gives.
+"""How much is trained within the minutes that a user gives.
 
 Which depths and temperatures fit, and how many epochs, is decided once, by what was measured before training, and kept
 in plan.json, so that a resumed run does the same.
@@ -6,40 +6,16 @@ in plan.json, so that a resumed run does the same.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from shoal.discovery.settings import DiscoverySettings
-from shoal.encoders.catalog import DEFAULT_ENCODER
-from shoal.methods.registry import DEFAULT_METHOD, load_recipe
+from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.training import MIN_EPOCHS, TrainingJob
+from shoal.discovery.trained.trials import depths_to_try, first_trial, last_share, measure_trial, temperatures_to_try
+from shoal.discovery.trained.withheld import Withheld, training_task, trial_tasks
 from shoal.progress import about
 from shoal.runs import Run, damaged
 from shoal.training.cost import Cost
-
-MIN_EPOCHS = 3
-"""Fewer epochs teach nothing: then nothing is trained."""
-
-SHORT_RECIPE = "cpu"
-"""The recipe of the default method for a CPU."""
-
-
-def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
-    usual = {"method": DEFAULT_METHOD, "encoder": DEFAULT_ENCODER, "protocol": "shoal"}
-    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
-    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
-    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
-    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed else {}
-
-
-def is_short(settings: DiscoverySettings) -> bool:
-    """Whether a run's settings are of that recipe."""
-    if settings.method != DEFAULT_METHOD:
-        return False
-    found, short = settings.method_settings.training, load_recipe(SHORT_RECIPE).training
-    return bool((found.epochs, found.lr) == (short.epochs, short.lr))
-
-
-SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +32,29 @@ class TrainingPlan:
     def to_dict(self) -> dict[str, Any]:
         """For plan.json."""
         return {"depths": list(self.depths), "temperatures": list(self.temperatures), "epochs": self.epochs}
+
+
+def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> TrainingPlan:
+    """What is trained within the minutes that the user gives."""
+    if job.resume and job.run.has("plan.json"):
+        return read_plan(job.run)
+    settings = job.settings
+    first, n_clusters = first_trial(settings, job.device), job.n_clusters
+    depths, temperatures = depths_to_try(settings, job.device), temperatures_to_try(settings, job.device)
+    task = trial_tasks(job.images, withheld, n_clusters)[0]
+    if judge is None:
+        first, depths, temperatures = settings, (settings.of_method.n_tail_blocks,), (settings.temperature,)
+        task = training_task(job.images, withheld, n_clusters)
+    fresh = replace(job, resume=False)
+    costs = {
+        depth: measure_trial(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths
+    }
+    assert settings.max_minutes is not None
+    share = partial(last_share, settings.method) if judge is not None else lambda _: 0.0
+    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, last_share=share)
+    job.run.write_json("plan", plan.to_dict())
+    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
+    return plan
 
 
 def plan_training(

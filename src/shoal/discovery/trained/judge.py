@@ -9,9 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from shoal.arrays import Bools, Ints
-from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight
-from shoal.clustering.matching import is_worse
-from shoal.discovery.trained.choice import Choice, JudgingImages
+from shoal.clustering.average import LinkageMethod
+from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight, try_weights
+from shoal.clustering.inference import InferenceSettings
+from shoal.clustering.matching import drawn_units, is_worse, put_right
+from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.training import TrainingJob
 from shoal.discovery.trained.withheld import Withheld
 from shoal.runs import Run, damaged
@@ -23,6 +25,69 @@ MOMENTS = (0.25, 0.5, 0.75)
 
 FEW_WEIGHTS = (USUAL_WEIGHT,)
 """Weights of the frozen encoder that are tried then. One says whether to go on, and each costs up to seven trees."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JudgingImages:
+    """The labeled images that training does not see the labels of, and what is clustered to judge it by them."""
+
+    frozen: Tensor
+    """(N, D) the embeddings of the encoder as it came."""
+    labels: Ints
+    """(N,)"""
+    classes: Sequence[str]
+    withheld: Withheld
+    n_clusters: int
+    """The same for all that is compared."""
+    inference: InferenceSettings
+    seed: int
+    linkage_method: LinkageMethod = "ward"
+    usual_shifts: int = 0
+    """Those of the first answer."""
+
+    def compare(
+        self,
+        trained: Tensor,
+        frozen_alone: Sequence[TriedWeight],
+        weights: Sequence[float],
+        *,
+        predicted: Ints | None = None,
+        is_collapsed: bool = False,
+    ) -> Choice:
+        """Try weights below 1 of the frozen embeddings beside the trained (N, E).
+
+        `frozen_alone` is what `judge_frozen` says. Of collapsed embeddings nothing is tried. Where a classifier has
+        `predicted` clusters (N,), these stand for the trained encoder, and there is nothing between them and the
+        frozen one.
+        """
+        judged = self.withheld.judged
+        tried: list[TriedWeight] = []
+        if predicted is not None and not is_collapsed:
+            right = put_right(self.labels[judged], predicted[judged])
+            tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
+        elif not is_collapsed:
+            tried = self._try(trained, weights)
+        hidden = tuple(self.classes[label] for label in self.withheld.hidden)
+        units = drawn_units(judged, self.labels[judged], self.withheld.hidden, len(self.labels))
+        return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
+
+    def judge_frozen(self) -> list[TriedWeight]:
+        """What their labels say of the frozen embeddings alone; nothing where these are too much alike."""
+        return self._try(self.frozen, (1.0,))
+
+    def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
+        return try_weights(
+            self.frozen,
+            trained,
+            self.labels,
+            self.withheld.judged,
+            self.n_clusters,
+            self.inference,
+            seed=self.seed,
+            weights=weights,
+            linkage_method=self.linkage_method,
+            usual_shifts=self.usual_shifts,
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

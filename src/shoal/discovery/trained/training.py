@@ -17,7 +17,6 @@ from shoal.discovery.answers import Answer
 from shoal.discovery.reading import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained.budget import MIN_EPOCHS
 from shoal.distributed import is_started
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
@@ -30,6 +29,9 @@ from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import GoesOn, OnProgress, StopTraining
 from shoal.training.model import Model, shape_of
+
+MIN_EPOCHS = 3
+"""Fewer epochs teach nothing."""
 
 STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
 
@@ -58,6 +60,13 @@ class TrainingJob:
     def n_epochs(self) -> int:
         """Epochs of a training."""
         return int(self.settings.of_method.training.epochs)
+
+    @property
+    def n_clusters(self) -> int | None:
+        """How many categories training is told: the given number, or the first answer's where a method needs it."""
+        if get_method(self.settings.method).needs_n_clusters:
+            return self.first.discovery.n_clusters
+        return self.settings.n_clusters
 
     def n_done(self, training: Run) -> int:
         """Epochs of a training that are there to go on from."""

@@ -2,24 +2,26 @@
 
 Each is a training from which some labels are kept, which then judge it. First one depth after the other; then, at the
 best depth and on its views, which are there already, the other temperatures.
+
+Several processes train together: what the main one says of it, and what the others do when they hear it, comes last.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from shoal.discovery.reading import Readable
+from shoal.data.collection import Collection
+from shoal.discovery.reading import decode
+from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, announce, measure, train_on
-from shoal.discovery.trained.withheld import Withheld
-from shoal.distributed import is_started
+from shoal.discovery.trained.withheld import set_aside, training_task, trial_tasks
+from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
@@ -74,24 +76,6 @@ def first_trial(settings: DiscoverySettings, device: torch.device) -> DiscoveryS
     """The settings of the first trial, the only one of several processes."""
     depth, temperature = depths_to_try(settings, device)[0], temperatures_to_try(settings, device)[0]
     return settings.at_depth(depth).at_temperature(temperature)
-
-
-def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
-    """What training learns from, without the labels that it does not see."""
-    return Task(
-        pixels=images.pixels,
-        labels=withheld.labels,
-        validation=withheld.validation,
-        n_clusters=n_clusters,
-    )
-
-
-def trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
-    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
-    labels = images.collection.labels
-    trial = training_task(images, withheld, n_clusters)
-    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
-    return replace(trial, pool_labels=(labels,)), final
 
 
 def trial_settings(settings: DiscoverySettings) -> Any:
@@ -163,38 +147,16 @@ class Tried:
         return found
 
 
-def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> TrainingPlan:
-    """What is trained within the minutes that the user gives."""
-    if job.resume and job.run.has("plan.json"):
-        return read_plan(job.run)
-    settings = job.settings
-    first, n_clusters = first_trial(settings, job.device), known_number(job)
-    depths, temperatures = depths_to_try(settings, job.device), temperatures_to_try(settings, job.device)
-    task = trial_tasks(job.images, withheld, n_clusters)[0]
-    if judge is None:
-        first, depths, temperatures = settings, (settings.of_method.n_tail_blocks,), (settings.temperature,)
-        task = training_task(job.images, withheld, n_clusters)
-    fresh = replace(job, resume=False)
-    costs = {depth: _measure(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths}
-    assert settings.max_minutes is not None
-    share = partial(last_share, settings.method) if judge is not None else lambda _: 0.0
-    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, last_share=share)
-    job.run.write_json("plan", plan.to_dict())
-    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
-    return plan
-
-
-def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
+def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     """Try depths, then temperatures: the trial with most of the judging images right, the first of equals.
 
     None where the first was stopped before an epoch was finished.
     """
     depths, temperatures = depths_to_try(job.settings, job.device), temperatures_to_try(job.settings, job.device)[1:]
-    first, n_clusters = first_trial(job.settings, job.device), known_number(job)
+    first = first_trial(job.settings, job.device)
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
-    task = trial_tasks(job.images, judge.withheld, n_clusters)[0]
     costs = [
-        _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
+        measure_trial(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
         for at, one in enumerate(jobs)
     ]
     is_measured = (job.settings.method, job.settings.of_method.encoder) == (DEFAULT_METHOD, DEFAULT_ENCODER)
@@ -257,7 +219,9 @@ def _best(tried: Sequence[Tried]) -> Tried:
     return max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
 
 
-def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False) -> Cost:
+def measure_trial(
+    job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False
+) -> Cost:
     """What a training will take, with its judging where it is a trial."""
     cost = measure(job, task, done, needs_pool=needs_pool)
     return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
@@ -268,8 +232,44 @@ def _last_cost(job: TrainingJob, cost: Cost) -> Cost:
     return cost.of_next(last_share(job.settings.method, job.n_epochs), job.n_done(job.run))
 
 
-def known_number(job: TrainingJob) -> int | None:
-    """The number of categories that training is told: the given one, or the first answer's where a method needs it."""
-    if get_method(job.settings.method).needs_n_clusters:
-        return job.first.discovery.n_clusters
-    return job.settings.n_clusters
+def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.device) -> None:
+    """Say that training begins: the number of clusters that it is told, and its epochs."""
+    flag_from_main(True, device)
+    number_from_main(n_clusters, device)
+    number_from_main(n_epochs, device)
+
+
+def broadcast_no_training(device: torch.device) -> None:
+    """Say that nothing is trained."""
+    flag_from_main(False, device)
+
+
+def broadcast_last_training(is_wanted: bool, device: torch.device, *, goes_on: bool = False) -> None:
+    """Say whether the trial is followed by a training with all labels, and whether that goes on from the trial."""
+    flag_from_main(is_wanted, device)
+    flag_from_main(goes_on, device)
+
+
+def share_training(
+    collection: Collection, run: Run, settings: DiscoverySettings, device: torch.device, resume: bool
+) -> None:
+    """Train what the main process trains, when it has said that it begins."""
+    images = decode(collection, settings, SILENT)
+    withheld, settings = set_aside(images.collection, settings, SILENT)
+    method = get_method(settings.method)
+    how: dict[str, Any] = {"device": device, "resume": resume}
+    n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
+    settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
+    if not withheld.has_trial:
+        method.represent(training_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
+        return
+    settings = first_trial(settings, device)
+    trial, final = trial_tasks(images, withheld, n_clusters)
+    folder = trial_folder(run, settings)
+    tried = method.represent(trial, trial_settings(settings), folder=folder, keeps_trunk=True, **how)
+    is_wanted, goes_on = flag_from_main(False, device), flag_from_main(False, device)
+    if is_wanted:
+        last = last_settings(settings) if goes_on else settings
+        how["start"] = tried.model if goes_on else None
+        method.represent(tried.with_trunk(final), last.of_method, folder=run.path, **how)
+    tried.free_trunk()

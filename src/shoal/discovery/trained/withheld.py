@@ -3,7 +3,6 @@
 N images.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +10,10 @@ import numpy as np
 from shoal.arrays import UNLABELED, Ints
 from shoal.data.collection import Collection
 from shoal.data.splits import hold_out_validation
+from shoal.discovery.reading import Readable
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
+from shoal.methods.task import Task
 from shoal.words import count, first_few, plural
 
 MAX_NAMED = 5
@@ -85,6 +86,24 @@ def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
     return np.sort(rng.choice(able, max(1, round(share * len(able))), replace=False))
 
 
+def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
+    """What training learns from, without the labels that it does not see."""
+    return Task(
+        pixels=images.pixels,
+        labels=withheld.labels,
+        validation=withheld.validation,
+        n_clusters=n_clusters,
+    )
+
+
+def trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
+    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
+    labels = images.collection.labels
+    trial = training_task(images, withheld, n_clusters)
+    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
+    return replace(trial, pool_labels=(labels,)), final
+
+
 def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
     """Say which labels training does not see, and which categories validation cannot see."""
     if withheld.validation is None:
@@ -126,8 +145,3 @@ def fit_batch(settings: DiscoverySettings, n_training: int, reporter: Reporter) 
     reporter.say(f"note: batches of {n_training:,} images instead of {wanted:,}, because there are no more to train on")
     smaller = replace(chosen, training=replace(chosen.training, batch_size=n_training))
     return replace(settings, method_settings=smaller)
-
-
-def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
-    """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that was hidden."""
-    return np.where(np.isin(labels, hidden), n_images + labels, rows)
