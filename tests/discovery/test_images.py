@@ -18,7 +18,7 @@ from shoal.clustering.blend import TriedWeight
 from shoal.data.pixels import load_pixels
 from shoal.data.pixels.worker_pool import _Worker as Worker
 from shoal.data.readers import read_collection
-from shoal.discovery.answer_words import answer_in_words, range_in_words
+from shoal.discovery.answers import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter

@@ -14,7 +14,7 @@ from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter, stderr_reporter

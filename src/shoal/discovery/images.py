@@ -16,7 +16,8 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import answer_first, write_answers, write_report
+from shoal.discovery.answers import write_answers, write_report
+from shoal.discovery.first_answer import answer_first
 from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.reading import (
     broadcast_embedding,

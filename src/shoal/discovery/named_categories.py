@@ -82,7 +82,9 @@ def name_categories(
         categories, everyone, ids, n_novel = named.categories, named.names, named.ids, len(named.names) - n_known
         apart = named.apart
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
-    second = second_but(points, categories, len(everyone), members.second, apart)
+    second = members.second
+    if apart:
+        second = second_but(points, categories, len(everyone), second, apart)
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
     calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 
 from shoal.data.collection import Collection, Earlier
-from shoal.discovery.answers import FROZEN, answer_frozen
+from shoal.discovery.answers import FROZEN
+from shoal.discovery.first_answer import answer_frozen
 from shoal.discovery.reviewed.clusters import n_reviewed
 from shoal.discovery.settings import choose_settings
 from shoal.methods.clusters import Representation

@@ -15,7 +15,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
+from shoal.discovery.answers import FROZEN, Answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
 from shoal.discovery.comparison.budget import TooLittleTime
 from shoal.discovery.comparison.judging import conclude, judge, kept_table
@@ -23,6 +23,7 @@ from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
 from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trainings import Trainings, keep_run
+from shoal.discovery.first_answer import cluster_frozen
 from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.reading import (
     Check,

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F
 
 from photo_runs import run_on
-from shoal.discovery import encoder_check as module
-from shoal.discovery.encoder_check import NearestLabelAccuracy, advise_encoder, nearest_label_accuracy
+from shoal.discovery import first_answer as module
 from shoal.discovery.facts import collect_facts
+from shoal.discovery.first_answer import NearestLabelAccuracy, advise_encoder, nearest_label_accuracy
 from shoal.discovery.reporter import Reporter
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shoal.clustering.inference import PAPER, InferenceSettings, infer
-from shoal.discovery.stability import _draw, repeat_estimate
+from shoal.discovery.answers import _draw, repeat_estimate
 
 
 def bundles(noise: float) -> tuple[np.ndarray, np.ndarray]:
