@@ -320,7 +320,7 @@ def test_of_a_last_training_that_collapsed_nothing_is_taken(photos, settings, tm
     def collapsed(rows):
         return any("training goes on" in line for line in heard)
 
-    monkeypatch.setattr("shoal.discovery.trained.answer.is_collapsed", collapsed)
+    monkeypatch.setattr("shoal.discovery.trained.trials.is_collapsed", collapsed)
     wanted = replace(with_training(settings, epochs=5), n_clusters=5, hidden_share=0.4)
     run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
     assert any("nothing is taken of the training with all labels" in line for line in heard)

@@ -12,9 +12,9 @@ from photo_runs import run_on, stop
 from shoal.clustering.blend import choose_weight
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.choice import Choice, Tried
 from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.trials import Tried, depths_to_try, first_trial, temperatures_to_try
+from shoal.discovery.trained.trials import depths_to_try, first_trial, temperatures_to_try
 from shoal.errors import UsageError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -83,7 +83,6 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
         return real(job, task, chosen, folder, *others, **options)
 
     monkeypatch.setattr("shoal.discovery.trained.trials.train_on", train_on)
-    monkeypatch.setattr("shoal.discovery.trained.answer.train_on", train_on)
     monkeypatch.setattr(Reporter, "progress", counting(Reporter.progress, bars))
     whole = run_on(photos, tmp_path / "whole", wanted, reporter=Reporter(heard.append))
     assert [temperature for _, temperature in losses] == [0.1, 0.2, 0.2], "two trials, and the training with all labels"

@@ -22,27 +22,21 @@ from shoal.discovery.trained.budget import plan_trials
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
 from shoal.discovery.trained.trials import (
-    Tried,
-    broadcast_last_training,
     broadcast_no_training,
     broadcast_training,
-    last_settings,
-    last_share,
     run_trials,
+    train_with_all_labels,
 )
 from shoal.discovery.trained.withheld import Withheld, set_aside, training_task, trial_tasks
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
-from shoal.methods.task import Task
 from shoal.training.bank import is_collapsed
-from shoal.words import count
 
 SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
 
 SAID_TOO_SHORT = "that was too short to learn anything: the first answer, without training, stands"
 """What is said where training was stopped so early."""
-
 
 SAID_UNJUDGED = "no label can say whether so much of a training helps: the first answer, without training, stands"
 """What is said where a training was stopped that nothing judges."""
@@ -111,24 +105,13 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     withheld = judge.withheld
     trial, final = trial_tasks(job.images, withheld, job.n_clusters)
-    broadcast_training(job.n_clusters, job.n_epochs, job.device)
     best = run_trials(job, judge, trial)
     if best is None:
-        broadcast_last_training(False, job.device)
         job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
     job = best.job
-    learned = None
-    if best.choice.keeps_training and best.learned.is_done:
-        learned = _train_with_all_labels(job, best, final)
-    else:
-        broadcast_last_training(False, job.device)
-    best.learned.free_trunk()
-    if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
-        job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
-        learned = None
-    is_whole = learned is not None and learned.is_done
-    if not is_whole:  # training did not help, or was stopped: what is there is the end of the trial
+    learned = train_with_all_labels(best, final)
+    if learned is None:  # training did not help, or was stopped: what is there is the end of the trial
         ended = best.ended(is_stopped=job.is_asked())
         if ended.choice.kept != best.choice.kept:
             job.reporter.say(ended.choice.in_words())
@@ -137,32 +120,10 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     if chosen.weight == 1:
         return job.first, None
     tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)
-    if learned is not None and is_whole:
+    if learned is not None:
         return _blended(job, learned, chosen, job.run.path, withheld, tried), job.first
     answer = _blended(job, best.learned, chosen, best.folder, withheld, tried)
     return (answer, job.first) if best.choice.keeps_training else (job.first, answer)
-
-
-def _train_with_all_labels(job: TrainingJob, best: Tried, task: Task) -> Representation | None:
-    """Go on from the trial with the labels that were kept from it, or train anew.
-
-    Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs.
-    """
-    n_epochs, n_wanted = best.n_epochs, job.n_epochs
-    share = last_share(job.settings.method, n_wanted) if n_epochs == len(best.learned.metrics) else 1.0
-    goes_on = share < 1
-    broadcast_last_training(True, job.device, goes_on=goes_on)
-    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(share, job.n_done(job.run))
-    how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
-    short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
-    said = f"training again, with the labels that were kept from it{short}"
-    if goes_on:
-        job = replace(job, settings=last_settings(job.settings))
-        job.run.note(trial_epochs=n_epochs)
-        how = {"start": best.learned.model}
-        said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
-    job.reporter.say(said)
-    return train_on(job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how)
 
 
 def _blended(

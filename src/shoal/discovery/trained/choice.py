@@ -7,12 +7,16 @@ Nothing here sees a label that the user does not have.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from shoal.arrays import Ints
 from shoal.clustering.blend import TriedWeight, choose_weight
 from shoal.clustering.matching import is_worse
+from shoal.discovery.trained.training import TrainingJob
+from shoal.methods.clusters import Representation
+from shoal.training.cost import Cost
 from shoal.words import count, part_of
 
 
@@ -113,3 +117,56 @@ class Choice:
             "is_collapsed": self.is_collapsed,
             "may_be_chance": self.may_be_chance,
         }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tried:
+    """A trial, and what the labels kept from it say."""
+
+    job: TrainingJob
+    """With the depth and the temperature that were tried."""
+    folder: Path
+    cost: Cost
+    learned: Representation
+    choice: Choice
+    n_epochs: int
+    """After how many epochs that was said."""
+    at_end: Choice
+    """What they say of its last epoch, whose weights are there."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the judging images that are right with the weight that is kept."""
+        return float(self.choice.chosen.right.mean())
+
+    def in_words(self) -> str:
+        """What was tried: '5 blocks at temperature 0.2'."""
+        settings = self.job.settings
+        blocks, temperature = settings.of_method.n_tail_blocks, settings.temperature
+        depth = "the encoder's own blocks" if blocks is None else count(blocks, "block")
+        return depth if temperature is None else f"{depth} at temperature {temperature:g}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For choice.json."""
+        settings = self.job.settings
+        what = {"n_tail_blocks": settings.of_method.n_tail_blocks, "temperature": settings.temperature}
+        return what | {"accuracy": self.accuracy}
+
+    def ended(self, *, is_stopped: bool) -> "Tried":
+        """The same with what is said of its last epoch, which choice.json then holds too.
+
+        `is_stopped`: the user has stopped it, or the training that was to go on from it.
+        """
+        if self.choice is self.at_end and self.choice.is_stopped == is_stopped:
+            return self
+        choice = replace(self.at_end, is_stopped=is_stopped)
+        found = replace(self, choice=choice, n_epochs=len(self.learned.metrics))
+        run = self.job.run
+        run.write_json("choice", run.json("choice") | found.choice.to_dict() | {"epochs": found.n_epochs})
+        return found
+
+
+def describe_tried(tried: Sequence[Tried], best: Tried) -> str:
+    """Say what was tried, how much of the judging images it put right, and what is kept."""
+    shown = ", ".join(f"{one.in_words()} ({part_of(one.accuracy, one.choice.n_images)} right)" for one in tried)
+    return f"tried to train {shown}; kept: {best.in_words()}"

@@ -7,7 +7,7 @@ Several processes train together: what the main one says of it, and what the oth
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.discovery.reading import decode
-from shoal.discovery.reporter import SILENT
+from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.choice import Tried, describe_tried
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, announce, measure, train_on
 from shoal.discovery.trained.withheld import set_aside, training_task, trial_tasks
@@ -27,8 +27,9 @@ from shoal.methods.clusters import Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
+from shoal.training.bank import is_collapsed
 from shoal.training.cost import Cost
-from shoal.words import count, part_of
+from shoal.words import count
 
 DEEP = 5
 """Blocks of the default encoder that are trained in a second trial, where there is time for it."""
@@ -100,58 +101,12 @@ def last_settings(settings: DiscoverySettings) -> DiscoverySettings:
     return settings.with_epochs(max(1, round(LAST_SHARE * settings.of_method.training.epochs)))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Tried:
-    """A trial, and what the labels kept from it say."""
-
-    job: TrainingJob
-    """With the depth and the temperature that were tried."""
-    folder: Path
-    cost: Cost
-    learned: Representation
-    choice: Choice
-    n_epochs: int
-    """After how many epochs that was said."""
-    at_end: Choice
-    """What they say of its last epoch, whose weights are there."""
-
-    @property
-    def accuracy(self) -> float:
-        """Share of the judging images that are right with the weight that is kept."""
-        return float(self.choice.chosen.right.mean())
-
-    def in_words(self) -> str:
-        """What was tried: '5 blocks at temperature 0.2'."""
-        settings = self.job.settings
-        blocks, temperature = settings.of_method.n_tail_blocks, settings.temperature
-        depth = "the encoder's own blocks" if blocks is None else count(blocks, "block")
-        return depth if temperature is None else f"{depth} at temperature {temperature:g}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """For choice.json."""
-        settings = self.job.settings
-        what = {"n_tail_blocks": settings.of_method.n_tail_blocks, "temperature": settings.temperature}
-        return what | {"accuracy": self.accuracy}
-
-    def ended(self, *, is_stopped: bool) -> "Tried":
-        """The same with what is said of its last epoch, which choice.json then holds too.
-
-        `is_stopped`: the user has stopped it, or the training that was to go on from it.
-        """
-        if self.choice is self.at_end and self.choice.is_stopped == is_stopped:
-            return self
-        choice = replace(self.at_end, is_stopped=is_stopped)
-        found = replace(self, choice=choice, n_epochs=len(self.learned.metrics))
-        run = self.job.run
-        run.write_json("choice", run.json("choice") | found.choice.to_dict() | {"epochs": found.n_epochs})
-        return found
-
-
 def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     """Try depths, then temperatures: the trial with most of the judging images right, the first of equals.
 
     None where the first was stopped before an epoch was finished.
     """
+    broadcast_training(job.n_clusters, job.n_epochs, job.device)
     depths, temperatures = depths_to_try(job.settings, job.device), temperatures_to_try(job.settings, job.device)[1:]
     first = first_trial(job.settings, job.device)
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
@@ -175,7 +130,10 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
             cost = replace(best.cost, n_views=0).as_measured([row["seconds"] for row in best.learned.metrics])
             if best.choice.is_hopeless or not _add(tried, one, seen, judge, cost, after):
                 break
-    return _keep_best(job, tried) if tried else None
+    if not tried:
+        broadcast_last_training(False, job.device)
+        return None
+    return _keep_best(job, tried)
 
 
 def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
@@ -209,12 +167,6 @@ def _keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
     return best
 
 
-def describe_tried(tried: Sequence[Tried], best: Tried) -> str:
-    """Say what was tried, how much of the judging images it put right, and what is kept."""
-    shown = ", ".join(f"{one.in_words()} ({part_of(one.accuracy, one.choice.n_images)} right)" for one in tried)
-    return f"tried to train {shown}; kept: {best.in_words()}"
-
-
 def _best(tried: Sequence[Tried]) -> Tried:
     return max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
 
@@ -230,6 +182,43 @@ def measure_trial(
 def _last_cost(job: TrainingJob, cost: Cost) -> Cost:
     """What the training with all labels will take after a trial of that cost."""
     return cost.of_next(last_share(job.settings.method, job.n_epochs), job.n_done(job.run))
+
+
+def train_with_all_labels(best: Tried, task: Task) -> Representation | None:
+    """Go on from a trial that helped with the labels that were kept from it, or train anew.
+
+    Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs. None
+    where the trial did not help, or where this training was stopped or has collapsed.
+    """
+    helps = best.choice.keeps_training and best.learned.is_done
+    learned = _train_last(best, task) if helps else None
+    if not helps:
+        broadcast_last_training(False, best.job.device)
+    best.learned.free_trunk()
+    if learned is None or not learned.is_done:
+        return None
+    if is_collapsed(learned.embeddings):
+        best.job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
+        return None
+    return learned
+
+
+def _train_last(best: Tried, task: Task) -> Representation | None:
+    job, n_epochs, n_wanted = best.job, best.n_epochs, best.job.n_epochs
+    share = last_share(job.settings.method, n_wanted) if n_epochs == len(best.learned.metrics) else 1.0
+    goes_on = share < 1
+    broadcast_last_training(True, job.device, goes_on=goes_on)
+    cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(share, job.n_done(job.run))
+    how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
+    short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
+    said = f"training again, with the labels that were kept from it{short}"
+    if goes_on:
+        job = replace(job, settings=last_settings(job.settings))
+        job.run.note(trial_epochs=n_epochs)
+        how = {"start": best.learned.model}
+        said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
+    job.reporter.say(said)
+    return train_on(job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how)
 
 
 def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.device) -> None:
