@@ -70,7 +70,7 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     monkeypatch.setattr(Choice, "is_hopeless", False)
     monkeypatch.setattr(Choice, "keeps_training", True)
     monkeypatch.setattr(
-        "shoal.discovery.trained.trials._best", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
+        "shoal.discovery.trained.choice.best_of", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
     )
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1,), temperatures=(0.1, 0.2))
     heard: list[str] = []

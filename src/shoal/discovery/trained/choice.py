@@ -166,6 +166,25 @@ class Tried:
         return found
 
 
+def best_of(tried: Sequence[Tried]) -> Tried:
+    """The trial with most of the judging images right, the first of equals."""
+    return max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
+
+
+def keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
+    """The best trial; it is written down and said what was tried, and what the others' trunk computed is deleted."""
+    best = best_of(tried)
+    for other in tried:
+        if not other.learned.shares_trunk(best.learned):
+            other.learned.free_trunk()
+    about = {"epochs": best.n_epochs, "trials": [one.to_dict() for one in tried]}
+    job.run.write_json("choice", best.choice.to_dict() | about)
+    if len(tried) > 1:
+        job.reporter.say(describe_tried(tried, best))
+    job.reporter.say(best.choice.in_words())
+    return best
+
+
 def describe_tried(tried: Sequence[Tried], best: Tried) -> str:
     """Say what was tried, how much of the judging images it put right, and what is kept."""
     shown = ", ".join(f"{one.in_words()} ({part_of(one.accuracy, one.choice.n_images)} right)" for one in tried)

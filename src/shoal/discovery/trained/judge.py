@@ -16,6 +16,7 @@ from shoal.clustering.matching import drawn_units, is_worse, put_right
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.training import TrainingJob
 from shoal.discovery.trained.withheld import Withheld
+from shoal.methods.clusters import Representation
 from shoal.runs import Run, damaged
 from shoal.training.bank import is_collapsed
 from shoal.training.loop import GoesOn
@@ -166,6 +167,15 @@ class TrialJudge:
             return False
 
         return goes_on
+
+    def at_end(self, learned: Representation, trial: Run) -> dict[str, Any]:
+        """What a `Tried` holds of a trial: the choice of its best epoch, which that is, and the choice of its last."""
+        last, n_epochs = self.choose(learned.embeddings, learned.predicted), len(learned.metrics)
+        if not learned.is_done:
+            last = replace(last, is_stopped=True)
+            return {"choice": last, "n_epochs": n_epochs, "at_end": last}
+        choice, best_epoch = self.best(last, n_epochs, trial)
+        return {"choice": choice, "n_epochs": best_epoch, "at_end": last}
 
     def best(self, last: Choice, n_epochs_done: int, trial: Run) -> tuple[Choice, int]:
         """The choice that is kept of a trial and after how many epochs: the last unless more were right before."""

@@ -6,7 +6,6 @@ best depth and on its views, which are there already, the other temperatures.
 Several processes train together: what the main one says of it, and what the others do when they hear it, comes last.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from shoal.data.collection import Collection
 from shoal.discovery.reading import decode
 from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained.choice import Tried, describe_tried
+from shoal.discovery.trained.choice import Tried, best_of, keep_best
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, announce, measure, train_on
 from shoal.discovery.trained.withheld import set_aside, training_task, trial_tasks
@@ -123,7 +122,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
         if not _add(tried, one, task, judge, cost, after):
             break
     else:
-        best = _best(tried)
+        best = best_of(tried)
         seen = best.learned.with_trunk(task)
         for temperature, after in zip(temperatures, then_s[len(costs) :], strict=True):
             one = replace(best.job, settings=best.job.settings.at_temperature(temperature))
@@ -133,7 +132,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     if not tried:
         broadcast_last_training(False, job.device)
         return None
-    return _keep_best(job, tried)
+    return keep_best(job, tried)
 
 
 def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, cost: Cost, after_s: float) -> bool:
@@ -143,32 +142,8 @@ def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, co
     learned = train_on(job, task, trial_settings(job.settings), folder, cost, **how)
     if learned is None:
         return False
-    choice, n_epochs = at_end, _ = judge.choose(learned.embeddings, learned.predicted), len(learned.metrics)
-    if learned.is_done:
-        choice, n_epochs = judge.best(at_end, n_epochs, Run(folder))
-    else:
-        choice = at_end = replace(at_end, is_stopped=True)
-    about: dict[str, Any] = {"choice": choice, "n_epochs": n_epochs, "at_end": at_end}
-    tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, **about))
+    tried.append(Tried(job=job, folder=folder, cost=cost, learned=learned, **judge.at_end(learned, Run(folder))))
     return learned.is_done
-
-
-def _keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
-    """The best trial; it is written down and said what was tried, and what the others' trunk computed is deleted."""
-    best = _best(tried)
-    for other in tried:
-        if not other.learned.shares_trunk(best.learned):
-            other.learned.free_trunk()
-    about = {"epochs": best.n_epochs, "trials": [one.to_dict() for one in tried]}
-    job.run.write_json("choice", best.choice.to_dict() | about)
-    if len(tried) > 1:
-        job.reporter.say(describe_tried(tried, best))
-    job.reporter.say(best.choice.in_words())
-    return best
-
-
-def _best(tried: Sequence[Tried]) -> Tried:
-    return max(tried, key=lambda one: int(one.choice.chosen.right.sum()))
 
 
 def measure_trial(
