@@ -137,4 +137,7 @@ def _tell_skipped(skipped: Sequence["Skipped"]) -> None:
 def _plain(row: "Assignment") -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {name: None if value != value else value for name, value in asdict(row).items()}
+    from shoal.arrays import nan_to_null
+
+    found: dict[str, Any] = nan_to_null(asdict(row))
+    return found

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.arrays import UNLABELED, Floats, Ints, nan_to_null
 from shoal.clustering.calibration import Calibration, calibrate
 from shoal.clustering.categories import (
     NONE,
@@ -150,7 +150,7 @@ def write_categories(
     if named.calibration is not None:
         run.write_json("calibration", named.calibration.to_dict())
     if discovery.accuracies:
-        accuracies = [None if value != value else value for value in discovery.accuracies]
+        accuracies = nan_to_null(list(discovery.accuracies))
         shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
         run.write_json("shifts", shifts | {"linkage_method": discovery.linkage_method})
 
