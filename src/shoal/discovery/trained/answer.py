@@ -18,19 +18,20 @@ from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings
-from shoal.discovery.trained.budget import plan_trials
 from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
+from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops
 from shoal.discovery.trained.trials import (
     broadcast_no_training,
-    broadcast_training,
+    plan_trials,
     run_trials,
+    train_once,
     train_with_all_labels,
 )
-from shoal.discovery.trained.withheld import Withheld, set_aside, training_task, trial_tasks
+from shoal.discovery.trained.withheld import Withheld, set_aside, training_tasks
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.task import Task
 from shoal.training.bank import is_collapsed
 
 SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
@@ -63,31 +64,25 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
         job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
         broadcast_no_training(job.device)
         return job.first, None
-    if job.settings.max_minutes is not None:
-        plan = plan_trials(job, withheld, judge)
-        if not plan.depths:
+    task, last_task = training_tasks(job.images, withheld, job.n_clusters)
+    if settings.max_minutes is not None:
+        planned = plan_trials(job, judge, task)
+        if planned is None:
             broadcast_no_training(job.device)
             return job.first, None
-        depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
-        temperatures = tuple(one for one in plan.temperatures if one is not None)
-        settings = replace(job.settings.with_epochs(plan.epochs), depths=depths, temperatures=temperatures)
-        job = replace(job, settings=settings)
+        job = replace(job, settings=planned)
     try:
-        if judge is None:
-            return _answer_at_once(job, withheld)
-        return _answer_by_trial(job, replace(judge, job=job))
+        if judge is None or last_task is None:
+            return _answer_at_once(job, task, withheld)
+        return _answer_by_trial(job, task, last_task, replace(judge, job=job))
     except TooFewDistinct as error:
         job.reporter.say(f"{NOTE}training has left nothing to cluster ({error}), so the first answer stands")
         return job.first, None
 
 
-def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answer | None]:
+def _answer_at_once(job: TrainingJob, task: Task, withheld: Withheld) -> tuple[Answer, Answer | None]:
     """Train once, without the labels of validation images, which choose the snapshot."""
-    task = training_task(job.images, withheld, job.n_clusters)
-    cost = measure(job, task, job.run)
-    job.reporter.say(announce([cost], is_compared=False))
-    broadcast_training(task.n_clusters, job.n_epochs, job.device)
-    learned = train_on(job, task, job.settings.of_method, job.run.path, cost)
+    learned = train_once(job, task)
     if learned is None:
         job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
@@ -101,16 +96,15 @@ def _answer_at_once(job: TrainingJob, withheld: Withheld) -> tuple[Answer, Answe
     return answer, job.first
 
 
-def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answer | None]:
+def _answer_by_trial(job: TrainingJob, task: Task, last_task: Task, judge: TrialJudge) -> tuple[Answer, Answer | None]:
     """Train without the labels that judge, let these choose, and train again with all labels where that helps."""
     withheld = judge.withheld
-    trial, final = trial_tasks(job.images, withheld, job.n_clusters)
-    best = run_trials(job, judge, trial)
+    best = run_trials(job, judge, task)
     if best is None:
         job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
     job = best.job
-    learned = train_with_all_labels(best, final)
+    learned = train_with_all_labels(best, last_task)
     if learned is None:  # training did not help, or was stopped: what is there is the end of the trial
         ended = best.ended(is_stopped=job.is_asked())
         if ended.choice.kept != best.choice.kept:

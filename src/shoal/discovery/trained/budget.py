@@ -6,13 +6,9 @@ in plan.json, so that a resumed run does the same.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import MIN_EPOCHS, TrainingJob
-from shoal.discovery.trained.trials import depths_to_try, first_trial, last_share, measure_trial, temperatures_to_try
-from shoal.discovery.trained.withheld import Withheld, training_task, trial_tasks
+from shoal.discovery.trained.training import MIN_EPOCHS
 from shoal.progress import about
 from shoal.runs import Run, damaged
 from shoal.training.cost import Cost
@@ -32,29 +28,6 @@ class TrainingPlan:
     def to_dict(self) -> dict[str, Any]:
         """For plan.json."""
         return {"depths": list(self.depths), "temperatures": list(self.temperatures), "epochs": self.epochs}
-
-
-def plan_trials(job: TrainingJob, withheld: Withheld, judge: TrialJudge | None) -> TrainingPlan:
-    """What is trained within the minutes that the user gives."""
-    if job.resume and job.run.has("plan.json"):
-        return read_plan(job.run)
-    settings = job.settings
-    first, n_clusters = first_trial(settings, job.device), job.n_clusters
-    depths, temperatures = depths_to_try(settings, job.device), temperatures_to_try(settings, job.device)
-    task = trial_tasks(job.images, withheld, n_clusters)[0]
-    if judge is None:
-        first, depths, temperatures = settings, (settings.of_method.n_tail_blocks,), (settings.temperature,)
-        task = training_task(job.images, withheld, n_clusters)
-    fresh = replace(job, resume=False)
-    costs = {
-        depth: measure_trial(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths
-    }
-    assert settings.max_minutes is not None
-    share = partial(last_share, settings.method) if judge is not None else lambda _: 0.0
-    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, last_share=share)
-    job.run.write_json("plan", plan.to_dict())
-    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
-    return plan
 
 
 def plan_training(

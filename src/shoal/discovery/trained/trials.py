@@ -7,6 +7,7 @@ Several processes train together: what the main one says of it, and what the oth
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from shoal.data.collection import Collection
 from shoal.discovery.reading import decode
 from shoal.discovery.reporter import NOTE, SILENT
 from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Tried, best_of, keep_best
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, announce, measure, train_on
-from shoal.discovery.trained.withheld import set_aside, training_task, trial_tasks
+from shoal.discovery.trained.withheld import set_aside, training_tasks
 from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation
@@ -100,6 +102,42 @@ def last_settings(settings: DiscoverySettings) -> DiscoverySettings:
     return settings.with_epochs(max(1, round(LAST_SHARE * settings.of_method.training.epochs)))
 
 
+def plan_trials(job: TrainingJob, judge: TrialJudge | None, task: Task) -> DiscoverySettings | None:
+    """The settings with what is trained within the minutes that the user gives; None where nothing is.
+
+    Without a judge there is no trial, but one training.
+    """
+    plan = read_plan(job.run) if job.resume and job.run.has("plan.json") else _make_plan(job, judge, task)
+    if not plan.depths:
+        return None
+    depths = tuple(depth for depth in plan.depths if depth is not None)  # none: the encoder's own
+    temperatures = tuple(one for one in plan.temperatures if one is not None)
+    return replace(job.settings.with_epochs(plan.epochs), depths=depths, temperatures=temperatures)
+
+
+def _make_plan(job: TrainingJob, judge: TrialJudge | None, task: Task) -> TrainingPlan:
+    settings, first = job.settings, first_trial(job.settings, job.device)
+    depths, temperatures = depths_to_try(settings, job.device), temperatures_to_try(settings, job.device)
+    if judge is None:
+        first, depths, temperatures = settings, (settings.of_method.n_tail_blocks,), (settings.temperature,)
+    fresh = replace(job, resume=False)
+    costs = {depth: _measure(replace(fresh, settings=first.at_depth(depth)), task, job.run, judge) for depth in depths}
+    assert settings.max_minutes is not None
+    share = partial(last_share, settings.method) if judge is not None else lambda _: 0.0
+    plan = plan_training(costs, temperatures, 60 * settings.max_minutes, last_share=share)
+    job.run.write_json("plan", plan.to_dict())
+    job.reporter.say(describe_plan(plan, settings.max_minutes, job.n_epochs, len(depths), len(temperatures)))
+    return plan
+
+
+def train_once(job: TrainingJob, task: Task) -> Representation | None:
+    """Train without a trial; None where it was stopped after so few epochs that they taught nothing."""
+    cost = measure(job, task, job.run)
+    job.reporter.say(announce([cost], is_compared=False))
+    broadcast_training(task.n_clusters, job.n_epochs, job.device)
+    return train_on(job, task, job.settings.of_method, job.run.path, cost)
+
+
 def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     """Try depths, then temperatures: the trial with most of the judging images right, the first of equals.
 
@@ -110,7 +148,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     first = first_trial(job.settings, job.device)
     jobs = [replace(job, settings=first.at_depth(depth)) for depth in depths]
     costs = [
-        measure_trial(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
+        _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
         for at, one in enumerate(jobs)
     ]
     is_measured = (job.settings.method, job.settings.of_method.encoder) == (DEFAULT_METHOD, DEFAULT_ENCODER)
@@ -146,9 +184,7 @@ def _add(tried: list[Tried], job: TrainingJob, task: Task, judge: TrialJudge, co
     return learned.is_done
 
 
-def measure_trial(
-    job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False
-) -> Cost:
+def _measure(job: TrainingJob, task: Task, done: Run, judge: TrialJudge | None, *, needs_pool: bool = False) -> Cost:
     """What a training will take, with its judging where it is a trial."""
     cost = measure(job, task, done, needs_pool=needs_pool)
     return cost if judge is None else replace(cost, judging_s=judge.trial_s(job.n_epochs))
@@ -224,16 +260,16 @@ def share_training(
     how: dict[str, Any] = {"device": device, "resume": resume}
     n_clusters, n_epochs = number_from_main(None, device), number_from_main(None, device)
     settings = settings.with_epochs(n_epochs) if n_epochs is not None else settings
-    if not withheld.has_trial:
-        method.represent(training_task(images, withheld, n_clusters), settings.of_method, folder=run.path, **how)
+    task, last_task = training_tasks(images, withheld, n_clusters)
+    if last_task is None:
+        method.represent(task, settings.of_method, folder=run.path, **how)
         return
     settings = first_trial(settings, device)
-    trial, final = trial_tasks(images, withheld, n_clusters)
     folder = trial_folder(run, settings)
-    tried = method.represent(trial, trial_settings(settings), folder=folder, keeps_trunk=True, **how)
+    tried = method.represent(task, trial_settings(settings), folder=folder, keeps_trunk=True, **how)
     is_wanted, goes_on = flag_from_main(False, device), flag_from_main(False, device)
     if is_wanted:
         last = last_settings(settings) if goes_on else settings
         how["start"] = tried.model if goes_on else None
-        method.represent(tried.with_trunk(final), last.of_method, folder=run.path, **how)
+        method.represent(tried.with_trunk(last_task), last.of_method, folder=run.path, **how)
     tried.free_trunk()

@@ -86,22 +86,17 @@ def _draw_hidden(able: Ints, share: float, rng: np.random.Generator) -> Ints:
     return np.sort(rng.choice(able, max(1, round(share * len(able))), replace=False))
 
 
-def training_task(images: Readable, withheld: Withheld, n_clusters: int | None) -> Task:
-    """What training learns from, without the labels that it does not see."""
-    return Task(
-        pixels=images.pixels,
-        labels=withheld.labels,
-        validation=withheld.validation,
-        n_clusters=n_clusters,
-    )
+def training_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task | None]:
+    """What training learns from, and, where that is a trial, what the one after it does, with all labels.
 
-
-def trial_tasks(images: Readable, withheld: Withheld, n_clusters: int | None) -> tuple[Task, Task]:
-    """What the trial learns from, and the training after it, with all labels; they look at one pool of views."""
+    Both look at one pool of views.
+    """
     labels = images.collection.labels
-    trial = training_task(images, withheld, n_clusters)
-    final = replace(trial, labels=labels, validation=None, pool_labels=(trial.training_data.training_labels,))
-    return replace(trial, pool_labels=(labels,)), final
+    first = Task(pixels=images.pixels, labels=withheld.labels, validation=withheld.validation, n_clusters=n_clusters)
+    if not withheld.has_trial:
+        return first, None
+    last = replace(first, labels=labels, validation=None, pool_labels=(first.training_data.training_labels,))
+    return replace(first, pool_labels=(labels,)), last
 
 
 def describe_withheld(collection: Collection, withheld: Withheld) -> list[str]:
