@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.reading import (
     broadcast_embedding,
     check_collection,
-    check_readable,
-    decode,
+    check_decodable,
     engine_of,
     read_and_embed,
     share_embedding,
@@ -131,9 +131,7 @@ def _discover(job: _Job) -> None:
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
     encoder = place_encoder(encoder, job.encoder_device)
 
-    def check_images() -> None:  # images that cannot be read must not cost a run that is there
-        check_readable(decode(job.collection, settings, job.reporter), settings)
-
+    check_images = partial(check_decodable, job.collection, settings, job.reporter)
     how: dict[str, Any] = {"resume": job.resume, "force": job.force, "check_images": check_images}
     with held_folder(run, settings, job.collection, **how) as checksum:
         if checksum is None:

@@ -112,6 +112,13 @@ def decode(collection: Collection, settings: DiscoverySettings, reporter: Report
     return Readable(collection.subset(pixels.index) if pixels.skipped else collection, pixels)
 
 
+def check_decodable(
+    collection: Collection, settings: DiscoverySettings, reporter: Reporter, check: Check = check_collection
+) -> None:
+    """Decode a collection, and refuse it where too few images can be: such must not cost a run that is there."""
+    check_readable(decode(collection, settings, reporter), settings, check)
+
+
 def check_readable(images: Readable, settings: DiscoverySettings, check: Check = check_collection) -> None:
     """Refuse a collection of which too few images could be decoded, as `check` would."""
     skipped = images.pixels.skipped

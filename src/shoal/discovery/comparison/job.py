@@ -8,6 +8,7 @@ where it stopped: finished methods stay, the others go on from their last epoch.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,7 @@ from shoal.discovery.reading import (
     Check,
     Readable,
     broadcast_embedding,
-    check_readable,
-    decode,
+    check_decodable,
     engine_of,
     read_and_embed,
     tell_found,
@@ -93,9 +93,7 @@ def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: st
     """Take the folder, unless it holds a finished comparison, and do in it what is left to do."""
     settings = work.settings
 
-    def check_images() -> None:  # images that cannot be read must not cost what is there
-        check_readable(decode(work.collection, settings.first, work.reporter), settings.first, _checker(settings))
-
+    check_images = partial(check_decodable, work.collection, settings.first, work.reporter, _checker(settings))
     how: dict[str, Any] = {"resume": work.resume, "force": force, "check_images": check_images}
     with held_folder(work.run, settings, work.collection, **how) as checksum:
         if checksum is None:

@@ -19,7 +19,7 @@ from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.originals import is_stored_place
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.clusters import n_reviewed
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import DataError, UsageError
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE
@@ -179,6 +179,32 @@ class Refinement:
             raise DataError(f"{what}; it is a review of other images; give the images that run was made of")
         if len(missing) > max(1, MAX_ABSENT_SHARE * len(paths)) and not allow_missing:
             raise DataError(f"{what}; give all images of that run, or go on without these with --allow-missing")
+
+
+def prepare_refinement(
+    reviewed: Path,
+    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    out: Path | None,
+    resume: bool,
+    reporter: Reporter,
+) -> tuple[Collection, Path, DiscoverySettings, Refinement]:
+    """The images with the labels of the review, where to write, and the settings; those not given are of that run.
+
+    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`.
+    """
+    refinement = Refinement.open(reviewed)
+    folder = out or refinement.next_folder
+    refinement.check_out(folder, resume=resume)
+    config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
+    chosen = choose_settings(**{**settings, **config})
+    is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
+    images = read_collection(**given) if is_given else refinement.images(allow_missing=given["allow_missing"])
+    collection = refinement.collection(images, allow_missing=given["allow_missing"])
+    is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
+    is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
+    return collection, folder, refinement.settings(chosen, collection, reporter, is_asked=is_asked), refinement
 
 
 def _note_unlabeled(collection: Collection) -> str:
