@@ -205,7 +205,7 @@ def engine_of(run: Run) -> str | None:
 def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:
     """The embeddings of the encoder as it comes; an interrupted run has them already."""
     is_there = run.has("frozen.npy")
-    broadcast_embedding(not is_there, computing_device(encoder.device))
+    flag_from_main(not is_there, computing_device(encoder.device))  # others wait for it in `share_embedding`
     if is_there:
         frozen = _read_frozen(run, len(images.collection), computing_device(encoder.device))
     else:
@@ -230,11 +230,6 @@ def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:
     for start in range(0, n_images, ROWS_AT_ONCE):
         frozen[start : start + ROWS_AT_ONCE] = torch.from_numpy(np.array(kept[start : start + ROWS_AT_ONCE]))
     return frozen
-
-
-def broadcast_embedding(is_wanted: bool, device: torch.device) -> None:
-    """Say to the other processes, which wait for it in `share_embedding`, whether images are embedded now."""
-    flag_from_main(is_wanted, device)
 
 
 def share_embedding(collection: Collection, settings: DiscoverySettings, device: torch.device) -> None:

@@ -29,7 +29,6 @@ from shoal.discovery.folder import held_folder, start_run
 from shoal.discovery.reading import (
     Check,
     Readable,
-    broadcast_embedding,
     check_decodable,
     engine_of,
     read_and_embed,
@@ -132,7 +131,7 @@ def _load(settings: DiscoverySettings, n_tail_blocks: int | None = None) -> Enco
 def _leave(work: "_Work") -> Comparison:
     """Say of a finished comparison that there is nothing left to do, to the other processes too."""
     work.reporter.say(f"{work.run.path} is finished, there is nothing left to do")
-    broadcast_embedding(False, work.device)
+    flag_from_main(False, work.device)  # nothing is embedded
     broadcast_trainings([], work.device)
     return Comparison.open(work.run.path)
 

@@ -21,13 +21,13 @@ from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops
 from shoal.discovery.trained.trials import (
-    broadcast_no_training,
     plan_trials,
     run_trials,
     train_once,
     train_with_all_labels,
 )
 from shoal.discovery.trained.withheld import Withheld, set_aside, training_tasks
+from shoal.distributed import flag_from_main
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
@@ -62,13 +62,13 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
     if judge is not None and not judge.frozen:
         job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
-        broadcast_no_training(job.device)
+        flag_from_main(False, job.device)  # nothing is trained
         return job.first, None
     task, last_task = training_tasks(job.images, withheld, job.n_clusters)
     if settings.max_minutes is not None:
         planned = plan_trials(job, judge, task)
         if planned is None:
-            broadcast_no_training(job.device)
+            flag_from_main(False, job.device)  # nothing is trained
             return job.first, None
         job = replace(job, settings=planned)
     try:
@@ -103,14 +103,8 @@ def _answer_by_trial(job: TrainingJob, task: Task, last_task: Task, judge: Trial
     if best is None:
         job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
-    job = best.job
-    learned = train_with_all_labels(best, last_task)
-    if learned is None:  # training did not help, or was stopped: what is there is the end of the trial
-        ended = best.ended(is_stopped=job.is_asked())
-        if ended.choice.kept != best.choice.kept:
-            job.reporter.say(ended.choice.in_words())
-        best = ended
-    chosen = best.choice.with_training
+    learned, best = train_with_all_labels(best, last_task)
+    job, chosen = best.job, best.choice.with_training
     if chosen.weight == 1:
         return job.first, None
     tried = _cluster_blend(job, best.learned, chosen.weight, chosen.n_shifts)

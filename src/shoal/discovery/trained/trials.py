@@ -195,26 +195,34 @@ def _last_cost(job: TrainingJob, cost: Cost) -> Cost:
     return cost.of_next(last_share(job.settings.method, job.n_epochs), job.n_done(job.run))
 
 
-def train_with_all_labels(best: Tried, task: Task) -> Representation | None:
-    """Go on from a trial that helped with the labels that were kept from it, or train anew.
+def train_with_all_labels(best: Tried, task: Task) -> tuple[Representation | None, Tried]:
+    """Train again after the best trial, with the labels that were kept from it; returns that and the trial.
 
-    Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs. None
-    where the trial did not help, or where this training was stopped or has collapsed.
+    Where the trial did not help, or the last training was stopped or has collapsed, there is none: what is there is the
+    end of the trial, and the trial says what that is worth.
     """
-    helps = best.choice.keeps_training and best.learned.is_done
-    learned = _train_last(best, task) if helps else None
-    if not helps:
-        broadcast_last_training(False, best.job.device)
+    job, learned = best.job, None
+    if best.choice.keeps_training and best.learned.is_done:
+        learned = _train_last(best, task)
+    else:
+        broadcast_last_training(False, job.device)
     best.learned.free_trunk()
-    if learned is None or not learned.is_done:
-        return None
-    if is_collapsed(learned.embeddings):
-        best.job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
-        return None
-    return learned
+    if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
+        job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
+        learned = None
+    if learned is not None and learned.is_done:
+        return learned, best
+    ended = best.ended(is_stopped=job.is_asked())
+    if ended.choice.kept != best.choice.kept:
+        job.reporter.say(ended.choice.in_words())
+    return None, ended
 
 
 def _train_last(best: Tried, task: Task) -> Representation | None:
+    """Go on from the trial or, where the method cannot or the trial was better before its end, train anew.
+
+    Anew for as many epochs as were best.
+    """
     job, n_epochs, n_wanted = best.job, best.n_epochs, best.job.n_epochs
     share = last_share(job.settings.method, n_wanted) if n_epochs == len(best.learned.metrics) else 1.0
     goes_on = share < 1
@@ -237,11 +245,6 @@ def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.devi
     flag_from_main(True, device)
     number_from_main(n_clusters, device)
     number_from_main(n_epochs, device)
-
-
-def broadcast_no_training(device: torch.device) -> None:
-    """Say that nothing is trained."""
-    flag_from_main(False, device)
 
 
 def broadcast_last_training(is_wanted: bool, device: torch.device, *, goes_on: bool = False) -> None:
