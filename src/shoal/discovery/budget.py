@@ -39,6 +39,16 @@ def is_short(settings: DiscoverySettings) -> bool:
     return bool((found.epochs, found.lr) == (short.epochs, short.lr))
 
 
+def is_usual(settings: DiscoverySettings) -> bool:
+    """Whether a run trains as it would have where nothing was said about training."""
+    chosen, usual = settings.of_method, load_recipe()
+    if settings.method != DEFAULT_METHOD or settings.depths or settings.temperatures:
+        return False
+    is_long = (chosen.training.epochs, chosen.training.lr) == (usual.training.epochs, usual.training.lr)
+    is_same = (chosen.encoder, chosen.input_size) == (DEFAULT_ENCODER, usual.input_size)
+    return is_same and (is_long or is_short(settings))
+
+
 SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
 
 

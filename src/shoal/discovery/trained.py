@@ -20,7 +20,7 @@ from shoal.discovery.broadcast import broadcast_last_training, broadcast_no_trai
 from shoal.discovery.budget import SAID_SHORT, is_short
 from shoal.discovery.reporter import CLUSTERING, NOTE
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, train_on
+from shoal.discovery.training import TrainingJob, announce, ctrl_c_stops, measure, note_stopped, train_on
 from shoal.discovery.trial_judge import TrialJudge
 from shoal.discovery.trials import (
     Tried,
@@ -66,6 +66,11 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
     if judge is not None and not judge.frozen:
         job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
+        broadcast_no_training(job.device)
+        return job.first, None
+    if judge is not None and is_short(settings) and judge.is_satisfied:
+        n = count(len(withheld.judged), "labeled image")
+        job.reporter.say(f"nothing is trained: all of the {n} that would judge training are right without it")
         broadcast_no_training(job.device)
         return job.first, None
     if job.settings.max_minutes is not None:
@@ -116,11 +121,15 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
         job.reporter.say(SAID_TOO_SHORT)
         return job.first, None
     job = best.job
-    learned = None
-    if best.choice.keeps_training and best.learned.is_done:
+    learned, was_asked = None, job.is_asked()
+    goes_on = best.choice.keeps_training and best.learned.is_done
+    if goes_on and not was_asked:
         learned = _train_with_all_labels(job, best, withheld)
     else:
         broadcast_last_training(False, job.device)
+        if goes_on and job.run.provenance.get("stopped_early") is None:  # while the trial was judged
+            job.run.note(trial_epochs=best.n_epochs)
+            note_stopped(_last_job(job, best), 0)
     best.learned.free_trunk()
     if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
         job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
@@ -128,7 +137,7 @@ def _answer_by_trial(job: TrainingJob, judge: TrialJudge) -> tuple[Answer, Answe
     is_whole = learned is not None and learned.is_done
     if not is_whole:  # training did not help, or was stopped: what is there is the end of the trial
         ended = best.ended(is_stopped=job.is_asked())
-        if ended.choice.kept != best.choice.kept:
+        if ended.choice.kept != best.choice.kept and not was_asked:
             job.reporter.say(ended.choice.in_words())
         best = ended
     chosen = best.choice.with_training
@@ -147,21 +156,30 @@ def _train_with_all_labels(job: TrainingJob, best: Tried, withheld: Withheld) ->
     Anew where the method cannot go on, or where the trial was better before its end: then for as many epochs.
     """
     n_epochs, n_wanted = best.n_epochs, job.n_epochs
-    share = last_share(job.settings.method, n_wanted) if n_epochs == len(best.learned.metrics) else 1.0
-    goes_on = share < 1
-    broadcast_last_training(True, job.device, goes_on=goes_on)
+    share = _last_share(job, best)
+    broadcast_last_training(True, job.device, goes_on=share < 1)
     cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(share, job.n_done(job.run))
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
-    if goes_on:
-        job = replace(job, settings=last_settings(job.settings))
+    if share < 1:
+        job = _last_job(job, best)
         job.run.note(trial_epochs=n_epochs)
         how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
     _, final = trial_tasks(job.images, withheld, known_number(job))
     return train_on(job, best.learned.with_trunk(final), job.settings.of_method, job.run.path, cost, **how)
+
+
+def _last_share(job: TrainingJob, best: Tried) -> float:
+    """Steps of the training with all labels, as a share of the trial's; less than all where it goes on from that."""
+    return last_share(job.settings.method, job.n_epochs) if best.n_epochs == len(best.learned.metrics) else 1.0
+
+
+def _last_job(job: TrainingJob, best: Tried) -> TrainingJob:
+    """The job with the epochs of the training with all labels."""
+    return replace(job, settings=last_settings(job.settings)) if _last_share(job, best) < 1 else job
 
 
 def _blended(

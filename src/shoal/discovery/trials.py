@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from shoal.discovery.budget import TrainingPlan, describe_plan, plan_training, read_plan
+from shoal.discovery.budget import TrainingPlan, describe_plan, is_usual, plan_training, read_plan
 from shoal.discovery.choice import Choice
 from shoal.discovery.readable import Readable
 from shoal.discovery.settings import DiscoverySettings
@@ -22,7 +22,7 @@ from shoal.discovery.validation import Withheld
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation
-from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.cost import Cost
@@ -197,9 +197,8 @@ def run_trials(job: TrainingJob, judge: TrialJudge) -> Tried | None:
         _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
         for at, one in enumerate(jobs)
     ]
-    is_measured = (job.settings.method, job.settings.of_method.encoder) == (DEFAULT_METHOD, DEFAULT_ENCODER)
     all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
-    job.reporter.say(announce(all_costs, is_compared=True, is_measured=is_measured))
+    job.reporter.say(announce(all_costs, is_compared=True, is_measured=is_usual(job.settings)))
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
@@ -243,7 +242,8 @@ def _keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
     job.run.write_json("choice", best.choice.to_dict() | about)
     if len(tried) > 1:
         job.reporter.say(describe_tried(tried, best))
-    job.reporter.say(best.choice.in_words())
+    said = best.ended(is_stopped=True) if job.is_asked() else best
+    job.reporter.say(said.choice.in_words())
     return best
 
 
