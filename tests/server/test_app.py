@@ -170,7 +170,25 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
     verbs.rename(Review(run), "gull", "tern", by="bob")
     listener.join(30)
     assert heard[0]["categories"][0]["name"] == "tern"
-    assert heard[0]["entries"][0]["words"] == "rename to tern"
+    assert heard[0]["entries"][0]["words"] == "rename gull to tern"
+
+
+def test_the_history_says_what_was_renamed_and_from_where_images_were_moved(server: Served) -> None:
+    server.act("rename", category=0, name="tern")
+    server.act("rename", category=0, name="skua")
+    assert server.act("assign", rows=[0, 1], category=1)[1]["undo"] == "move 2 images from skua to heron"
+    server.act("reject", rows=[2])
+    server.act("assign", rows=[2], category=1)
+    server.act("reject", rows=[10, 11])
+    server.act("assign", rows=[0, 6, 9], category=1)
+    server.act("create", rows=[0, 10], name="owl")
+    undone = server.act("undo")[1]
+    words = [entry["words"] for entry in server.json("/api/run")["entries"]]
+    assert words[:2] == ["rename gull to tern", "rename tern to skua"]
+    assert words[4] == "move 1 image without category to heron"
+    assert words[6] == "move 3 images from 3 categories to heron"
+    assert words[7] == undone["redo"] == "new category owl with 2 images from heron and without category"
+    assert words[8] == f"undo action 8, {words[7]}"
 
 
 def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run: Run) -> None:
