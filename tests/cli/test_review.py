@@ -21,7 +21,7 @@ from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
-from shoal.server.guard import KeyForOnce
+from shoal.server.guard import Access, KeyForOnce
 from small_runs import write_small
 
 
@@ -134,6 +134,8 @@ def test_a_review_that_changes_nothing_does_not_speak_of_changes(run: Run) -> No
         server.process.send_signal(signal.SIGINT)
         said = server.process.communicate(timeout=HANGS_S)[1]
     assert "whoever has this address can see everything" in said
+    by_address = Access(host="0.0.0.0", port=server.port, token=server.token).url_by_address
+    assert (f"where that name is not known: {by_address}" in said) == bool(by_address), "there may be no network"
     assert "change the review" not in said
     assert "everything done" not in said
 

@@ -63,6 +63,21 @@ def test_a_picture_that_failed_is_not_kept_by_the_browser(run: Run, tmp_path: Pa
     assert asked == [forever, "no-store", forever]
 
 
+@pytest.mark.parametrize(("asked", "side"), [(1, 224), (320, 320), (100_000, 640)])
+def test_sharper_pictures_have_the_pixels_that_the_page_asks_for(
+    run: Run, tmp_path: Path, asked: int, side: int
+) -> None:
+    Image.new("RGB", (800, 400)).save(tmp_path / "00.png")
+    Image.new("RGB", (40, 20)).save(tmp_path / "01.png")
+    run.note(root=str(tmp_path))
+    with served(run.path) as server:
+        body = server.ask(f"/thumbnails?sharp={asked}&rows=0,1")[1]
+        n, first, _ = struct.unpack("<III", body[:12])
+        found = [Image.open(io.BytesIO(part)).size for part in (body[12 : 12 + first], body[12 + first :])]
+        assert (n, found) == (2, [(side, side // 2), (40, 20)])
+        assert server.ask("/thumbnails?sharp=x&rows=0")[0] == 400
+
+
 def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path) -> None:
     root = tmp_path / "photos"
     root.mkdir()
