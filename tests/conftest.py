@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from chromium import Browser, launched
+from no_figure import NoFigure
 from no_process import NoProcess
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -176,9 +178,13 @@ def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of runs on photos have figures with words and nothing drawn: drawing takes longer than the run.
 
+    What goes into a figure is found as always, so that the report says what it leaves out.
     The tests of the report have the whole page, and so has `unchanged_photos`.
     """
     drawn = '<svg class="plot" role="img" aria-label="{}"></svg>'
+    for module in ("categories", "curves"):
+        monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
+    monkeypatch.setattr("shoal.report.figures.style._house_style", nullcontext)
     monkeypatch.setattr("shoal.report.page.inline_svg", lambda figure, name, words: Markup(drawn).format(words))
 
 
