@@ -13,10 +13,11 @@ Each seed draws `--n-known` classes (or takes `--known`) and labels `--labeled` 
 benchmarks of the field do, or `--per-class` images of each; `--share` keeps that share of all images first, as a
 validation set would. `--vary` draws between half and all of the classes and at most 40 images of each instead, and
 `--half` keeps every other class (of the digits every other image), so that rules can be chosen on one half and compared
-on the other. `--shifts t` estimates on the tree after t mean-shift steps. The row "default" is what
-`estimate_n_clusters` answers; the others are the rules as they are, whether labels suffice for them or not. ± behind an
-error is its standard error over the seeds; the last tables hold means over the numbers of known classes, and over all
-data, and in how many draws the 80 % interval holds the truth; with `--known-share` both also for each share.
+on the other. `--known-are largest` takes the largest classes instead of drawn ones. `--shifts t` estimates on the tree
+after t mean-shift steps. The row "default" is what `estimate_n_clusters` answers; the others are the rules as they are,
+whether labels suffice for them or not. ± behind an error is its standard error over the seeds; the last tables hold
+means over the numbers of known classes, and over all data, and in how many draws the 80 % interval holds the truth;
+with `--known-share` both also for each share.
 """
 
 import argparse
@@ -73,9 +74,18 @@ def draw_each(y: np.ndarray, known: np.ndarray, n_labels: int, rng: np.random.Ge
     return labels
 
 
-def draw_known(classes: np.ndarray, n_known: float, rng: np.random.Generator) -> np.ndarray:
-    """So many of the classes, or below 1 that share of them and at least two."""
-    return rng.permutation(classes)[: max(round(n_known * len(classes)), 2) if n_known < 1 else int(n_known)]
+def draw_known(
+    classes: np.ndarray, n_known: float, rng: np.random.Generator, first: np.ndarray | None = None
+) -> np.ndarray:
+    """So many of the classes, or below 1 that share of them and at least two; drawn, or those that come `first`."""
+    order = rng.permutation(classes) if first is None else first
+    return order[: max(round(n_known * len(classes)), 2) if n_known < 1 else int(n_known)]
+
+
+def by_size(y: np.ndarray, known_are: str) -> np.ndarray | None:
+    """The classes, the largest or the smallest first; None where they are to be drawn."""
+    order = np.argsort(np.unique(y, return_counts=True)[1], kind="stable")
+    return {"drawn": None, "largest": order[::-1], "smallest": order}[known_are]
 
 
 def draw(y: np.ndarray, known: np.ndarray, n_labels: int, labeled: float, rng: np.random.Generator) -> np.ndarray:
@@ -129,7 +139,9 @@ def compare(
             trees[key] = grow(rows[kept], n_shifts)
         tree, truth = trees[key], y[kept]
         classes = np.unique(truth)
-        known = np.array(args.known) if args.known else draw_known(classes, n_known, rng)
+        known = (
+            np.array(args.known) if args.known else draw_known(classes, n_known, rng, by_size(truth, args.known_are))
+        )
         labels = draw(truth, known, n_labels, args.labeled, rng)
         curve = accuracy_curve(tree, labels)
         truths.append(len(classes))
@@ -251,6 +263,7 @@ def main() -> None:
     parser.add_argument("--synthetic", action="store_true", help="Gaussian classes that overlap more and more")
     parser.add_argument("--n-known", type=int, nargs="+", help="known classes drawn for each seed; default: half")
     parser.add_argument("--known", type=known_list, help="known classes, the same for each seed: 0-4,7")
+    parser.add_argument("--known-are", choices=["drawn", "largest", "smallest"], default="drawn")
     parser.add_argument("--labeled", type=float, default=0.5, help="share of the known classes' images with a label")
     parser.add_argument("--per-class", type=int, nargs="+", default=[0], help="labels of each; 0: as --labeled says")
     parser.add_argument("--known-share", type=float, nargs="+", help="share of the classes that is known, below 1")

@@ -4,9 +4,12 @@ import csv
 import gc
 import io
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +21,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from chromium import Browser, launched
+from no_figure import NoFigure
 from no_process import NoProcess
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,7 +71,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported and collected stays until the end: the collector of garbage need not look at it each time."""
+    """What was imported and collected stays until the end: the collector of garbage need not look at it each time.
+
+    pytest gives its handlers to every logger that does not propagate, six times for a test; torch has dozens of them.
+    """
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.propagate = True
     gc.collect()
     gc.freeze()
 
@@ -176,15 +186,48 @@ def small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of runs on photos have figures with words and nothing drawn: drawing takes longer than the run.
 
+    What goes into a figure is found as always, so that the report says what it leaves out.
     The tests of the report have the whole page, and so has `unchanged_photos`.
     """
     drawn = '<svg class="plot" role="img" aria-label="{}"></svg>'
+    for module in ("categories", "curves"):
+        monkeypatch.setattr(f"shoal.report.figures.{module}.new_figure", NoFigure)
+    monkeypatch.setattr("shoal.report.figures.style._house_style", nullcontext)
     monkeypatch.setattr("shoal.report.page.inline_svg", lambda figure, name, words: Markup(drawn).format(words))
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tiny_encoder: Path) -> object:
+    """The tiny encoder as it is read from its folder."""
+    from shoal.encoders.hub import load_model
+
+    return load_model(str(tiny_encoder), offline="a folder is all there is")
+
+
+@pytest.fixture
+def read_once(tiny_encoder: Path, tiny_model: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever loads the tiny encoder has a copy of it: a run loads it several times, which takes longer than the rest.
+
+    The tests of encoders read theirs, and so has `unchanged_photos`.
+    """
+    from shoal.encoders import hub
+
+    load = hub.load_model
+
+    def copied(source: str, *, offline: str | None) -> object:
+        return deepcopy(tiny_model) if source == str(tiny_encoder) else load(source, offline=offline)
+
+    monkeypatch.setattr(hub, "load_model", copied)
 
 
 @pytest.fixture
 def make_photos(
-    tmp_path: Path, tiny_encoder: Path, monkeypatch: pytest.MonkeyPatch, small_pool: None, empty_figures: None
+    tmp_path: Path,
+    tiny_encoder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    small_pool: None,
+    empty_figures: None,
+    read_once: None,
 ) -> Callable[..., Photos]:
     """Write photos under tmp_path; the pixel cache is there too."""
     monkeypatch.setenv("SHOAL_CACHE", str(tmp_path / "cache"))
@@ -237,6 +280,7 @@ def same_photos(
     monkeypatch: pytest.MonkeyPatch,
     small_pool: None,
     empty_figures: None,
+    read_once: None,
 ) -> Photos:
     """The photos of `discover_same`, for tests that only read them."""
     found, _ = discovered_photos

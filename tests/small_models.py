@@ -1,6 +1,8 @@
 """Small random models of the real architectures of the transformers library."""
 
 import json
+from copy import deepcopy
+from functools import cache
 
 import torch
 from torch import nn
@@ -59,6 +61,11 @@ KINDS = {
 
 def make_model(transformers, kind):
     """Build a model of one kind with random weights, and statistics, large enough that every path matters."""
+    return deepcopy(_made(transformers, kind))
+
+
+@cache
+def _made(transformers, kind):
     model_class, config, sizes = KINDS[kind]
     torch.manual_seed(0)
     model = getattr(transformers, model_class)(getattr(transformers, config)(**sizes))

@@ -76,6 +76,12 @@ def test_what_was_written_is_read_back_equal(tmp_path: Path) -> None:
     assert run.array("embeddings").tolist() == np.eye(2, 3).tolist()
 
 
+def test_the_versions_of_packages_are_looked_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = finished_run(tmp_path / "first")
+    monkeypatch.setattr("shoal.runs.run.version", lambda name: pytest.fail(f"looks for {name} again"))
+    assert finished_run(tmp_path / "second").provenance["packages"] == first.provenance["packages"]
+
+
 def test_assignments_are_a_parquet_file_too_where_pyarrow_is_installed(tmp_path: Path, monkeypatch) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")

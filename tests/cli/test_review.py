@@ -21,7 +21,7 @@ from shoal.cli.main import app
 from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
-from shoal.server.guard import KeyForOnce
+from shoal.server.guard import Access, KeyForOnce
 from small_runs import write_small
 
 
@@ -76,8 +76,9 @@ def test_a_browser_that_stays_in_the_foreground_is_answered_and_its_command_open
             urlopen(found["command"][1])
         assert "The key that this browser was started with has been used" in refused.value.read().decode()
         thief = Request(url.partition("?")[0], headers={"Cookie": found["cookie"]})
-        with pytest.raises(HTTPError, match="403"):
+        with pytest.raises(HTTPError, match="403") as shut:
             urlopen(thief)
+        assert "has been used a second time, so what it had opened is shut" in shut.value.read().decode()
         assert build_opener(HTTPCookieProcessor()).open(url).status == 200, "the printed address, as often as wanted"
 
 
@@ -89,19 +90,17 @@ def test_a_key_for_once_opens_once_and_not_late(monkeypatch: pytest.MonkeyPatch)
     assert [key.opens(key.secret, b""), key.opens(key.secret, key.cookie.encode())] == [True, False]
     now[0] += 61
     assert not late.opens(late.secret, b"")
-    stolen = key.cookie
     assert not key.opens(key.secret, b"")
-    assert key.cookie != stolen, "a browser that asks late still takes back what the key has opened"
+    assert key.is_taken_back, "by a browser that asks late, too"
 
 
 def test_whoever_was_faster_with_the_key_is_shut_out_when_the_browser_asks() -> None:
     key = KeyForOnce()
     assert key.opens(key.secret, b"")
-    stolen = key.cookie
-    assert not key.opens(key.secret, stolen.encode()), "the same browser again"
-    assert key.cookie == stolen
+    assert not key.opens(key.secret, key.cookie.encode()), "the same browser again"
+    assert not key.is_taken_back
     assert not key.opens(key.secret, b"")
-    assert key.cookie != stolen
+    assert key.is_taken_back
 
 
 def test_half_a_line_is_told_where_nothing_may_be_written(run: Run) -> None:
@@ -135,6 +134,8 @@ def test_a_review_that_changes_nothing_does_not_speak_of_changes(run: Run) -> No
         server.process.send_signal(signal.SIGINT)
         said = server.process.communicate(timeout=HANGS_S)[1]
     assert "whoever has this address can see everything" in said
+    by_address = Access(host="0.0.0.0", port=server.port, token=server.token).url_by_address
+    assert (f"where that name is not known: {by_address}" in said) == bool(by_address), "there may be no network"
     assert "change the review" not in said
     assert "everything done" not in said
 

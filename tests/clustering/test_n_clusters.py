@@ -1,9 +1,14 @@
+from itertools import islice, product
+
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
+from sklearn.datasets import load_digits
 
 from shoal.clustering.curve import MIN_FIT_LABELS, Curve, RunningMatching, accuracy_curve
+from shoal.clustering.iterates import iterates, unit_points
 from shoal.clustering.matching import matched_accuracy
+from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import RULES, choose, estimate_n_clusters
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
@@ -344,3 +349,15 @@ def test_an_unknown_rule_is_answered_with_the_known_ones() -> None:
         estimate_n_clusters(*overlapping(0), rule=["paper"])
     with pytest.raises(UsageError, match="did you mean 'plateau'"):
         estimate_n_clusters(*overlapping(0), rule="plateu")
+
+
+def test_where_all_classes_are_known_the_interval_holds_their_number() -> None:
+    """Few labels of each of ten digits: in two of these draws it would begin at 11, as if some were new."""
+    x, truth = load_digits(return_X_y=True)
+    x, truth = x[:1000], truth[:1000]
+    tree = next(islice(iterates(unit_points(x), ShiftSettings()), 1, None)).tree
+    for n_each, seed in product((2, 5), range(5)):
+        rng, labels = np.random.default_rng(seed), np.full(len(x), -1)
+        for digit in range(10):
+            labels[rng.choice(np.flatnonzero(truth == digit), n_each, replace=False)] = digit
+        assert estimate_n_clusters(tree, labels).interval[0] == 10

@@ -268,6 +268,14 @@ def test_the_default_encoder_needs_no_download():
     assert load_encoder(catalog.DEFAULT_ENCODER).feature_dim == 1280
 
 
+def test_no_weight_is_drawn_before_those_of_a_package_are_read():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    encoder = load_encoder("efficientnet-lite0")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not any(value.is_meta for value in (*encoder.parameters(), *encoder.buffers()))
+
+
 @pytest.mark.parametrize("name", [name for name, info in ENCODERS.items() if info.origin == "hub"])
 def test_missing_weights_say_what_to_download_and_where_to_put_it(empty_machine, name):
     assert not is_available(name)

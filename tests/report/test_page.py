@@ -90,6 +90,7 @@ def test_every_image_of_the_map_is_known_to_the_page_and_has_a_thumbnail(digits:
     assert not on_page & {int(row) for row in thumbnails}  # each is carried once
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_the_page_says_what_it_has_sampled(small: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     said = "Categories of more than 5 images are compared by 5 of them, from the most to the least typical."
     assert "are compared by" not in render_report(small, tsne=False)

@@ -63,7 +63,7 @@ def test_how_sure_k_is_comes_from_repeats_and_from_the_curve(plain_run: Callable
         run.write_json("estimate", found)
         assert how_sure(Snapshot(run)) == (
             "The number of categories, 4, was estimated. "
-            f"{interval[0]} to {interval[1]} are likely, with a chance of 80 %{end}"
+            f"{interval[0]} to {interval[1]} are likely, with a chance of 80 % if new ones are as large as known{end}"
         )
     run.write_json("estimate", {"n_clusters": 4, "is_given": True})
     assert how_sure(Snapshot(run)) == "The number of categories, 4, was given."
@@ -153,6 +153,12 @@ def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callabl
     found = summarize(Snapshot(run))
     assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "2 epochs; training again, with all labels, was stopped early"
+    write_rows(run, 0)  # the first answer stands, after a trial that came to its end
+    run.note(trial_epochs=8)
+    found = summarize(Snapshot(run))
+    assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
+    assert dict(found.facts)["Trained for"] == "8 epochs; training again, with all labels, was stopped early"
+    write_rows(run, 2)
     run.note(stopped_early=None, trial_epochs=5)
     assert dict(summarize(Snapshot(run)).facts)["Trained for"] == (
         "5 epochs with some labels kept from it, then 2 epochs with all"

@@ -75,6 +75,43 @@ def test_parts_of_a_category_between_two_and_joins_of_such_ones_are_between_them
     assert (review.state.records[4].between, len(decisions_of(review).labels)) == ((), 4)
 
 
+def test_a_part_keeps_its_number_whatever_the_two_are_called_so_that_undo_skips_nothing(review: Review) -> None:
+    """With the name of the rest, which was merged away, the part would be in the way when that merge is undone."""
+    verbs.move(review, ["00.png", "03.png", "06.png"], "gull or heron", by="ann")
+    verbs.split(review, "gull or heron", 2, by="ann")
+    verbs.merge(review, ["novel-002", "gull or heron"], by="ann")
+    verbs.rename(review, "gull", "tern", by="ann")
+    assert review.state.records[5].name == "heron or tern (2)"
+    before = review.state.seq
+    skipped = [review.again("undo", by="ann")[1] for _ in range(4)]
+    assert skipped == [[], [], [], []]
+    assert [entry.action.of for entry in review.state.entries[before:]] == [4, 3, 2, 1]
+    assert names(review) == {name: [3 * at, 3 * at + 1, 3 * at + 2] for at, name in enumerate(NAMES)}
+
+
+def test_no_empty_category_between_two_is_made_onto_a_run_without_its_images(run: Run, tmp_path: Path) -> None:
+    """Unless another image was put there, or it was merged with others, which is done all the same."""
+    review, fewer = Review(run), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3)
+    missing = "1 of its images is not in this run"
+    verbs.move(review, ["11.png"], "gull or heron", by="ann")
+    entries, misfits = replay_review(run.path, write_small(tmp_path / "none", ids=fewer), by="ann")
+    assert (entries, [misfit.reason for misfit in misfits]) == ([], [missing])
+    verbs.rename(review, "gull or heron", "egret", by="ann")
+    entries, misfits = replay_review(run.path, write_small(tmp_path / "renamed", ids=fewer), by="ann")
+    assert not entries
+    assert [misfit.reason for misfit in misfits] == [missing, "there is no category for gull or heron any more"]
+    review.again("undo", by="ann")
+    verbs.move(review, ["00.png"], "gull or heron", by="ann")
+    replay_review(run.path, other := write_small(tmp_path / "other", ids=fewer), by="ann")
+    assert names(Review(other))["gull or heron"] == [0]
+    assert Review(other).state.records[4].between == (0, 1)
+    review.again("undo", by="ann")
+    verbs.merge(review, ["novel-001", "gull or heron", "novel-002"], by="ann")
+    _, misfits = replay_review(run.path, other := write_small(tmp_path / "merged", ids=fewer), by="ann")
+    assert [misfit.reason for misfit in misfits] == [missing]
+    assert names(Review(other)) == {"gull": [0, 1, 2], "heron": [3, 4, 5], "novel-001": [6, 7, 8, 9, 10]}
+
+
 def test_a_category_between_two_outlives_one_that_was_never_made(review: Review) -> None:
     verbs.move(review, ["00.png"], "tern", by="ann")
     verbs.move(review, ["01.png"], "gull or tern", by="bob")

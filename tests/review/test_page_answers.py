@@ -33,7 +33,7 @@ def test_an_action_in_words_names_its_categories(review: Review) -> None:
 def test_the_page_is_told_what_undo_will_undo_and_what_it_skips(review: Review) -> None:
     verbs.decide(review, "flag", None, ["00.png"], by="bob")
     verbs.move(review, ["01.png"], "heron", by="bob")
-    assert columns.changes(review, 0, "bob")["undo"] == "move 1 image to heron"
+    assert columns.changes(review, 0, "bob")["undo"] == "move 1 image from gull to heron"
     verbs.decide(review, "confirm", None, ["01.png"], by="ann")
     assert columns.changes(review, 0, "bob")["undo"] == (
         "flag 1 image of gull (skipped 1 later action: undo of assign by bob (action 2): "

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import io
 import json
 import re
 import socket
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import shoal.server
 from served import Served, served
@@ -22,7 +20,6 @@ from shoal.review import verbs
 from shoal.review.review import Review
 from shoal.runs import Run
 from shoal.server.packing import pack_rows, unpack_rows
-from shoal.server.pictures import Originals, Thumbnails
 from shoal.server.serving import bind
 from small_runs import write_small
 
@@ -173,7 +170,25 @@ def test_a_window_hears_of_another_process(server: Served, run: Run) -> None:
     verbs.rename(Review(run), "gull", "tern", by="bob")
     listener.join(30)
     assert heard[0]["categories"][0]["name"] == "tern"
-    assert heard[0]["entries"][0]["words"] == "rename to tern"
+    assert heard[0]["entries"][0]["words"] == "rename gull to tern"
+
+
+def test_the_history_says_what_was_renamed_and_from_where_images_were_moved(server: Served) -> None:
+    server.act("rename", category=0, name="tern")
+    server.act("rename", category=0, name="skua")
+    assert server.act("assign", rows=[0, 1], category=1)[1]["undo"] == "move 2 images from skua to heron"
+    server.act("reject", rows=[2])
+    server.act("assign", rows=[2], category=1)
+    server.act("reject", rows=[10, 11])
+    server.act("assign", rows=[0, 6, 9], category=1)
+    server.act("create", rows=[0, 10], name="owl")
+    undone = server.act("undo")[1]
+    words = [entry["words"] for entry in server.json("/api/run")["entries"]]
+    assert words[:2] == ["rename gull to tern", "rename tern to skua"]
+    assert words[4] == "move 1 image without category to heron"
+    assert words[6] == "move 3 images from 3 categories to heron"
+    assert words[7] == undone["redo"] == "new category owl with 2 images from heron and without category"
+    assert words[8] == f"undo action 8, {words[7]}"
 
 
 def test_a_log_that_somebody_damages_meanwhile_is_a_sentence(server: Served, run: Run) -> None:
@@ -276,84 +291,6 @@ def test_a_run_without_embeddings_can_be_reviewed(run: Run) -> None:
             "The run holds no embeddings to compare images by."
         )
         assert server.ask("/api/map")[0] == 400
-
-
-def jpeg(row: int, *, exif: int | None = None) -> bytes:
-    image = Image.new("RGB", (40, 20), (10 * row, 0, 0))
-    tags = Image.Exif()
-    if exif is not None:
-        tags[0x0112] = exif
-    file = io.BytesIO()
-    image.save(file, "JPEG", exif=tags)
-    return file.getvalue()
-
-
-def test_thumbnails_come_many_at_once(run: Run) -> None:
-    pictures = [jpeg(row) for row in range(12)]
-    run.write_thumbnails(pictures)
-    with served(run.path) as server:
-        body = server.ask("/thumbnails?rows=3,11")[1]
-        n, first, second = struct.unpack("<III", body[:12])
-        assert (n, first, second) == (2, len(pictures[3]), len(pictures[11]))
-        assert body[12:] == pictures[3] + pictures[11]
-
-
-@pytest.mark.parametrize("n_images", [3, 70_000])
-def test_an_archive_is_read_like_zipfile_reads_it(tmp_path: Path, n_images: int) -> None:
-    """More than 65,535 entries are counted in another place."""
-    run = Run.create(tmp_path / "run")
-    run.write_thumbnails(b"%d" % row for row in range(n_images))
-    found = Thumbnails(run)
-    rows = [0, 1, n_images - 1]
-    assert found.get(rows) == run.thumbnails(rows)
-    assert found.get([n_images]) == [b""]
-    assert found._archive is None  # the fast way
-    found.close()
-
-
-def test_a_picture_that_failed_is_not_kept_by_the_browser(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "00.png").write_bytes(jpeg(0))
-    run.note(root=str(tmp_path))
-    with served(run.path) as server:
-        asked = [server.ask(f"/thumbnails?sharp=1&rows={rows}")[2]["cache-control"] for rows in ("0", "0,1")]
-        (tmp_path / "01.png").write_bytes(jpeg(1))
-        asked.append(server.ask("/thumbnails?sharp=1&rows=0,1")[2]["cache-control"])
-    forever = "private, max-age=31536000, immutable"
-    assert asked == [forever, "no-store", forever]
-
-
-def test_an_original_is_upright_and_never_lies_outside(run: Run, tmp_path: Path) -> None:
-    root = tmp_path / "photos"
-    root.mkdir()
-    (root / "00.png").write_bytes(jpeg(0, exif=6))
-    (tmp_path / "secret.png").write_bytes(jpeg(9))
-    (root / "01.png").write_text("not an image")
-    run.note(root=str(root))
-    rows = run.assignments
-    run.write_assignments(
-        [*rows[:2], *(_moved(row, path) for row, path in zip(rows[2:5], OUTSIDE, strict=True)), *rows[5:]]
-    )
-    with served(run.path) as server:
-        status, body, headers = server.ask("/image/0")
-        assert (status, headers["content-type"]) == (200, "image/jpeg")
-        assert Image.open(io.BytesIO(body)).size == (20, 40)
-        assert json.loads(server.ask("/image/1")[1])["error"].startswith(
-            "the original cannot be shown: not an image in"
-        )
-        for row in (2, 3, 4):
-            assert json.loads(server.ask(f"/image/{row}")[1]) == {"error": "the path leads out of the collection"}
-        answer = {"error": "the original cannot be shown: the file is not there"}
-        assert (server.ask("/image/5")[0], json.loads(server.ask("/image/5")[1])) == (400, answer)
-    assert Originals(run, []).is_there
-
-
-OUTSIDE = ("../secret.png", "/etc/passwd", "a/../../secret.png")
-
-
-def _moved(row: object, path: str) -> object:
-    from dataclasses import replace
-
-    return replace(row, path=path)  # type: ignore[type-var]
 
 
 def test_small_answers_are_sent_at_once() -> None:

@@ -1,10 +1,12 @@
 """Who gets nothing: other names, other origins, other sites, no token, too much."""
 
 import asyncio
+import ipaddress
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import uvicorn
@@ -45,16 +47,45 @@ def test_the_printed_address_gives_a_cookie_that_scripts_and_other_sites_do_not_
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil", "["]
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil", "[", "127.0.0.1:x"]
 )
 def test_another_name_for_this_machine_is_refused(server: Served, host: str) -> None:
     """An attacker's name that was made to point here has the attacker's page in the same origin."""
     assert server.ask("/api/run", headers={"Host": host})[0] in (400, 421)
 
 
-@pytest.mark.parametrize("host", ["localhost:9", "127.0.0.1", "[::1]:80"])
-def test_a_tunnel_may_come_from_another_port(server: Served, host: str) -> None:
-    assert server.ask("/api/run", headers={"Host": host})[0] == 200
+@pytest.mark.parametrize(
+    "other",
+    [
+        'settings={"dark":true}',
+        "name=two words",
+        "place=Zürich",
+        "list[0]=1",
+        "a/b=1",
+        'open="quote',
+        "alone",
+        "=",
+        "",
+        "a==b",
+        "expires",
+    ],
+)
+def test_cookies_of_other_programs_on_this_machine_shut_nobody_out(server: Served, other: str) -> None:
+    """A browser sends the cookies of 127.0.0.1 to each of its ports."""
+    ours = f"shoal-{server.port}={server.token}"
+    for cookies in (f"{other}; {ours}", f"{ours}; {other}", f"{other};{ours};{other}"):
+        assert server.ask("/api/run", headers={"Cookie": cookies})[0] == 200, cookies
+    assert server.ask("/api/run", headers={"Cookie": f"{other}; x{ours}"})[0] == 403
+
+
+@pytest.mark.parametrize(("host", "port"), [("localhost:9001", 9001), ("[::1]:9002", 9002), ("127.0.0.1", 80)])
+def test_the_cookie_has_the_port_that_the_browser_sees(server: Served, host: str, port: int) -> None:
+    """Behind two tunnels are two servers on the same port of two machines: their cookies must not be one."""
+    given = server.ask(f"/?token={server.token}", headers={"Cookie": None, "Host": host})[2]["set-cookie"]
+    assert given.startswith(f"shoal-{port}={server.token};")
+    cookies = f"shoal-{port}={server.token}; shoal-{server.port}=another-server's"
+    assert server.ask("/api/run", headers={"Cookie": cookies, "Host": host})[0] == 200
+    assert server.ask("/api/run", headers={"Host": host})[0] == 403
 
 
 def rename(server: Served, headers: dict[str, str | None]) -> int:
@@ -190,6 +221,47 @@ def test_on_another_address_the_name_of_the_machine_counts_and_no_other() -> Non
     assert access.knows_host(socket.gethostname())
     assert not access.knows_host("evil.example")
     assert Access(host="::1", port=80).is_loopback
+
+
+def test_the_network_is_asked_once_for_the_name_of_the_machine_and_not_for_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no DNS answers each question takes seconds, before any token is shown."""
+    asked = []
+    monkeypatch.setattr(socket, "getfqdn", lambda: asked.append(1) or "Machine.Example.org")  # type: ignore[func-returns-value]
+    access = Access(host="0.0.0.0", port=80)
+    assert all(map(access.knows_host, ("10.0.0.1:80", "[fe80::1]", "localhost", socket.gethostname())))
+    assert not asked
+    assert access.knows_host("machine.example.org:8765")
+    assert not access.knows_host("evil.example")
+    assert asked == [1]
+
+
+@pytest.mark.parametrize(("host", "here"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_on_every_address_the_browser_here_and_others_get_one_that_works(
+    host: str, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the name of a machine is known in a network, the machine does not know."""
+    access = Access(host=host, port=80)
+    assert access.url_once == f"http://{here}:80/?once={access.once.secret}"
+    shown = "fd00::7" if ":" in host else "10.0.0.7"
+    monkeypatch.setattr("shoal.server.guard._own_address", lambda host: shown)
+    name = f"[{shown}]" if ":" in shown else shown
+    assert access.url_by_address == f"http://{name}:80/?token={access.token}"
+    monkeypatch.setattr("shoal.server.guard._own_address", lambda host: "")
+    assert access.url_by_address == "", "there is no network"
+    assert Access(host="10.0.0.7", port=80).url_by_address == "", "it is in the address that is printed"
+
+
+def test_the_address_of_this_machine_is_found_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Access(host="0.0.0.0", port=80).url_by_address
+    assert not found or not ipaddress.ip_address(urlsplit(found).hostname or "").is_loopback
+
+    def unreachable(*_: object) -> socket.socket:
+        raise OSError
+
+    monkeypatch.setattr(socket, "socket", unreachable)
+    assert Access(host="0.0.0.0", port=80).url_by_address == ""
 
 
 def test_what_is_sent_after_the_key_was_taken_back_does_not_arrive() -> None:

@@ -46,6 +46,7 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
     page.click(f"#tile-{shown[0]}")
     page.click(f"#tile-{shown[2]}")
     assert selected() == {shown[0], shown[2]}
+    assert text(page, "#verbs button.main") == "Confirm 2 c"
     page.click(f"#tile-{shown[0]}")
     assert selected() == {shown[2]}
     x, y = page.middle(f"#tile-{shown[5]}")
@@ -64,6 +65,7 @@ def test_images_are_selected_with_click_shift_drag_and_all(page: Page) -> None:
         assert selected() == {*shown[0:6], *left}
     page.key("Escape")
     assert selected() == set()
+    assert text(page, "#verbs button.main") == "Confirm all c"
     (ax, ay), (bx, by) = page.middle(f"#tile-{shown[0]}"), page.middle(f"#tile-{shown[1]}")
     page.mouse("mousePressed", ax, ay, button="left", clickCount=1, buttons=1)
     for step in range(1, 9):

@@ -69,6 +69,7 @@ def test_keys_count_in_their_order_however_fast_they_come(page: Page, run: Path)
 def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> None:
     here = page.run("shoal.view.id")
     one, two, three, *_ = rows(page)
+    home = next(c.category for c in Run(run).categories if c.category_id == here)
     other = next(c.category for c in Run(run).categories if c.category_id != here and c.size > 10)
     ask(page, "m")
     page.type(other)
@@ -115,11 +116,11 @@ def test_move_new_rename_merge_split_by_keys_alone(page: Page, run: Path) -> Non
     assert {c: r.name for c, r in found.categories.items()} == {c.category_id: c.category for c in plain.categories}
     assert page.run("document.getElementById('undo').disabled")
     page.click("#history")
-    assert "undo action 1, move 1 image to" in text(page, ".history li")
+    assert "undo action 1, move 1 image from" in text(page, ".history li")
     page.key("Escape")
     page.key("z", CTRL | SHIFT)
     wait_for(page, 11)
-    assert page.run("document.getElementById('undo').title") == f"Undo: move 1 image to {other}"
+    assert page.run("document.getElementById('undo').title") == f"Undo: move 1 image from {home} to {other}"
 
 
 def test_renaming_to_a_name_that_is_there_offers_to_merge(page: Page, run: Path) -> None:

@@ -59,6 +59,8 @@ def review(
     def started() -> None:
         facts = {"url": access.url, "run": str(run), "read_only": read_only, "does_not_fit": misfits}
         result(access.url, facts, as_json=json)
+        if by_address := access.url_by_address:
+            say(f"where that name is not known: {by_address}")
         if not access.is_loopback:
             may = "see everything" if read_only else "change the review"
             say(f"note: whoever has this address can {may}; over ssh, `ssh -L` needs no --host")

@@ -143,8 +143,8 @@ class MeanShiftClustering(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         texts '-1', 'nan', 'unlabeled' and 'unknown'. Other numbers below 0 and fractions are refused; True and False
         are the names 'True' and 'False', and the text '3.0' is '3'.
         Rows are scaled to length 1; in whole numbers rows of zeros become (1, …, 1), with a warning. Labels are used
-        to number the known classes, to stop shifting and, where `n_clusters` is None, to estimate it; nothing else is
-        read from `y`.
+        to number the known classes, to stop shifting, with `must_link` to link the rows of a class, with `try_average`
+        to choose the linkage and, where `n_clusters` is None, to estimate it; nothing else is read from `y`.
         """
         n_clusters, settings = self._settings()
         rows = self._rows(X, ensure_min_samples=2)

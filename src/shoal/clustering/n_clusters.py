@@ -29,6 +29,11 @@ DEFAULT_RULE = "pairs"
 LEVEL = 0.8
 """The chance with which the number of classes lies in the interval."""
 
+NONE_NEW = float(np.exp(-(1.645**2) / 2))
+"""The interval begins at the known classes where these alone are at least so likely beside the likeliest number, as a
+normal distribution has it at the end of its 90 % interval. Fewer are impossible, so a tenth of the weight seldom lies
+on that one number."""
+
 SURE_FIT_LABELS = 8
 """Labeled images of a class from which on `fit` need not be checked by other rules: with fewer it still takes far too
 many clusters now and then."""
@@ -159,6 +164,8 @@ def interval(curve: Curve, level: float = LEVEL) -> tuple[int, int]:
     """The ends of the interval in which the number of classes lies with that chance."""
     weights, share = _weights(curve), (1 + level) / 2
     low, k, high = (_quantile(curve, weights, at) for at in (1 - share, 0.5, share))
+    if curve.n_clusters[0] == curve.n_classes and weights[0] >= NONE_NEW * weights.max():
+        low = curve.n_classes
     first, last = np.log(FEW_KNOWN)
     part = float(np.clip((np.log(k / curve.n_classes) - first) / (last - first), 0, 1))
     by_pairs = max(high, _quantile(curve, _weights_by_pairs(curve), share))

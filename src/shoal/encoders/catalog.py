@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+import torch
+
 from shoal.encoders import hub
 from shoal.encoders.efficientnet import split_efficientnet
 from shoal.encoders.splitting import split_model
@@ -243,9 +245,11 @@ def _build_efficientnet(name: str, info: EncoderInfo) -> Any:
     except ImportError as error:
         raise MissingError(f"encoder {name!r} needs a package; pip install efficientnet-lite-pytorch") from error
     # Without a fixed image size padding follows each input, which is what the network was trained with.
-    network = EfficientNet.from_name(name, image_size=None)
+    # Without memory at first: every number is read from the file, and to draw others before takes longer.
+    with torch.device("meta"):
+        network = EfficientNet.from_name(name, image_size=None)
     try:
-        network.load_state_dict(read_weights(path))
+        network.load_state_dict(read_weights(path), assign=True)
     except RuntimeError as error:
         raise MissingError(f"{path}: not the weights of {name}; reinstall the package it belongs to") from error
     return network

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from shoal.encoders.head import Head, HeadSettings, unit
@@ -29,6 +28,7 @@ from shoal.training.classifier import (
 from shoal.training.losses import ContrastSettings, contrastive_loss, supervised_loss
 from shoal.training.model import Batch, TaskShape
 from shoal.training.settings import TrainSettings
+from shoal.training.sgd import Optimizer, Sgd
 
 
 def _head() -> HeadSettings:
@@ -111,14 +111,14 @@ class SimGcd(ClassifierModel):
         targets = (cosines.detach() / sharpness).softmax(dim=1).roll(len(cosines) // 2, dims=0)  # (2B, K)
         return soft_cross_entropy(logits, targets)
 
-    def make_optimizer(self, settings: TrainSettings) -> torch.optim.Optimizer:
+    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """SGD; biases and other vectors do not decay."""
         parameters = self.trained_parameters()
         groups: list[dict[str, Any]] = [
             {"params": [value for value in parameters if value.ndim > 1]},
             {"params": [value for value in parameters if value.ndim <= 1], "weight_decay": 0.0},
         ]
-        return torch.optim.SGD(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+        return Sgd(groups, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
 
 
 METHOD = Method(

@@ -119,7 +119,8 @@ def _likely(estimate: dict[str, Any]) -> str:
     interval = estimate.get("interval")
     if not interval:
         return ""
-    said = f"{span(interval)} {plural(max(interval), 'is')} likely, with a chance of 80 %"
+    likely = f"{span(interval)} {plural(max(interval), 'is')} likely"
+    said = f"{likely}, with a chance of 80 % if new ones are as large as known"
     return f"{said}: the labels hardly say how many." if is_wide(interval) else f"{said}."
 
 
@@ -287,20 +288,20 @@ def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
 
 def _epochs(run: Snapshot) -> str:
     """How long a run was trained, and whether that was stopped before its end."""
-    trained = count(len(run.metrics), "epoch") if run.metrics else "not trained in this run"
-    stopped = run.provenance.get("stopped_early")
+    before, stopped = run.provenance.get("trial_epochs"), run.provenance.get("stopped_early")
+    n_trained = (before or len(run.metrics) or stopped["epochs"]) if stopped else len(run.metrics)
+    trained = count(n_trained, "epoch") if n_trained else "not trained in this run"
     if stopped and _is_whole(run):
         return f"{trained}; training again, with all labels, was stopped early"
-    before = run.provenance.get("trial_epochs")
     if before and run.metrics and not stopped:
         return f"{count(before, 'epoch')} with some labels kept from it, then {trained} with all"
     return f"{trained}; stopped early, {stopped['of']} were planned" if stopped else trained
 
 
 def _is_whole(run: Snapshot) -> bool:
-    """Whether the answer is of a training that came to its end, though the one after it was stopped."""
+    """Whether a training came to its end, though the one after it was stopped."""
     stopped = run.provenance.get("stopped_early")
-    return stopped is not None and len(run.metrics) >= stopped["of"]
+    return stopped is not None and (bool(run.provenance.get("trial_epochs")) or len(run.metrics) >= stopped["of"])
 
 
 def _moment(text: Any) -> str | None:

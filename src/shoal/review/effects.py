@@ -122,7 +122,13 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
 
 def is_numbered_part(name: str, base: str) -> bool:
     """Whether a part of a category has the name that it gets when nobody gives it one: 'novel-001 (2)'."""
-    return re.fullmatch(rf"{re.escape(base)} \(\d+\)", name) is not None
+    return bool(number := number_of_part(name)) and name == base + number
+
+
+def number_of_part(name: str) -> str:
+    """What the name of such a part ends in, ' (2)'; nothing of another."""
+    found = re.search(r" \(\d+\)$", name)
+    return found[0] if found else ""
 
 
 def _new(tables: Tables, category: int, name: str, seq: int) -> Record:

@@ -205,13 +205,20 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
 
 
 def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
-    """A category between others, or the one that is between these here; where they are one, that one."""
+    """A category between others, or the one that is between these here; where they are one, that one.
+
+    It is for images: where none of them is here, none is made.
+    """
     current, state = {replay.current_category(old) for old in line["between"]}, replay.state
     ids = sorted(current if len(current) == 1 else {replay.category(old) for old in line["between"]})
     there = ids[0] if len(ids) == 1 else state.find_between(ids)
     if there is None:
-        new = replay.ids[line["category"]] = state.next_id
-        name = replay.free_name(OR.join(sorted(state.records[number].name for number in ids)))
+        name = OR.join(sorted(state.records[number].name for number in ids))
+        if not len(rows) and line["category"] not in replay.decided | replay.merged:
+            replay.lost[line["category"]] = name
+            return
+        new, name = state.next_id, replay.free_name(name)
+        replay.ids[line["category"]] = new
         group = Group(category=new, rows=rows)
         yield Action(kind="create", category=new, name=name, groups=(group,), categories=tuple(ids))
         return

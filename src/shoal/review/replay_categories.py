@@ -39,6 +39,8 @@ class Replay:
     """What else is not as it was: a name that the run has made up for another category; images of a split that stay."""
     decided: set[int] = field(default_factory=set)
     """Old categories to which people gave images that are here."""
+    merged: set[int] = field(default_factory=set)
+    """Old categories that people merged with others."""
     kept: frozenset[int] = frozenset()
     """Old categories that the new answer has with the name they have in the end."""
 
@@ -111,6 +113,7 @@ def find_categories(
         _find_by_name(replay, old, names)
         _find_by_exemplars(replay, old, names)
     replay.decided = _decided(replay, lines)
+    replay.merged = {category for line in lines for category in _merged(line)}
     lost = [number for number in replay.lost if number not in replay.ids]
     replay.to_make = {number: names[number] for number in lost if number in names and number in replay.decided}
 
@@ -148,6 +151,13 @@ def _given_images(replay: Replay, line: Mapping[str, Any]) -> list[int]:
     try:
         groups = line["groups"] if line["action"] == "confirm" else [line] if line["action"] == "assign" else ()
         return [int(group["category"]) for group in groups if any(path in here for path in group["images"])]
+    except (KeyError, TypeError, ValueError):  # told of when it is its turn
+        return []
+
+
+def _merged(line: Mapping[str, Any]) -> list[int]:
+    try:
+        return [int(category) for category in _mentioned(line)] if line["action"] == "merge" else []
     except (KeyError, TypeError, ValueError):  # told of when it is its turn
         return []
 

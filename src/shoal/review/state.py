@@ -14,7 +14,7 @@ from shoal.arrays import Ints
 from shoal.errors import UsageError
 from shoal.review.actions import MAX_NAME, OR, Action, Entry
 from shoal.review.changes import Change
-from shoal.review.effects import effect
+from shoal.review.effects import effect, number_of_part
 from shoal.review.history import History, Window
 from shoal.review.run_tables import RunTables
 from shoal.review.tables import Conflict, Tables
@@ -54,6 +54,10 @@ class State(Tables):
     def entry(self, seq: int) -> Entry:
         """The entry with this number."""
         return self.history.entry(seq)
+
+    def before(self, seq: int) -> Change:
+        """What an action that neither undoes nor redoes has changed, as it was before."""
+        return self._before[seq]
 
     def prepare(self, action: Action, base: int | None = None) -> Change:
         """What an action would change, or an error that says why it cannot be done; changes nothing."""
@@ -142,7 +146,10 @@ class State(Tables):
             ids = self.between(record)
             if len(ids) < 2 or changed.isdisjoint({category, *ids, *record.between}):
                 continue
-            name = OR.join(sorted(self.records[number].name for number in ids))
+            number = (
+                "" if record.is_named else number_of_part(record.name)
+            )  # without it a part would take another's name
+            name = OR.join(sorted(self.records[each].name for each in ids)) + number
             if name != record.name and len(name) <= MAX_NAME and self.find(name) is None:
                 self.records[category] = replace(record, name=name)
                 self.versions[category] = seq

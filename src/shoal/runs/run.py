@@ -28,6 +28,7 @@ import platform
 import time
 import zipfile
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import SimpleNamespace
 from typing import Any
@@ -100,6 +101,7 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
+@cache  # the packages' own files are long, and a process has one version of each
 def _environment() -> dict[str, Any]:
     packages: dict[str, str | None] = {}
     for name in RECORDED:

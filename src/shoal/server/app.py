@@ -25,7 +25,7 @@ from shoal.runs import UNSURE_BELOW, RunView, table_files
 from shoal.server import columns
 from shoal.server.guard import Access, App, Guard
 from shoal.server.packing import pack_rows
-from shoal.server.pictures import MAX_SIDE, SHARP_SIDE, Originals, Thumbnails, packed
+from shoal.server.pictures import MAX_SIDE, SHARP_SIDES, Originals, Thumbnails, packed
 from shoal.server.requests import action_of, number, row_numbers, window_of
 from shoal.server.search import Search
 from shoal.text import shown
@@ -150,22 +150,22 @@ class PageHandlers:
         return columns.images(self.review, self._rows(request))
 
     async def pictures(self, request: Request) -> Response:
-        """Some thumbnails in one answer; `sharp` draws them anew from the originals."""
+        """Some thumbnails in one answer; `sharp`, so many pixels, draws them anew from the originals."""
 
         def find() -> Response:
-            rows = self._rows(request)
-            is_drawn = "sharp" in request.query_params or not self.thumbnails.is_there
-            found = self._sharp(rows) if is_drawn else self.thumbnails.get(rows)
+            rows, side = self._rows(request), number(request.query_params.get("sharp", "0"))
+            is_drawn = side or not self.thumbnails.is_there
+            found = self._sharp(rows, side) if is_drawn else self.thumbnails.get(rows)
             kept = FOREVER if all(found) else NEVER  # what failed may be there the next time
             return Response(packed(found), media_type="application/octet-stream", headers=kept)
 
         return await _guarded(find)
 
-    def _sharp(self, rows: list[int]) -> list[bytes]:
-        found = []
+    def _sharp(self, rows: list[int], side: int) -> list[bytes]:
+        found, (least, most) = [], SHARP_SIDES
         for row in rows:
             try:
-                found.append(self.originals.get(row, SHARP_SIDE))
+                found.append(self.originals.get(row, min(max(side, least), most)))
             except ShoalError:
                 found.append(b"")
         return found

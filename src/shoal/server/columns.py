@@ -136,9 +136,9 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
     name = _name(state, action.category)
     words = {
         **dict.fromkeys(("confirm", "reject", "flag"), f"{action.kind} {images} {_where(state, action)}"),
-        "assign": f"move {images} to {name}",
-        "create": f"new category {shown(action.name)} with {images}",
-        "rename": f"rename to {shown(action.name)}",
+        "assign": f"move {images}{_origin(state, entry)} to {name}",
+        "create": f"new category {shown(action.name)} with {images}{_origin(state, entry)}",
+        "rename": f"rename {_old_name(state, entry)} to {shown(action.name)}",
         "merge": f"merge {', '.join(_name(state, c) for c in action.categories[:3])} into {name}",
         "distinct": f"{' and '.join(_name(state, c) for c in action.categories)} are not the same",
         "split": f"split {name} into {len(action.groups) + 1}",
@@ -146,6 +146,24 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
     }[action.kind]
     who = {"by": entry.by, "at": entry.at, "window": entry.window}
     return {"seq": entry.seq, **who, "action": action.kind, "words": words}
+
+
+def _origin(state: State, entry: Entry) -> str:
+    """Where the images were that an action has moved, by the names of today."""
+    if entry.action.kind not in ("assign", "create"):
+        return ""
+    homes = np.flatnonzero(np.bincount(state.before(entry.seq).values.category - NO_CATEGORY)) + NO_CATEGORY
+    names = [_name(state, number) for number in homes.tolist() if number != NO_CATEGORY]
+    places = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
+    return " and".join(places if len(names) == len(homes) else [*places, " without category"])
+
+
+def _old_name(state: State, entry: Entry) -> str:
+    """What a category was called before it was renamed."""
+    if entry.action.kind != "rename":
+        return ""
+    record = state.before(entry.seq).records[entry.action.category]
+    return shown(record.name) if record else _name(state, entry.action.category)
 
 
 def _where(state: State, action: Action) -> str:

@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,6 +31,10 @@ LATE = (
     " The key that this browser was started with has been used, and opens nothing any more, or a minute is over."
     " If you have not used it, another account has: look at the history."
 )
+TAKEN_BACK = (
+    " The key that this browser was started with has been used a second time, so what it had opened is shut."
+    " If you have not used it twice, another account has: look at the history."
+)
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -46,6 +50,9 @@ HEADERS = (
 )
 
 
+HTTP_PORT = 80
+"""The port of an address that has none."""
+
 OPENS_FOR_S = 60
 """Seconds in which a browser has to ask for the page that it is to open."""
 
@@ -60,17 +67,18 @@ class KeyForOnce:
     def __init__(self) -> None:
         self.secret, self.cookie = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.ends = time.monotonic() + OPENS_FOR_S
-        self.is_used = False
+        self.is_used = self.is_taken_back = False
 
     def opens(self, found: str, cookie: bytes) -> bool:
         """Whether this is it, in time and for the first time; a second time, also late, takes back what it has opened.
 
-        Not from a browser that asks again, with the cookie.
+        Not from a browser that asks again, with the cookie. This power has no end, since a browser may ask late. So
+        another account can shut the browser out at any time: the browser is told so, and the other one does not get in.
         """
         if not is_equal(found.encode(), self.secret):
             return False
         if self.is_used and not is_equal(cookie, self.cookie):
-            self.cookie = secrets.token_urlsafe(24)
+            self.is_taken_back = True
         self.is_used, was_used = True, self.is_used
         return not was_used and time.monotonic() <= self.ends
 
@@ -102,36 +110,44 @@ class Access:
         return not self.is_loopback and not self.is_read_only
 
     @property
-    def cookie(self) -> str:
-        """The name of the cookie; browsers share cookies between the ports of a machine."""
-        return f"shoal-{self.port}"
-
-    @property
     def url(self) -> str:
         """The address with the token; given once, to whoever started the server."""
-        return f"{self._page}?token={self.token}"
+        return f"{self._page(socket.gethostname())}?token={self.token}"
+
+    @property
+    def url_by_address(self) -> str:
+        """The same for a network that does not know this machine's name; nothing where `url` has the address itself."""
+        address = _own_address(self.host) if self._is_anywhere else ""
+        return f"{self._page(address)}?token={self.token}" if address else ""
 
     @property
     def url_once(self) -> str:
         """The address for the browser that is started here."""
-        return f"{self._page}?once={self.once.secret}"
+        return f"{self._page('::1' if self.host == '::' else '127.0.0.1')}?once={self.once.secret}"
 
     @property
-    def _page(self) -> str:
-        anywhere = self.host in ("0.0.0.0", "::")
-        name = socket.gethostname() if anywhere else f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{name}:{self.port}/"
+    def _is_anywhere(self) -> bool:
+        return self.host in ("0.0.0.0", "::")
+
+    def _page(self, name_if_anywhere: str) -> str:
+        name = name_if_anywhere if self._is_anywhere else self.host
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/"
 
     def knows_host(self, header: str) -> bool:
         """Whether a Host header names this machine, on whatever port a tunnel has given it.
 
         An address cannot be another site's name; a name can, so only this machine's own are known.
         """
-        name = (urlsplit(f"//{header}").hostname or "") if header else ""
+        name, _ = _name_and_port(header)
         if self.is_loopback:
             return name in ("localhost", "127.0.0.1", "::1", self.host)
-        own = {"localhost", self.host.casefold(), socket.gethostname().casefold(), socket.getfqdn().casefold()}
-        return _is_address(name) or name in own
+        own = ("localhost", self.host.casefold(), socket.gethostname().casefold())
+        return _is_address(name) or name in own or name == self._full_name
+
+    @cached_property
+    def _full_name(self) -> str:
+        """This machine's name with its domain; asked for once, since a network without an answer takes seconds."""
+        return socket.getfqdn().casefold()
 
 
 class Guard:
@@ -157,7 +173,7 @@ class Guard:
             await _answer(send_guarded, status, reason)
         elif secret is not None:
             # Lax: a link on another page, in a chat for example, opens this one. No other request from there has it.
-            cookie = f"{self.access.cookie}={secret}; Path=/; HttpOnly; SameSite=Lax"
+            cookie = f"{_cookie_name(headers)}={secret}; Path=/; HttpOnly; SameSite=Lax"
             more = [(b"location", b"/"), (b"set-cookie", cookie.encode()), (b"cache-control", b"no-store")]
             await _answer(send_guarded, 303, "", more)
         else:
@@ -170,7 +186,7 @@ class Guard:
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["path"] != "/":
             return 403, "Another site has no business here."
         if not opens and not self._is_known(headers):
-            return 403, OPEN_AGAIN + (LATE if scope["query_string"].startswith(b"once=") else "")
+            return 403, OPEN_AGAIN + self._why_shut(scope, headers)
         if scope["method"] in ("GET", "HEAD"):
             return 0, ""
         if headers.get("origin") != f"http://{headers['host']}":
@@ -184,8 +200,14 @@ class Guard:
         return 0, ""
 
     def _is_known(self, headers: dict[str, str]) -> bool:
-        shown, known = _cookie(headers, self.access), (self.access.token, self.access.once.cookie)
-        return any([is_equal(shown, secret) for secret in known])
+        shown, once = _cookie(headers), self.access.once
+        return is_equal(shown, self.access.token) or (is_equal(shown, once.cookie) and not once.is_taken_back)
+
+    def _why_shut(self, scope: Scope, headers: dict[str, str]) -> str:
+        """What a browser is told that was let in by the key, or wanted to be."""
+        if scope["query_string"].startswith(b"once="):
+            return LATE
+        return TAKEN_BACK if is_equal(_cookie(headers), self.access.once.cookie) else ""
 
     def _knows_host(self, headers: dict[str, str]) -> bool:
         try:
@@ -201,7 +223,7 @@ class Guard:
         token, once = (found.get(name, [""])[0] for name in ("token", "once"))
         if is_equal(token.encode(), access.token):
             return access.token
-        return access.once.cookie if access.once.opens(once, _cookie(headers, access)) else None
+        return access.once.cookie if access.once.opens(once, _cookie(headers)) else None
 
 
 def is_equal(shown: bytes, secret: str) -> bool:
@@ -209,12 +231,22 @@ def is_equal(shown: bytes, secret: str) -> bool:
     return secrets.compare_digest(shown, secret.encode())
 
 
-def _cookie(headers: dict[str, str], access: Access) -> bytes:
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(access.cookie)
-    except CookieError:
-        return b""
-    return found.value.encode() if found is not None else b""
+def _name_and_port(host: str) -> tuple[str, int]:
+    """What a Host header names; ValueError where it is none."""
+    found = urlsplit(f"//{host}")
+    return found.hostname or "", found.port or HTTP_PORT
+
+
+def _cookie_name(headers: dict[str, str]) -> str:
+    """By the port that the browser sees, be it a tunnel's: browsers share cookies between the ports of a machine."""
+    return f"shoal-{_name_and_port(headers['host'])[1]}"
+
+
+def _cookie(headers: dict[str, str]) -> bytes:
+    """Our cookie among those of other programs on this machine, whose names and values may be anything."""
+    pairs = (part.partition("=") for part in headers.get("cookie", "").split(";"))
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    return found.get(_cookie_name(headers), "").encode()
 
 
 def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:
@@ -242,3 +274,14 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _own_address(host: str) -> str:
+    """The address under which others reach this machine; nothing where there is no network. Nothing is sent."""
+    family, other = (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as found:
+            found.connect((other, HTTP_PORT))
+            return str(found.getsockname()[0])
+    except OSError:
+        return ""

@@ -27,8 +27,8 @@ MAX_SIDE = 2048
 WHOLE_SIDE = 8192
 """The same of one that somebody zooms into, with all of its pixels where there are no more."""
 
-SHARP_SIDE = 224
-"""The same of an image that stands in the grid for a thumbnail that is too small."""
+SHARP_SIDES = (224, 640)
+"""The same of an image that stands in the grid for a thumbnail that is too small: at least, at most."""
 
 QUALITY = 88
 

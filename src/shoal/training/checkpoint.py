@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -29,6 +28,7 @@ from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
 from shoal.runs import damaged, reading
 from shoal.training.model import Model
+from shoal.training.sgd import Optimizer
 from shoal.training.validation import Validation
 
 FORMAT = "shoal-3"
@@ -101,7 +101,7 @@ def load_weights(model: Model, tensors: Mapping[str, Tensor], where: str) -> Non
         ) from error
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def optimizer_state(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What an optimizer remembers of each parameter, by its position: tensors, and plain numbers apart from them."""
     tensors: dict[str, Tensor] = {}
     numbers: dict[str, Any] = {}
@@ -114,14 +114,14 @@ def optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor]
     return tensors, numbers
 
 
-def optimizer_groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+def optimizer_groups(optimizer: Optimizer) -> list[dict[str, Any]]:
     """The values of each group of parameters, which a method may change on the way; the schedule sets the rate."""
     groups = optimizer.state_dict()["param_groups"]
     return [{name: value for name, value in group.items() if name not in ("params", "lr")} for group in groups]
 
 
 def load_optimizer(
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     tensors: Mapping[str, Tensor],
     numbers: Mapping[str, Any],
     groups: Sequence[Mapping[str, Any]],
@@ -144,7 +144,7 @@ class Journal:
         self,
         folder: Path | None,
         model: Model,
-        optimizer: torch.optim.Optimizer,
+        optimizer: Optimizer,
         *,
         keeps_last: bool = False,
     ) -> None:

@@ -24,6 +24,7 @@ from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
 from shoal.training.settings import TrainSettings
+from shoal.training.sgd import Optimizer, Sgd
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
 
 IMAGES_AT_ONCE = 1024
@@ -159,12 +160,12 @@ class Model(nn.Module):
         """
         return None
 
-    def make_optimizer(self, settings: TrainSettings) -> torch.optim.Optimizer:
+    def make_optimizer(self, settings: TrainSettings) -> Optimizer:
         """What takes the steps. The learning rate of a group is that of the epoch, times its 'lr_scale' if it has one.
 
         Every parameter that wants gradients is trained. What `begin_epoch` changes in a group goes into checkpoints.
         """
-        return torch.optim.SGD(
+        return Sgd(
             self.trained_parameters(), lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
 

@@ -349,6 +349,27 @@ def test_a_resumed_run_is_told_of_all_that_is_left(photos, settings, tmp_path: P
     assert int(left[2]) * 7 == int(whole[2]) * 2 > 0, "2 epochs of 5 + 2"
 
 
+@pytest.mark.parametrize("is_usual", [True, False])
+def test_nothing_is_trained_unasked_where_all_judging_images_are_right_without_it(
+    photos, settings, tmp_path: Path, monkeypatch, is_usual: bool
+) -> None:
+    keep_training(monkeypatch)
+    real = JudgingImages.judge_frozen
+    all_right = np.ones(1, dtype=bool)
+    monkeypatch.setattr(
+        JudgingImages, "judge_frozen", lambda images: [replace(one, right=all_right) for one in real(images)]
+    )
+    monkeypatch.setattr(DiscoverySettings, "is_short", is_usual)
+    heard: list[str] = []
+    wanted = replace(settings, n_clusters=5, hidden_share=0.4)
+    if not is_usual:
+        monkeypatch.setattr("shoal.discovery.trained.answer._answer_by_trial", lambda job, *_: (job.first, None))
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append))
+    assert any(line.startswith("nothing is trained: all of the ") for line in heard) is is_usual
+    assert run.is_finished
+    assert not run.has("model.safetensors")
+
+
 def test_where_nothing_can_judge_because_rows_are_alike_the_first_answer_stands(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:

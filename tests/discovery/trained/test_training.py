@@ -39,7 +39,7 @@ def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_i
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
     )
     assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
-    assert "not at all (1 to 15 more of 100 were right on four collections of over 3,000 images, 1 more on" in compared
+    assert "not at all (of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer" in compared
     assert "none on 150), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
     slower = replace(COST, step_s=4.8)
     twice = announce([COST, slower, slower.of_next(1.0, n_done=0)], is_compared=True)

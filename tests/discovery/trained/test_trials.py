@@ -122,6 +122,33 @@ def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answe
 
 
 @pytest.mark.slow
+def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp_path: Path, monkeypatch) -> None:
+    """The first one stands only where it is better, which is said once; its training with all labels is not begun."""
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
+    monkeypatch.setattr(Choice, "is_hopeless", False)
+    wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
+    epochs: list[str] = []
+
+    def press(line: str) -> None:
+        epochs.append(line)
+        if len(epochs) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    heard: list[str] = []
+    run = run_on(photos, tmp_path / "run", wanted, reporter=Reporter(heard.append, detail=press))
+    assert len(epochs) == 3
+    assert run.provenance["stopped_early"] == {"epochs": 1, "of": 2}
+    assert len([line for line in heard if "put right" in line]) == 1
+    assert not [line for line in heard if line.startswith(("training goes on", "training again"))]
+    choice, answer = run.json("choice"), run.provenance["answer"]
+    assert choice["kept"] == answer
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    resumed = run_on(photos, tmp_path / "run", wanted, resume=True)
+    for name in ("choice.json", "assignments.csv"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+
+
+@pytest.mark.slow
 def test_ctrl_c_while_a_trial_is_judged_keeps_its_answer(photos, settings, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)

@@ -33,6 +33,7 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import DEFAULT_METHOD, get_method
 from shoal.methods.task import Task
 from shoal.training.bank import is_collapsed
+from shoal.words import count
 
 SAID_SHORT = f"the recipe {SHORT_RECIPE} trains less, as is usual without a GPU; --recipe default trains as with one"
 
@@ -62,6 +63,11 @@ def _train_and_answer(job: TrainingJob) -> tuple[Answer, Answer | None]:
     judge = TrialJudge.of(job, withheld) if withheld.has_trial else None
     if judge is not None and not judge.frozen:
         job.reporter.say(f"{NOTE}the images that would judge training are too much alike, so the first answer stands")
+        flag_from_main(False, job.device)  # nothing is trained
+        return job.first, None
+    if judge is not None and settings.is_short and judge.is_satisfied:
+        n = count(len(withheld.judged), "labeled image")
+        job.reporter.say(f"nothing is trained: all of the {n} that would judge training are right without it")
         flag_from_main(False, job.device)  # nothing is trained
         return job.first, None
     task, last_task = training_tasks(job.images, withheld, job.n_clusters)

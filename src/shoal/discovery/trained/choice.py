@@ -181,7 +181,8 @@ def keep_best(job: TrainingJob, tried: Sequence[Tried]) -> Tried:
     job.run.write_json("choice", best.choice.to_dict() | about)
     if len(tried) > 1:
         job.reporter.say(describe_tried(tried, best))
-    job.reporter.say(best.choice.in_words())
+    said = best.ended(is_stopped=True) if job.is_asked() else best
+    job.reporter.say(said.choice.in_words())
     return best
 
 

@@ -126,6 +126,11 @@ class TrialJudge:
         """The labels that a trial does not see."""
         return self.images.withheld
 
+    @property
+    def is_satisfied(self) -> bool:
+        """Whether the frozen encoder puts all judging images right, so that they cannot say that training helps."""
+        return all(bool(one.right.all()) for one in self.frozen)
+
     def trial_s(self, n_epochs: int) -> float:
         """Seconds that judging one trial takes."""
         return self.seconds * (len(FEW_WEIGHTS) * len(moments(n_epochs)) + len(WEIGHTS) - 1)

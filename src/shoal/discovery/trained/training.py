@@ -18,10 +18,11 @@ from shoal.discovery.reading import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import is_started
+from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
-from shoal.methods.registry import get_method
+from shoal.methods.registry import DEFAULT_METHOD, get_method, load_recipe
 from shoal.methods.task import Task
 from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run
@@ -155,10 +156,20 @@ def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False
 
 
 MEASURED_GAIN = (
-    "1 to 15 more of 100 were right on four collections of over 3,000 images, 1 more on 400 or 1,000 of them, "
-    "none on 150"
+    "of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer on a fourth, 1 more on 400 or "
+    "1,000 images, none on 150"
 )
 """By benchmarks/results/2026-11-16_h200_answers.md: the default answer beside the first one, K given, in the mean."""
+
+
+def is_usual(settings: DiscoverySettings) -> bool:
+    """Whether a run trains as it would have where nothing was said about training."""
+    chosen, usual = settings.of_method, load_recipe()
+    if settings.method != DEFAULT_METHOD or settings.depths or settings.temperatures:
+        return False
+    is_long = (chosen.training.epochs, chosen.training.lr) == (usual.training.epochs, usual.training.lr)
+    is_same = (chosen.encoder, chosen.input_size) == (DEFAULT_ENCODER, usual.input_size)
+    return is_same and (is_long or settings.is_short)
 
 
 def announce(costs: Sequence[Cost], *, is_compared: bool, is_measured: bool = False) -> str:

@@ -20,12 +20,12 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Tried, best_of, keep_best
 from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob, announce, measure, train_on
+from shoal.discovery.trained.training import TrainingJob, announce, is_usual, measure, note_stopped, train_on
 from shoal.discovery.trained.withheld import set_aside, training_tasks
 from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.methods.clusters import Representation
-from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.runs import Run
 from shoal.training.bank import is_collapsed
@@ -151,9 +151,8 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
         _measure(one, task, Run(trial_folder(one.run, one.settings)), judge, needs_pool=at == len(jobs) - 1)
         for at, one in enumerate(jobs)
     ]
-    is_measured = (job.settings.method, job.settings.of_method.encoder) == (DEFAULT_METHOD, DEFAULT_ENCODER)
     all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
-    job.reporter.say(announce(all_costs, is_compared=True, is_measured=is_measured))
+    job.reporter.say(announce(all_costs, is_compared=True, is_measured=is_usual(job.settings)))
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
@@ -201,11 +200,15 @@ def train_with_all_labels(best: Tried, task: Task) -> tuple[Representation | Non
     Where the trial did not help, or the last training was stopped or has collapsed, there is none: what is there is the
     end of the trial, and the trial says what that is worth.
     """
-    job, learned = best.job, None
-    if best.choice.keeps_training and best.learned.is_done:
+    job, learned, was_asked = best.job, None, best.job.is_asked()
+    goes_on = best.choice.keeps_training and best.learned.is_done
+    if goes_on and not was_asked:
         learned = _train_last(best, task)
     else:
         broadcast_last_training(False, job.device)
+        if goes_on and job.run.provenance.get("stopped_early") is None:  # while the trial was judged
+            job.run.note(trial_epochs=best.n_epochs)
+            note_stopped(_last_job(best), 0)
     best.learned.free_trunk()
     if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
         job.reporter.say(f"{NOTE}nothing is taken of the training with all labels: the one before it is used")
@@ -213,7 +216,7 @@ def train_with_all_labels(best: Tried, task: Task) -> tuple[Representation | Non
     if learned is not None and learned.is_done:
         return learned, best
     ended = best.ended(is_stopped=job.is_asked())
-    if ended.choice.kept != best.choice.kept:
+    if ended.choice.kept != best.choice.kept and not was_asked:
         job.reporter.say(ended.choice.in_words())
     return None, ended
 
@@ -224,20 +227,31 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
     Anew for as many epochs as were best.
     """
     job, n_epochs, n_wanted = best.job, best.n_epochs, best.job.n_epochs
-    share = last_share(job.settings.method, n_wanted) if n_epochs == len(best.learned.metrics) else 1.0
-    goes_on = share < 1
-    broadcast_last_training(True, job.device, goes_on=goes_on)
+    share = _last_share(best)
+    broadcast_last_training(True, job.device, goes_on=share < 1)
     cost = best.cost.as_measured([row["seconds"] for row in best.learned.metrics]).of_next(share, job.n_done(job.run))
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
-    if goes_on:
-        job = replace(job, settings=last_settings(job.settings))
+    if share < 1:
+        job = _last_job(best)
         job.run.note(trial_epochs=n_epochs)
         how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
     return train_on(job, best.learned.with_trunk(task), job.settings.of_method, job.run.path, cost, **how)
+
+
+def _last_share(best: Tried) -> float:
+    """Steps of the training with all labels, as a share of the trial's; less than all where it goes on from that."""
+    job = best.job
+    return last_share(job.settings.method, job.n_epochs) if best.n_epochs == len(best.learned.metrics) else 1.0
+
+
+def _last_job(best: Tried) -> TrainingJob:
+    """The job with the epochs of the training with all labels."""
+    job = best.job
+    return replace(job, settings=last_settings(job.settings)) if _last_share(best) < 1 else job
 
 
 def broadcast_training(n_clusters: int | None, n_epochs: int, device: torch.device) -> None:

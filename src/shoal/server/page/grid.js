@@ -135,8 +135,8 @@ export class Grid {
     const seen = this.inSight();
     if (this.canBeSharp && isLarge(this.side)) {
       for (const tile of seen.reverse()) {
-        const row = tile.row;
-        sharpen(row, tile.image, () => tile.row === row);
+        const { row } = tile, { side } = this;
+        sharpen(row, tile.image, side, () => tile.row === row && this.side === side);
       }
     }
     this.hooks.rest(seen.map((tile) => tile.row), (row, words) => {

@@ -184,9 +184,11 @@ function drawHead() {
 const verb = (words, key, does, settings) =>
   button(words, key, (event) => press(event, does, needs(key)), settings);
 
+// What the first button confirms: the selected images; with none of them the category, or the image in focus.
+const confirmWords = (n) => (n ? `Confirm ${number(n)} ` : view.kind === "category" ? "Confirm all " : "Confirm ");
+
 function drawVerbs(category) {
-  const list = [], words = category ? "Confirm all " : "Confirm ";
-  const isGrid = !PANELS.includes(view.kind);
+  const list = [], isGrid = !PANELS.includes(view.kind), words = confirmWords(grid.selected.size);
   const [first, key, does] = view.kind === "none" ? ["Move ", "m", verbs.move] : [words, "c", verbs.confirm];
   if (!store.run.read_only && isGrid) list.push(verb(first, key, does, { className: "main" }));
   if (!store.run.read_only && category) {
@@ -202,6 +204,8 @@ function drawVerbs(category) {
 function drawSelected(n) {
   const bar = $("selected");
   const isOther = bar.hidden === Boolean(n) || (bar.dataset.n === "1") !== (n === 1); // with one there are more buttons
+  const main = view.kind === "none" ? null : $("verbs").querySelector("button.main");
+  if (main) main.firstChild.textContent = confirmWords(n);
   bar.hidden = !n;
   bar.dataset.n = n;
   $("heard").textContent = n ? `${number(n)} selected` : ""; // for whoever does not see the bar

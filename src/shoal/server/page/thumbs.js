@@ -6,6 +6,8 @@ const AT_ONCE = 64, SHARP_AT_ONCE = 6, IN_FLIGHT = 3, KEPT = 20000, SHARP_KEPT =
 const PAUSE_MS = 40; // between two requests, so that a scrolling grid asks for some lines at once and not for each
 const AGAIN_MS = 5000; // after which a picture that could not be had is asked for again
 const LARGE = 88; // pixels on the screen beyond which a thumbnail of 64 looks soft
+const SIDES = [224, 320, 448, 640]; // the longer side of sharper pictures: few, so that one is kept for many tiles
+const LONGER = 4 / 3; // by which the longer side of most photos is, of which a tile shows the middle
 
 class Loader {
   constructor(atOnce, inFlight, most, more) {
@@ -91,7 +93,12 @@ function dataUrl(bytes) {
 }
 
 const small = new Loader(AT_ONCE, IN_FLIGHT, KEPT, {});
-const sharp = new Loader(SHARP_AT_ONCE, 1, SHARP_KEPT, { sharp: 1 });
+const sharp = new Map(SIDES.map((side) => { // as many pixels of each side are kept
+  const kept = Math.round(SHARP_KEPT * (SIDES[0] / side) ** 2);
+  return [side, new Loader(SHARP_AT_ONCE, 1, kept, { sharp: side })];
+}));
+const sideOf = (size) => SIDES.find((side) => side >= size * devicePixelRatio * LONGER) ?? SIDES.at(-1);
+const sharpest = (row) => SIDES.map((side) => sharp.get(side).kept.get(row)).findLast(Boolean);
 
 function place(image, url) {
   image.src = url;
@@ -102,7 +109,7 @@ function place(image, url) {
 const coming = new WeakMap();
 export function showThumbnail(row, image, { size = 0, canBeSharp = false, isWanted = () => true } = {}) {
   image.classList.remove("there", "missing");
-  const known = canBeSharp && isLarge(size) ? sharp.kept.get(row) : undefined;
+  const known = canBeSharp && isLarge(size) ? sharpest(row) : undefined;
   const found = new Promise((done) => (known ? done(known) : small.show(row, isWanted, done))).then((url) => {
     if (coming.get(image) !== found || !isWanted() || image.classList.contains("original")) return;
     if (url) place(image, url);
@@ -116,8 +123,9 @@ export function showThumbnail(row, image, { size = 0, canBeSharp = false, isWant
 export const pictures = (element) =>
   Promise.all([...element.querySelectorAll("img")].map((image) => coming.get(image)));
 
-export function sharpen(row, image, isWanted) {
-  sharp.show(row, isWanted, (url) => url && place(image, url));
+// Show the picture in the pixels that a tile of this size has.
+export function sharpen(row, image, size, isWanted) {
+  sharp.get(sideOf(size)).show(row, isWanted, (url) => url && place(image, url));
 }
 
 export const isLarge = (size) => size * devicePixelRatio > LARGE;
