@@ -20,7 +20,7 @@ from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained import training, trials
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import JudgingImages, TrialJudge
+from shoal.discovery.trained.judge import JudgedEpoch, JudgingImages, TrialJudge
 from shoal.methods.registry import get_method, load_recipe
 from shoal.runs import Run
 from shoal.training.loop import train
@@ -190,6 +190,7 @@ def keep_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide a category of two or more, and keep what was trained whatever the judging labels say."""
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
+    monkeypatch.setattr(JudgedEpoch, "is_full", False)
     best = property(lambda self: choose_weight([trial for trial in self.tried if trial.weight < 1]))
     monkeypatch.setattr(Choice, "chosen", best)
 

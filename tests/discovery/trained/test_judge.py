@@ -109,3 +109,9 @@ def test_a_trial_that_rises_to_its_end_is_kept_with_all_weights(tmp_path, monkey
     assert ask(make_judge([]), run, monkeypatch, {1: 60, 2: 70, 3: 75}) == [True] * 3
     last = Choice(hidden=(), tried=trials(80))
     assert make_judge([]).best(last, 4, run) == (last, 4)
+
+
+def test_a_trial_that_puts_all_judging_images_right_is_ended_once_it_has_taught_anything(tmp_path, monkeypatch) -> None:
+    said: list[str] = []
+    assert ask(make_judge(said), Run(tmp_path), monkeypatch, {1: 100, 2: 99, 3: 100}) == [True, True, False]
+    assert said == ["training is ended after 3 of 4 epochs: all images that judge it are right"]

@@ -14,7 +14,7 @@ from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight, try_weigh
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units, is_worse, put_right
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.training import MIN_EPOCHS, TrainingJob
 from shoal.discovery.trained.withheld import Withheld
 from shoal.methods.clusters import Representation
 from shoal.runs import Run, damaged
@@ -145,7 +145,7 @@ class TrialJudge:
         return self.compare(embeddings, predicted, tuple(weight for weight in WEIGHTS if weight < 1))
 
     def watch(self, trial: Run) -> GoesOn:
-        """End a trial that cannot help, or that helped more before.
+        """End a trial that cannot help, that helped more before, or that can rise no further.
 
         What is found at each moment is kept in the trial's judged.json, so that a resumed trial is ended where an
         uninterrupted one is.
@@ -164,7 +164,11 @@ class TrialJudge:
                 return False
             best = best_moment([*before, now], found.units)
             if best is now:
-                return True
+                if not now.is_full or epoch < MIN_EPOCHS:
+                    return True
+                said = f"training is ended after {epoch} of {n_epochs} epochs"
+                self.job.reporter.say(f"{said}: all images that judge it are right")
+                return False
             self.job.reporter.say(
                 f"training is ended after {epoch} of {n_epochs} epochs: it put more of the images right that judge it "
                 f"after {best.epoch} ({_percent(best)}) than now ({_percent(now)})"
@@ -203,6 +207,11 @@ class JudgedEpoch:
         """(J,) which of them the best weight with training puts right; None where there is none."""
         with_training = [one.right for one in self.tried if one.weight < 1]
         return max(with_training, key=lambda right: int(right.sum())) if with_training else None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it puts all of them right."""
+        return self.right is not None and bool(self.right.all())
 
 
 def moments(n_epochs: int) -> list[int]:
