@@ -39,7 +39,7 @@ from shoal.device import choose_device
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.trial_judge import TrialJudge
+from shoal.discovery.trained.judge import TrialJudge
 from shoal.runs import Run
 
 

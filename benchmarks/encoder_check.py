@@ -20,7 +20,7 @@ from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.discovery.embeddings import ClusterSettings
-from shoal.discovery.encoder_check import nearest_label_accuracy
+from shoal.discovery.first_answer import nearest_label_accuracy
 
 N_FEW = 5
 COLUMNS = ("embeddings", "nearest labeled image alike", "by chance", "share", "share, five labels a class", "All")

@@ -33,11 +33,11 @@ from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.trial_judge import TrialJudge
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import TrialJudge
 from shoal.encoders.head import compact, unit
 from shoal.encoders.vision import Encoder
 from shoal.methods import cms

@@ -37,7 +37,7 @@ from shoal.arrays import Floats, Ints
 from shoal.clustering.matching import match
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
-from shoal.discovery.answers import answer_frozen
+from shoal.discovery.first_answer import answer_frozen
 from shoal.discovery.folder import collection_checksum
 from shoal.discovery.settings import choose_settings
 from shoal.methods.clusters import Representation

@@ -25,10 +25,11 @@ from review_actions import GOALS, frozen_run
 from shoal.arrays import Floats, Ints
 from shoal.data.collection import Collection
 from shoal.data.readers import read_collection
-from shoal.discovery.answers import FROZEN, cluster_frozen, make_answer
-from shoal.discovery.refinement import Refinement
+from shoal.discovery.answers import FROZEN, make_answer
+from shoal.discovery.first_answer import cluster_frozen
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.reviewed_clusters import n_reviewed
+from shoal.discovery.reviewed.clusters import n_reviewed
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import choose_settings
 from shoal.methods.clusters import Representation
 

@@ -18,20 +18,20 @@ from typing import Any
 
 import numpy as np
 
-import shoal.discovery.trained as trained
+import shoal.discovery.trained.answer as trained
 from answers import draw, unpack
 from shoal.clustering.blend import USUAL_WEIGHT, try_weights
 from shoal.clustering.inference import infer
 from shoal.clustering.matching import gcd_accuracy
 from shoal.data.readers import read_collection
 from shoal.device import choose_device
-from shoal.discovery.choice import Choice
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import choose_settings
-from shoal.discovery.training import TrainingJob
-from shoal.discovery.trial_judge import TrialJudge
-from shoal.discovery.trials import trial_tasks
+from shoal.discovery.trained.choice import Choice
+from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.training import TrainingJob
+from shoal.discovery.trained.withheld import training_tasks
 from shoal.methods.registry import get_method
 
 
@@ -78,7 +78,7 @@ def experiment(
     """Train and judge trials of every length, and last trainings after some of them."""
     base, labels, withheld = job.settings.of_method, np.array(job.images.collection.labels), judge.withheld
     n_clusters, method = job.first.discovery.n_clusters, get_method("cms")
-    trial, final = trial_tasks(job.images, withheld, n_clusters)
+    trial, final = training_tasks(job.images, withheld, n_clusters)
     rows = still_kept(labels, withheld.judged, withheld.hidden)
     fewer = replace(final, labels=np.where(np.isin(np.arange(len(labels)), rows), -1, labels))
     tell(what="frozen", judged=float(judge.frozen[0].right.mean()))
@@ -160,7 +160,7 @@ def main() -> None:
                 file.write(json.dumps({"collection": root.name, "seed": seed, **row}) + "\n")
             print(row, flush=True)
 
-        trained._answer_by_trial = lambda job, judge: experiment(job, judge, score, tell)  # type: ignore[assignment]
+        trained._answer_by_trial = lambda job, _task, _last, judge: experiment(job, judge, score, tell)
         settings = choose_settings(n_clusters=int(truth.max()) + 1, seed=seed)
         device = choose_device(arguments.device)
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from shoal.data.demo import digits
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answers import answer_in_words
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings

@@ -100,6 +100,26 @@ def test_imports_go_down_only(file: Path) -> None:
     assert not wrong, f"{package} may import {sorted(MAY_IMPORT[package])}, not {wrong}"
 
 
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    """At any depth of a file: an import inside a function may not hide a circle."""
+    modules = {".".join(file.relative_to(PACKAGE).with_suffix("").parts): file for file in FILES}
+    imports = {
+        name: {found for one in modules_imported_by(file) if (found := _file_of(one, set(modules)))}
+        for name, file in modules.items()
+    }
+    while leaves := {name for name, found in imports.items() if not found}:
+        imports = {name: found - leaves for name, found in imports.items() if name not in leaves}
+    while tops := set(imports) - {name for found in imports.values() for name in found}:
+        imports = {name: found for name, found in imports.items() if name not in tops}
+    assert not imports, f"circles among {sorted(imports)}"
+
+
+def _file_of(name: str, modules: set[str]) -> str | None:
+    """The file that a name such as 'runs.Run', 'runs' or 'files' is imported from; a package is its __init__.py."""
+    places = [name, f"{name}.__init__", name.rpartition(".")[0], f"{name.rpartition('.')[0]}.__init__"]
+    return next((place for place in places if place in modules), None)
+
+
 def test_no_file_is_over_400_lines() -> None:
     folders = [PACKAGE, ROOT / "tests", ROOT / "benchmarks", ROOT / "examples"]
     files = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".py", ".js", ".css", ".html")]

@@ -12,6 +12,7 @@ from shoal.arrays import (
     as_number,
     fold_unlabeled,
     name_rows,
+    nan_to_null,
     sort_classes,
 )
 from shoal.errors import DataError, UsageError
@@ -127,3 +128,10 @@ def test_a_number_is_a_real_one(value: object) -> None:
     with pytest.raises(UsageError, match=r"alpha: found .*, expected a number"):
         as_number(value, name="alpha")
     assert as_number(np.float32(0.5), name="alpha") == as_number(0.5, name="alpha") == 0.5
+
+
+def test_nan_is_null_wherever_it_is_and_nothing_else_changes() -> None:
+    nan = float("nan")
+    given = {"share": nan, "rows": [1, nan, ("a", nan)], "in": {"x": np.float64("nan"), "y": 0.0}, "name": "nan"}
+    found = {"share": None, "rows": [1, None, ["a", None]], "in": {"x": None, "y": 0.0}, "name": "nan"}
+    assert nan_to_null(given) == found

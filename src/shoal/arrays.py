@@ -132,6 +132,15 @@ def is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ in ("NAType", "NaTType")  # pandas' own, known without importing it
 
 
+def nan_to_null(value: Any) -> Any:
+    """The same with None for NaN, which JSON does not have; in mappings and lists too, and a tuple becomes a list."""
+    if isinstance(value, Mapping):
+        return {name: nan_to_null(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [nan_to_null(one) for one in value]
+    return None if isinstance(value, float) and value != value else value
+
+
 def as_class(label: Any, unlabeled: frozenset[str]) -> Any:
     """The class that one label names, or None where it says 'unlabeled': the one meaning for arrays and for files.
 

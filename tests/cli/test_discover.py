@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from several_processes import finish_processes, start_processes
 from shoal.cli.main import app
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answers import answer_in_words
 from shoal.runs import Run
 from shoal.words import doubt_labels
 

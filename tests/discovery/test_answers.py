@@ -11,8 +11,7 @@ from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import describe_members
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
-from shoal.discovery.answer_words import UNCHECKED, answer_in_words
-from shoal.discovery.answers import Answer
+from shoal.discovery.answers import UNCHECKED, Answer, answer_in_words
 from shoal.discovery.facts import collect_facts
 from shoal.discovery.named_categories import NamedCategories, assignment_rows, category_rows, name_categories
 from shoal.discovery.settings import DiscoverySettings

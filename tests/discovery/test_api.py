@@ -14,7 +14,7 @@ import shoal
 from conftest import write_table
 from shoal.cli.discover import discover as command
 from shoal.cli.main import app
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answers import answer_in_words
 from shoal.discovery.api import default_folder
 from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.errors import DataError, UsageError

@@ -14,7 +14,7 @@ from shoal.clustering.estimators import MeanShiftClustering
 from shoal.data.pixels import load_pixels
 from shoal.data.readers import read_collection
 from shoal.discovery import assign as module
-from shoal.discovery import embed as embedding
+from shoal.discovery import reading
 from shoal.discovery.assign import Assigner
 from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.images import discover_images
@@ -58,8 +58,8 @@ def test_the_runs_own_images_are_embedded_as_they_were(photos, tmp_path: Path, k
 def test_the_runs_own_images_keep_their_categories(same_photos, discover_same, train: bool, monkeypatch) -> None:
     """All but the share beyond the threshold: of 60 images at most the one that lies farthest out."""
     run = Run(discover_same(train))
-    monkeypatch.setattr(embedding, "LONG_S", 0.0)
-    monkeypatch.setattr(embedding, "FEW", 1)
+    monkeypatch.setattr(reading, "LONG_S", 0.0)
+    monkeypatch.setattr(reading, "FEW", 1)
     monkeypatch.setattr(module, "IMAGES_AT_ONCE", 15)
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 25)
     heard: list[str] = []

@@ -14,8 +14,8 @@ from conftest import write_table
 from photo_runs import run_on
 from shoal.cli.main import app
 from shoal.clustering.blend import TriedWeight
-from shoal.discovery.choice import Choice
 from shoal.discovery.settings import choose_settings
+from shoal.discovery.trained.choice import Choice
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

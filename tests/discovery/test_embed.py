@@ -15,7 +15,8 @@ from PIL import Image
 from shoal import files
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.discovery import embed as module
-from shoal.discovery.embed import announce_embedding, check_target, embed_collection, write_embeddings
+from shoal.discovery import reading
+from shoal.discovery.embed import check_target, embed_collection, write_embeddings
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, MissingError, UsageError
 from shoal.progress import Outlook, Progress
@@ -105,7 +106,9 @@ def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long()
 
     def announce(n_images: int) -> Outlook:
         pixels, now[0] = np.zeros((n_images, 8, 8, 3), dtype=np.uint8), 0.0
-        return announce_embedding(embed_some, pixels, torch.device("cpu"), Reporter(heard.append), lambda: now[0])
+        return reading.announce_embedding(
+            embed_some, pixels, torch.device("cpu"), Reporter(heard.append), lambda: now[0]
+        )
 
     assert announce(4000) == Outlook("images", pytest.approx(0.05))
     assert heard == ["embedding 4,000 images takes about 3 minutes on this machine"]
@@ -116,8 +119,8 @@ def test_what_embedding_takes_is_timed_on_few_images_and_said_where_it_is_long()
 
 
 def test_it_is_said_before_the_first_image_is_embedded(photos, tiny_encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONG_S", 0.0)
-    monkeypatch.setattr(module, "FEW", 1)
+    monkeypatch.setattr(reading, "LONG_S", 0.0)
+    monkeypatch.setattr(reading, "FEW", 1)
     heard: list[str] = []
 
     @contextmanager

@@ -9,8 +9,8 @@ import pytest
 from photo_runs import run_on, stop
 from shoal.data.demo import digits
 from shoal.data.readers import read_collection
-from shoal.discovery import frozen
 from shoal.discovery import images as module
+from shoal.discovery import reading
 from shoal.discovery.folder import collection_checksum
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, ShoalError, UsageError
@@ -49,16 +49,16 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
 
     settings = replace(settings, train=False)
     with monkeypatch.context() as patched:
-        patched.setattr(frozen, "embed_frozen", refuse)
+        patched.setattr(reading, "embed_frozen", refuse)
         with pytest.raises(UsageError, match="choose another place"):
             run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patched:
-        patched.setattr(frozen, "embed_frozen", stop)
+        patched.setattr(reading, "embed_frozen", stop)
         with pytest.raises(KeyboardInterrupt):
             run_on(photos, tmp_path / "run", settings)
     with monkeypatch.context() as patched:
-        patched.setattr(frozen, "record_inputs", refuse)
+        patched.setattr(reading, "record_inputs", refuse)
         with pytest.raises(UsageError, match="choose another place"):
             run_on(photos, tmp_path / "run", settings, resume=True)
     assert run_on(photos, tmp_path / "run", settings, resume=True).is_finished

@@ -13,12 +13,11 @@ from photo_runs import stop
 from shoal.data.readers import read_collection
 from shoal.data.storage.remote import file_system
 from shoal.discovery import images as discovering
-from shoal.discovery.assign import Assigner
+from shoal.discovery.assign import Assigner, Watch
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.images import discover_images
-from shoal.discovery.refinement import Refinement
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.watch import Watch
 from shoal.errors import UsageError
 from shoal.review import verbs
 from shoal.review.review import Review

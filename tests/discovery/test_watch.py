@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal.discovery import assign as assigning
-from shoal.discovery.assign import Assigner
-from shoal.discovery.watch import Watch
+from shoal.discovery.assign import Assigner, Watch
 from shoal.errors import DataError
 from shoal.runs import Run
 

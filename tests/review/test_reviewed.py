@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from shoal import load
 from shoal.cli.main import app
-from shoal.discovery.answer_words import answer_in_words
+from shoal.discovery.answers import answer_in_words
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import export_run
 from shoal.discovery.scoring import score_run

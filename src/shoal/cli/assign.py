@@ -91,7 +91,7 @@ def assign(
 
 def _watch(assigner: "Assigner", folder: Path, out: Path | None, *, every: float, as_json: bool, force: bool) -> None:
     """Print a row per image as it comes, or a JSON object, or keep a file up to date, until Ctrl-C."""
-    from shoal.discovery.watch import Watch
+    from shoal.discovery.assign import Watch
     from shoal.files import write_text
     from shoal.runs import Assignment, to_csv
 
@@ -137,4 +137,7 @@ def _tell_skipped(skipped: Sequence["Skipped"]) -> None:
 def _plain(row: "Assignment") -> dict[str, Any]:
     from dataclasses import asdict
 
-    return {name: None if value != value else value for name, value in asdict(row).items()}
+    from shoal.arrays import nan_to_null
+
+    found: dict[str, Any] = nan_to_null(asdict(row))
+    return found

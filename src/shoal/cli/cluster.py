@@ -96,7 +96,7 @@ def _settings(
 
 def _show_answer(run: "Run", *, as_json: bool) -> None:
     """Print what was found, and what to do next."""
-    from shoal.discovery.answer_words import answer_in_words
+    from shoal.discovery.answers import answer_in_words
     from shoal.discovery.facts import doubt_estimate, linkage_method_of
 
     words = answer_in_words(run)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from shoal.arrays import UNLABELED, Bools, Floats, Ints
+from shoal.arrays import UNLABELED, Bools, Floats, Ints, nan_to_null
 from shoal.clustering.held_back import Folds, estimate_label_rate
 
 N_GROUPS = 10
@@ -101,7 +101,7 @@ class Calibration:
             "weight": self.weight,
             "is_of_first": self.is_of_first,
             **{name: {key: getattr(curve, key).tolist() for key in CURVE} for name, curve in curves.items()},
-            "scale": [None if value != value else value for value in self.scale.tolist()],
+            "scale": nan_to_null(self.scale.tolist()),
         }
 
     @classmethod

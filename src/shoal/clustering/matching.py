@@ -7,6 +7,7 @@ N images, C classes, K clusters.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -128,6 +129,11 @@ def is_worse(right: Bools, other: Bools, n_errors: float = 1, units: Ints | None
     apart = other.astype(np.int64) - right
     by_unit = apart if units is None else np.bincount(units, weights=apart)
     return bool(by_unit.sum() > n_errors * np.linalg.norm(by_unit))
+
+
+def drawn_units(rows: Ints, labels: Ints, hidden: Sequence[int], n_images: int) -> Ints:
+    """(J,) a number for what was drawn as one: an image of `rows` (J,), or a whole category that was hidden."""
+    return np.where(np.isin(labels, hidden), n_images + labels, rows)
 
 
 def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.generic], NDArray[np.generic]]:

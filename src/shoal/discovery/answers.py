@@ -16,22 +16,25 @@ import numpy as np
 
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.calibration import Calibration
+from shoal.clustering.inference import InferenceSettings, infer
+from shoal.clustering.n_clusters_range import keep_to
 from shoal.data.collection import Collection
-from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.encoder_check import advise_encoder, nearest_label_accuracy
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
-from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.discovery.reviewed_clusters import go_on, reviewed_number
+from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.stability import repeat_estimate
 from shoal.files import make_folder, write_text
-from shoal.methods.clusters import Discovery, Representation, linkage_in_words, shift_and_cut
+from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
-from shoal.runs import ANSWERS, UNSURE_BELOW, Run, locked
+from shoal.runs import ANSWERS, UNSURE_BELOW, Run, RunView, column, locked
 from shoal.training.model import TaskShape
-from shoal.words import doubt_labels
+from shoal.words import count, likely, plural, span
 
 FROZEN, TRAINED = ANSWERS
+SHARE = 0.8
+"""Share of the images in each repetition of the estimate of K."""
+
+UNCHECKED = "labels cannot check how far confidence can be trusted"
+
 IN_WORDS = {FROZEN: "the first answer, without training,", TRAINED: "the trained answer"}
 
 
@@ -109,52 +112,6 @@ def cluster(
     )
 
 
-def cluster_frozen(
-    frozen: Representation, labels: Ints, settings: DiscoverySettings, n_clusters: int | None = None
-) -> Discovery:
-    """Put images into clusters by the encoder as it comes: in one way, whatever method will train it."""
-    if not get_method(settings.method).trains:
-        return cluster(frozen, labels, settings, n_clusters)
-    device, inference = frozen.embeddings.device, settings.of_method.inference
-    how: dict[str, Any] = {"n_clusters": settings.n_clusters or n_clusters, "seed": settings.seed, "device": device}
-    return shift_and_cut(frozen, labels, inference, **how)
-
-
-def answer_first(
-    frozen: Representation, collection: Collection, run: Run, settings: DiscoverySettings, reporter: Reporter
-) -> Answer:
-    """The answer without training. Where another will follow it is a run of its own at once, to be looked at."""
-    with reporter.progress(CLUSTERING):
-        answer = answer_frozen(frozen, collection, settings)
-    if settings.is_trained:
-        first = Run(run.path / FROZEN)
-        if not (first.is_finished and first.has("report.html")):
-            with reporter.progress("writing the first report"):
-                keep_answer(run, answer, settings)
-        page, words = first.path / "report.html", answer.in_words(first)
-        reporter.say(f"first answer, without training: {words}; open {page} while training goes on")
-    if said := linkage_in_words(answer.discovery):
-        reporter.say(said)
-    if answer.discovery.estimate is not None:
-        doubt = doubt_labels(collection.n_labeled, int((collection.class_sizes > 0).sum()))
-        if doubt:
-            reporter.say(f"{NOTE}{doubt}")
-    measured = nearest_label_accuracy(frozen.embeddings, collection.labels)
-    run.note(encoder_sees=measured and measured.to_dict())
-    if measured is not None and (advice := advise_encoder(measured, settings.of_method.encoder)):
-        reporter.say(f"{NOTE}{advice}")
-    return answer
-
-
-def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
-    """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
-    number = None if collection.earlier is None else reviewed_number(collection, settings)
-    found = cluster_frozen(frozen, collection.labels, settings, number)
-    if number is not None:
-        found, collection = go_on(found, frozen.embeddings, collection)
-    return make_answer(FROZEN, found, collection, settings)
-
-
 def make_answer(
     name: str,
     discovery: Discovery,
@@ -229,6 +186,33 @@ def _repeats(answer: Answer, settings: DiscoverySettings, reporter: Reporter) ->
         return repeat_estimate(embeddings, answer.named.given, settings.stability, inference, seed=settings.seed)
 
 
+def repeat_estimate(
+    embeddings: Floats, labels: Ints, n_repeats: int, inference: InferenceSettings, *, seed: int, share: float = SHARE
+) -> list[int]:
+    """Estimate K on `n_repeats` random parts of the images: `embeddings` (N, D), `labels` (N,) with -1 for unlabeled.
+
+    Labeled images are drawn class by class with at least one each, so that no known class drops out of a part. On all
+    of the images it is the estimate that Algorithm 1 makes. One below a `min_clusters` is moved up to that.
+    """
+    rng = np.random.default_rng(seed)
+    once = replace(inference, max_shifts=0, min_clusters=None)  # the estimate alone; a part may hold fewer images
+    found = [_estimate_once(embeddings, labels, rng, once, share) for _ in range(n_repeats)]
+    return [keep_to(number, inference.min_clusters, None) for number in found]
+
+
+def _estimate_once(
+    embeddings: Floats, labels: Ints, rng: np.random.Generator, inference: InferenceSettings, share: float
+) -> int:
+    parts = [_draw(np.flatnonzero(labels == label), rng, share) for label in np.unique(labels)]
+    rows = np.sort(np.concatenate(parts))
+    return infer(embeddings[rows], labels[rows], None, inference).n_clusters
+
+
+def _draw(members: Ints, rng: np.random.Generator, share: float = SHARE) -> Ints:
+    chosen: Ints = rng.choice(members, max(1, round(share * len(members))), replace=False)
+    return chosen
+
+
 def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None) -> Path:
     """Write a run as one HTML page, report.html in its folder if no file is given; returns its path."""
     from shoal.report.page import render_report
@@ -238,3 +222,47 @@ def write_report(run: Run, file: Path | None = None, *, tsne: bool | None = None
     with locked(run.path) if tsne or target.parent == run.path else nullcontext():
         write_text(target, render_report(run, tsne=tsne))
     return target
+
+
+def answer_in_words(run: RunView, n_unsure: int | None = None) -> str:
+    """The answer of a run: '14 known categories found, 9 likely new, 212 images unsure', and how sure K is.
+
+    To know `n_unsure` already spares reading a row per image.
+    """
+    if n_unsure is None:
+        n_unsure = sum(sure < UNSURE_BELOW for sure in column(run.assignments, "confidence"))
+    counted = [row for row in run.categories if not row.between]
+    known, novel = ([row.size for row in counted if row.is_novel == is_novel] for is_novel in (False, True))
+    words = _counts(known, novel, n_unsure)
+    estimate = run.json("estimate") if run.has("estimate.json") else {}
+    interval, repeats = estimate.get("interval"), (estimate.get("stability") or {}).get("n_clusters")
+    asked = estimate.get("range"), estimate.get("by_labels")
+    sure = [likely(estimate["n_clusters"], interval, *asked)] if interval else []
+    sure += [range_in_words(estimate["n_clusters"], repeats)] if repeats else []
+    is_unchecked = run.has("calibration.json") and not run.json("calibration")["is_calibrated"]
+    return "; ".join([words, *sure, *([UNCHECKED] if is_unchecked else [])])
+
+
+def _counts(known_sizes: Sequence[int], novel_sizes: Sequence[int], n_unsure: int) -> str:
+    """How many categories have images, of those that were known and of new ones, and how many images are unsure."""
+    n_known, n_novel = (sum(size > 0 for size in sizes) for sizes in (known_sizes, novel_sizes))
+    known = f"{count(n_known, 'known category')} found"
+    if n_known < len(known_sizes):
+        known += f" (of {len(known_sizes)})"
+    return f"{known}, {n_novel} likely new, {count(n_unsure, 'image')} unsure"
+
+
+def range_in_words(n_clusters: int, repeats: Sequence[int]) -> str:
+    """What the repetitions gave, '9 to 10 categories over 3 random parts of the images', and a doubt where there is."""
+    parts = f"{count(len(repeats), 'random part')} of the images"
+    said = f"{span(repeats)} {plural(max(repeats), 'category')} over {parts}"
+    doubt = doubt_range(n_clusters, repeats)
+    return said if doubt is None else f"{said}: {doubt}"
+
+
+def doubt_range(n_clusters: int, repeats: Sequence[int]) -> str | None:
+    """Say that K lies outside of what the repetitions gave, which then say nothing about how far it can be trusted."""
+    if not repeats or min(repeats) <= n_clusters <= max(repeats):
+        return None
+    side = "fewer" if n_clusters > max(repeats) else "more"
+    return f"{side} than the {n_clusters:,} on all of them, so that number is unsteady"

@@ -14,14 +14,15 @@ from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.shard_patterns import SHARD_SUFFIXES
 from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
-from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.budget import is_short, shorter_on_cpu
+from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
-from shoal.discovery.refinement import Refinement
 from shoal.discovery.reporter import Reporter, stderr_reporter
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
+from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings, choose_settings
 from shoal.distributed import is_main
+from shoal.encoders.catalog import DEFAULT_ENCODER
+from shoal.methods.registry import DEFAULT_METHOD
 from shoal.review.reviewed import Reviewed
 from shoal.runs import Run
 
@@ -187,26 +188,25 @@ def prepare(
     unless something is said of it.
     """
     folder = None if out is None else Path(out)
-    if review is None:
-        named = given["source"] if given["source"] is not None else given["unlabeled"]
-        folder = folder or default_folder(named)
-        on_cpu = choose_device(device).type == "cpu"
-        if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
-            on_cpu = is_short(begun.config_as(DiscoverySettings))
-        chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
-        return read_collection(**given), folder, chosen, None
-    refinement = Refinement.open(Path(review))
-    folder = folder or refinement.next_folder
-    refinement.check_out(folder, resume=resume)
-    config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
-    chosen = choose_settings(**{**settings, **config})
-    is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
-    images = read_collection(**given) if is_given else refinement.images(allow_missing=given["allow_missing"])
-    collection = refinement.collection(images, allow_missing=given["allow_missing"])
-    told = reporter if is_main() else Reporter()
-    is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
-    is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
-    return collection, folder, refinement.settings(chosen, collection, told, is_asked=is_asked), refinement
+    if review is not None:
+        told = reporter if is_main() else Reporter()
+        return prepare_refinement(Path(review), given, settings, out=folder, resume=resume, reporter=told)
+    named = given["source"] if given["source"] is not None else given["unlabeled"]
+    folder = folder or default_folder(named)
+    on_cpu = choose_device(device).type == "cpu"
+    if resume and (begun := Run(folder)).has("config.yaml"):  # it may have been begun on another device
+        on_cpu = begun.config_as(DiscoverySettings).is_short
+    chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
+    return read_collection(**given), folder, chosen, None
+
+
+def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
+    usual = {"method": DEFAULT_METHOD, "encoder": DEFAULT_ENCODER, "protocol": "shoal"}
+    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
+    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
+    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
+    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed else {}
 
 
 def default_folder(images: Any) -> Path:

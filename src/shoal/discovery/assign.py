@@ -1,5 +1,7 @@
 """New images onto the categories of a finished run: existing ids only, -1 for what is possibly new.
 
+A folder may be watched: images that arrive in it are assigned, each once.
+
 N images of the run, M new ones, D columns, k neighbors.
 """
 
@@ -8,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,15 +24,18 @@ from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
+from shoal.data.pixels.store import file_state
 from shoal.data.readers import read_collection, read_embeddings
 from shoal.data.readers.embeddings import EMBEDDING_SUFFIXES
-from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES
+from shoal.data.readers.folders import IMAGE_SUFFIXES, TABLE_SUFFIXES, check_folder, list_folder
+from shoal.data.readers.remote_folders import list_remote_folder
 from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.storage.addresses import as_address
+from shoal.data.storage.stored import StoredFiles
 from shoal.device import choose_device, encoder_device
-from shoal.discovery.embed import EMBEDDING, announce_embedding
 from shoal.discovery.embeddings import ClusterSettings
 from shoal.discovery.networks import Networks, load_networks, read_model
+from shoal.discovery.reading import EMBEDDING, announce_embedding
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together
@@ -237,3 +243,42 @@ def _read_calibration(run: RunView, categories: Sequence[Category]) -> Calibrati
     usual = [own.get(category.category_id, 1.0) for category in categories]
     scale = [np.nan if c.is_novel else 1.0 if s != s else s for c, s in zip(categories, usual, strict=True)]
     return replace(found, scale=np.array(scale, dtype=float))
+
+
+class Watch:
+    """A folder, here or in a bucket, and what was seen in it; the run's model is loaded once and serves every look."""
+
+    def __init__(self, assigner: Assigner, folder: str | os.PathLike[str]) -> None:
+        self.assigner, self.address = assigner, as_address(folder)
+        self.root = check_folder(folder) if self.address is None else None
+        self._seen: dict[str, str] = {}
+        self._done: dict[str, str] = {}
+
+    def poll(self) -> tuple[list[Assignment], tuple[Skipped, ...]]:
+        """Assign the images that came or changed; a row per readable one, and those that are not.
+
+        A file counts as complete when two looks in a row find it the same, so that none is read while it is written.
+        """
+        states, stored = self._look()
+        ready = [name for name, state in states.items() if self._seen.get(name) == state != self._done.get(name)]
+        self._seen = states
+        if not ready:
+            return [], ()
+        self._done |= {name: states[name] for name in ready}
+        wanted = set(ready)
+        chosen = np.array([i for i, name in enumerate(states) if name in wanted])
+        where: dict[str, Any] = {"root": self.root, "stored": None if stored is None else stored.take(chosen)}
+        collection = Collection(tuple(sorted(ready)), np.full(len(ready), UNLABELED), (), **where)
+        try:
+            return self.assigner.assign_images(collection)
+        except DataError as error:  # none of them can be decoded; the next ones may
+            return [], tuple(Skipped(name, str(error)) for name in collection.names)
+
+    def _look(self) -> tuple[dict[str, str], StoredFiles | None]:
+        """The state of every image by name, sorted, and where they lie if that is no local folder."""
+        if self.address is not None:
+            found = list_remote_folder(self.address)
+            return dict(zip(found.listing.names, found.files.states if found.files else (), strict=True)), found.files
+        names = list_folder(self.root).names if self.root is not None else ()
+        there = {name: file_state(f"{self.root}/{name}") for name in names}
+        return {name: state for name, state in there.items() if state is not None}, None  # some are gone since

@@ -12,8 +12,7 @@ import torch
 
 from shoal.data.readers import read_names
 from shoal.data.readers.tables import is_frame
-from shoal.discovery.answer_words import answer_in_words
-from shoal.discovery.answers import write_report
+from shoal.discovery.answers import answer_in_words, write_report
 from shoal.discovery.assign import Assigner
 from shoal.discovery.export.formats import Exported, export_run
 from shoal.discovery.listed import assign_any

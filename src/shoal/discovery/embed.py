@@ -3,42 +3,28 @@
 N images, D columns.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
-from shoal.device import encoder_device, seconds_of
+from shoal.device import encoder_device
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.readable import tell_found
+from shoal.discovery.reading import announced_embedding, tell_found
 from shoal.discovery.reporter import Reporter
-from shoal.distributed import is_main, world_size
+from shoal.distributed import is_main
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch, embed_blocks, place_encoder
+from shoal.encoders.embed import check_directions, embed_blocks, place_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, cache_folder, check_writable, scratch_array, writing
-from shoal.progress import Outlook, Progress, about
-
-EMBEDDING = "embedding images"
-
-N_TIMED = {"cpu": 16, "cuda": 128}
-"""Images that are timed by kind of device: on a CPU time grows with them, a GPU is given a whole batch."""
-
-FEW = 8
-"""Times as many images as are timed there must be, so that timing costs a quarter of the work at most."""
-
-LONG_S = 10.0
-"""Seconds from which on it is said beforehand what embedding will take."""
+from shoal.progress import Outlook
 
 DTYPES = ("float32", "float16")
 """Numbers in which embeddings are kept; float16 takes half the disk, and moves each by 0.05 % at most."""
@@ -107,44 +93,13 @@ def _embed_to_array(pixels: Pixels, encoder: Encoder, dtype: str, reporter: Repo
     with writing(cache):
         x: Floats = scratch_array(shape, dtype, cache)
     is_zero = torch.zeros(len(pixels), dtype=torch.bool)
-    with _announced(pixels, encoder, reporter) as progress:
+    with announced_embedding(pixels, encoder, reporter) as progress:
         for rows, block in embed_blocks(pixels, encoder, progress=progress):
             is_zero[rows] = (block == 0).all(dim=1).cpu()
             if is_main():
                 x[rows] = block.cpu().numpy()
     check_directions(is_zero, pixels.names, encoder.input_format.size)
     return x
-
-
-def embed_with_progress(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Tensor:
-    """Embed images with a progress bar, after saying how long it will take."""
-    with _announced(pixels, encoder, reporter) as progress:
-        return embed(pixels, encoder, progress=progress)
-
-
-@contextmanager
-def _announced(pixels: ImageRows, encoder: Encoder, reporter: Reporter) -> Iterator[Progress]:
-    outlook = announce_embedding(lambda some: embed_batch(some, encoder), pixels, encoder.device, reporter)
-    with reporter.progress(EMBEDDING, outlook) as progress:
-        yield progress
-
-
-def announce_embedding(
-    embed_some: Callable[[ImageRows], Tensor],
-    pixels: ImageRows,
-    device: torch.device,
-    reporter: Reporter,
-    clock: Callable[[], float] = time.perf_counter,
-) -> Outlook:
-    """Time a few images, say what all of them will take on this machine where that is long, and what a bar expects."""
-    n_timed = N_TIMED["cuda" if device.type == "cuda" else "cpu"]
-    if len(pixels) < FEW * n_timed:
-        return Outlook("images")
-    image_s = seconds_of(lambda: embed_some(pixels[:n_timed]), device, clock) / n_timed
-    seconds = image_s * len(pixels) / world_size()
-    if seconds >= LONG_S:
-        reporter.say(f"embedding {len(pixels):,} images takes {about(seconds)} on this machine")
-    return Outlook("images", image_s)
 
 
 def check_target(file: Path, *, force: bool) -> None:

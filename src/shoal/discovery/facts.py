@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.discovery.answer_words import answer_in_words, doubt_range
+from shoal.discovery.answers import answer_in_words, doubt_range
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges

@@ -96,7 +96,7 @@ def collection_checksum(collection: Collection) -> str:
     Images in memory count with their content, those on a network or in shards with what the store says of them.
 
     It costs one look at each file and tells most mistakes before anything is decoded. A file replaced by another of the
-    same size is told apart by its pixels, which `frozen.record_inputs` compares before any embedding is used again.
+    same size is told apart by its pixels, which `reading.record_inputs` compares before any embedding is used again.
     """
     digest = hashlib.sha256(digest_names(collection.names, collection.labels).encode())
     digest.update("\0".join(collection.classes).encode("utf-8", "surrogateescape"))

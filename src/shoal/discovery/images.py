@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,23 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import answer_first, write_answers, write_report
-from shoal.discovery.broadcast import broadcast_finished, follow_main
+from shoal.discovery.answers import write_answers, write_report
+from shoal.discovery.first_answer import answer_first
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.frozen import engine_of, read_and_embed
-from shoal.discovery.readable import check_collection, check_readable, decode, tell_found
-from shoal.discovery.refinement import Refinement
+from shoal.discovery.reading import (
+    check_collection,
+    check_decodable,
+    engine_of,
+    read_and_embed,
+    share_embedding,
+    tell_found,
+)
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.reviewed.refinement import Refinement
 from shoal.discovery.settings import DiscoverySettings, choose_settings
-from shoal.discovery.trained import answer_trained
-from shoal.discovery.training import TrainingJob, check_tensorboard
+from shoal.discovery.trained.answer import answer_trained
+from shoal.discovery.trained.training import TrainingJob, check_tensorboard
+from shoal.discovery.trained.trials import share_training
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder
@@ -87,7 +95,9 @@ def discover_images(
             with others_waiting():
                 _discover(job)
         else:
-            follow_main(collection, run, settings, main_device, resume)
+            share_embedding(collection, settings, main_device)
+            if settings.is_trained and flag_from_main(False, main_device):  # whether something is trained
+                share_training(collection, run, settings, main_device, resume)
         flag_from_main(True, main_device)  # until then the others help where they are called
     return run
 
@@ -120,9 +130,7 @@ def _discover(job: _Job) -> None:
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
     encoder = place_encoder(encoder, job.encoder_device)
 
-    def check_images() -> None:  # images that cannot be read must not cost a run that is there
-        check_readable(decode(job.collection, settings, job.reporter), settings)
-
+    check_images = partial(check_decodable, job.collection, settings, job.reporter)
     how: dict[str, Any] = {"resume": job.resume, "force": job.force, "check_images": check_images}
     with held_folder(run, settings, job.collection, **how) as checksum:
         if checksum is None:
@@ -178,7 +186,9 @@ def _leave(job: _Job) -> None:
     """Say of a finished run that there is nothing left to do, to the other processes too."""
     run = job.run
     job.reporter.say(f"{run.path} is finished, there is nothing left to do")
-    broadcast_finished(job.settings, job.device)
+    flag_from_main(False, job.device)  # nothing is embedded
+    if job.settings.is_trained:
+        flag_from_main(False, job.device)  # nothing is trained
     # Whoever was killed right after finishing has left these; a run that is only looked at takes no lock.
     unreported = job.report and not run.has("report.html")
     if run.has_checkpoints or unreported or run.has(LOCK):

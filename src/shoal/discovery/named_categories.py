@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import UNLABELED, Floats, Ints
+from shoal.arrays import UNLABELED, Floats, Ints, nan_to_null
 from shoal.clustering.calibration import Calibration, calibrate
 from shoal.clustering.categories import (
     NONE,
@@ -23,7 +23,7 @@ from shoal.clustering.categories import (
 )
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
-from shoal.discovery.reviewed_names import name_as_before, second_but
+from shoal.discovery.reviewed.names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
 
@@ -82,7 +82,9 @@ def name_categories(
         categories, everyone, ids, n_novel = named.categories, named.names, named.ids, len(named.names) - n_known
         apart = named.apart
     members = describe_members(points, categories, len(everyone), n_known, n_neighbors, lists)
-    second = second_but(points, categories, len(everyone), members.second, apart)
+    second = members.second
+    if apart:
+        second = second_but(points, categories, len(everyone), second, apart)
     if calibrated_on is not None:
         near = _neighbors(calibrated_on, n_neighbors)
     calibration = _calibrate(calibrated_on or discovery, given, n_known, n_neighbors, unseen, *near)
@@ -148,7 +150,7 @@ def write_categories(
     if named.calibration is not None:
         run.write_json("calibration", named.calibration.to_dict())
     if discovery.accuracies:
-        accuracies = [None if value != value else value for value in discovery.accuracies]
+        accuracies = nan_to_null(list(discovery.accuracies))
         shifts = {"accuracies": accuracies, "chosen": discovery.n_shifts, "n_neighbors": n_neighbors, "alpha": alpha}
         run.write_json("shifts", shifts | {"linkage_method": discovery.linkage_method})
 

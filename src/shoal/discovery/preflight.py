@@ -6,9 +6,9 @@ from typing import Any
 from shoal.data.collection import Collection
 from shoal.device import encoder_device
 from shoal.discovery.folder import check_run_folder, collection_checksum
-from shoal.discovery.readable import check_collection, drop_unreadable
+from shoal.discovery.reading import check_collection, drop_unreadable
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.training import check_tensorboard
+from shoal.discovery.trained.training import check_tensorboard
 from shoal.encoders.catalog import ENCODERS, load_encoder
 from shoal.encoders.hub import is_cached
 from shoal.errors import DataError, ShoalError

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from shoal.arrays import Bools, Ints
+from shoal.arrays import Bools, Ints, nan_to_null
 from shoal.checksums import digest_rows
 from shoal.clustering.matching import Accuracy, adjusted_rand, gcd_accuracy, match, normalized_mutual_info
 from shoal.errors import DataError
@@ -155,4 +155,5 @@ def _some(names: set[str]) -> str:
 def score_to_dict(score: Score) -> dict[str, object]:
     """The score as plain numbers, NaN as null."""
     plain = {**asdict(score.accuracy), **{k: v for k, v in asdict(score).items() if k not in ("accuracy", "notes")}}
-    return {name: None if value != value else value for name, value in plain.items()}
+    found: dict[str, object] = nan_to_null(plain)
+    return found

@@ -19,6 +19,9 @@ from shoal.settings import from_dict, named_by, read_yaml, to_dict
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
 """What `choose_settings` takes beside the fields of `DiscoverySettings`."""
 
+SHORT_RECIPE = "cpu"
+"""The recipe of the default method for a CPU."""
+
 TEMPERATURE = "loss.temperature"
 """The setting of a method that holds the temperature of its contrastive loss."""
 
@@ -126,6 +129,14 @@ class DiscoverySettings:
         """The mean shift; its neighbors also say how sure an assignment is."""
         shift: ShiftSettings = self.of_method.inference.shift
         return shift
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is trained as the recipe of the default method for a CPU says."""
+        if self.method != DEFAULT_METHOD:
+            return False
+        found, short = self.method_settings.training, load_recipe(SHORT_RECIPE).training
+        return bool((found.epochs, found.lr) == (short.epochs, short.lr))
 
     @property
     def is_trained(self) -> bool:

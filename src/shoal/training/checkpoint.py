@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from shoal.arrays import nan_to_null
 from shoal.distributed import barrier, is_main
 from shoal.errors import DataError, UsageError
 from shoal.files import atomic_file, make_folder, write_text
@@ -191,7 +192,7 @@ class Journal:
         Where the last snapshot is to be kept, each is the best so far.
         """
         is_better = self.keeps_last or validation.is_better_than(self.best)
-        self.metrics.append({name: _json_number(value) for name, value in row.items()} | {"is_best": is_better})
+        self.metrics.append(nan_to_null(row) | {"is_best": is_better})
         if is_better:
             self.best, self.best_epoch = validation, epoch
             self._snapshot = {name: value.detach().clone() for name, value in self.model.saved_tensors().items()}
@@ -277,8 +278,3 @@ def _flat(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in found.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat
-
-
-def _json_number(value: Any) -> Any:
-    """NaN is no JSON: a value that is not there is null."""
-    return None if isinstance(value, float) and value != value else value

@@ -17,7 +17,6 @@ import shoal
 from patched_method import with_represent
 from photo_runs import stop
 from shoal.data.pixels import load_pixels
-from shoal.discovery import training
 from shoal.discovery.assign import Assigner
 from shoal.discovery.comparison import job, trainings
 from shoal.discovery.comparison.job import compare_images
@@ -25,6 +24,7 @@ from shoal.discovery.comparison.kept import keep_labels
 from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.comparison.settings import choose_comparison
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.trained import training
 from shoal.errors import DataError, UsageError
 from shoal.methods.cms import Cms
 from shoal.methods.registry import get_method

@@ -8,12 +8,11 @@ from pathlib import Path
 import torch
 
 from shoal.data.collection import Collection
-from shoal.discovery.broadcast import share_embedding
 from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import keep_labels
 from shoal.discovery.comparison.settings import ComparisonSettings
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
-from shoal.discovery.readable import decode
+from shoal.discovery.reading import decode, share_embedding
 from shoal.discovery.reporter import SILENT
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import flag_from_main, object_from_main

@@ -19,7 +19,7 @@ from shoal.discovery.comparison.result import Comparison
 from shoal.discovery.comparison.settings import FROZEN, ComparisonSettings, choose_comparison, is_for, name_of
 from shoal.discovery.folder import check_run_folder, collection_checksum
 from shoal.discovery.preflight import check_encoder
-from shoal.discovery.readable import drop_unreadable
+from shoal.discovery.reading import drop_unreadable
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.distributed import is_main
 from shoal.methods.changes import plain_name

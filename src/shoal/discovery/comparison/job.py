@@ -8,6 +8,7 @@ where it stopped: finished methods stay, the others go on from their last epoch.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
-from shoal.discovery.answers import FROZEN, Answer, cluster_frozen, make_answer
-from shoal.discovery.broadcast import broadcast_embedding
+from shoal.discovery.answers import FROZEN, Answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
 from shoal.discovery.comparison.budget import TooLittleTime
 from shoal.discovery.comparison.judging import conclude, judge, kept_table
@@ -24,9 +24,16 @@ from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
 from shoal.discovery.comparison.result import PAGE, Comparison
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trainings import Trainings, keep_run
+from shoal.discovery.first_answer import cluster_frozen
 from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.frozen import engine_of, read_and_embed
-from shoal.discovery.readable import Check, Readable, check_readable, decode, tell_found
+from shoal.discovery.reading import (
+    Check,
+    Readable,
+    check_decodable,
+    engine_of,
+    read_and_embed,
+    tell_found,
+)
 from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
@@ -85,9 +92,7 @@ def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: st
     """Take the folder, unless it holds a finished comparison, and do in it what is left to do."""
     settings = work.settings
 
-    def check_images() -> None:  # images that cannot be read must not cost what is there
-        check_readable(decode(work.collection, settings.first, work.reporter), settings.first, _checker(settings))
-
+    check_images = partial(check_decodable, work.collection, settings.first, work.reporter, _checker(settings))
     how: dict[str, Any] = {"resume": work.resume, "force": force, "check_images": check_images}
     with held_folder(work.run, settings, work.collection, **how) as checksum:
         if checksum is None:
@@ -126,7 +131,7 @@ def _load(settings: DiscoverySettings, n_tail_blocks: int | None = None) -> Enco
 def _leave(work: "_Work") -> Comparison:
     """Say of a finished comparison that there is nothing left to do, to the other processes too."""
     work.reporter.say(f"{work.run.path} is finished, there is nothing left to do")
-    broadcast_embedding(False, work.device)
+    flag_from_main(False, work.device)  # nothing is embedded
     broadcast_trainings([], work.device)
     return Comparison.open(work.run.path)
 

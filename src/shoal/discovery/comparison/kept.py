@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from shoal.arrays import UNLABELED, Bools, Ints
+from shoal.clustering.matching import drawn_units
 from shoal.data.collection import Collection
-from shoal.discovery.readable import check_collection
+from shoal.discovery.reading import check_collection
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.validation import MAX_NAMED, MIN_CATEGORIES, drawn_units, withhold
+from shoal.discovery.trained.withheld import MAX_NAMED, MIN_CATEGORIES, withhold
 from shoal.errors import DataError, ShoalError
 from shoal.words import count, first_few, plural
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from shoal.arrays import nan_to_null
 from shoal.clustering.matching import Accuracy
 from shoal.discovery.comparison.settings import FROZEN, title_of
 from shoal.errors import DataError
@@ -234,7 +235,7 @@ class Comparison:
             "headline": self.headline,
             "sentences": list(self.sentences),
             "best": self.best.method,
-            "rows": [{**_plain(asdict(row)), "rank": row.rank} for row in self.rows],
+            "rows": [{**nan_to_null(asdict(row)), "rank": row.rank} for row in self.rows],
             "pairs": list(self.pairs),
             "kept": self.kept,
             "n_clusters": self.n_clusters,
@@ -256,14 +257,6 @@ def _line(row: Row, width: int) -> str:
 
 def _points(share: float) -> str:
     return f"{100 * share:.1f}" if math.isfinite(share) else "–"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _row_from(found: Mapping[str, Any]) -> Row:

@@ -15,12 +15,12 @@ from shoal.discovery.comparison.judging import run_folder
 from shoal.discovery.comparison.kept import Kept
 from shoal.discovery.comparison.settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.trunk import SharedTrunk, Training
-from shoal.discovery.readable import Readable
+from shoal.discovery.reading import Readable
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
-from shoal.discovery.trained import networks_of
-from shoal.discovery.training import TrainingJob, ctrl_c_stops, note_stopped, train_on
-from shoal.discovery.validation import fit_batch
+from shoal.discovery.trained.answer import networks_of
+from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops, note_stopped, train_on
+from shoal.discovery.trained.withheld import fit_batch
 from shoal.errors import Diverged, TooFewDistinct
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import get_method

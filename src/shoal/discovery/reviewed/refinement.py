@@ -1,0 +1,291 @@
+"""A discovery after a review: what people decided goes in as labels, cannot-links, names and ids.
+
+`shoal discover photos/ --review runs/photos` and `shoal.refine`. The new run is one of its own: the reviewed one stays.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shoal.arrays import UNLABELED
+from shoal.data.collection import Collection, Earlier
+from shoal.data.readers import read_collection
+from shoal.data.readers.labels import MAX_ABSENT_SHARE
+from shoal.data.readers.originals import is_stored_place
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.reviewed.clusters import n_reviewed
+from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.errors import DataError, UsageError
+from shoal.review.decisions import Decisions, decisions_of
+from shoal.review.log import FILE
+from shoal.review.replay import replay_review, replayed
+from shoal.review.review import Review, checked_who, has_review
+from shoal.review.run_tables import RunTables
+from shoal.runs import Run, RunView
+from shoal.words import count, first_few, plural
+
+MAX_LISTED = 5
+"""How many categories are named in words."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Refinement:
+    """A reviewed run, and what its review says to the next one."""
+
+    run: RunView
+    decisions: Decisions
+    note: str = ""
+    """What of the log does not count."""
+
+    @classmethod
+    def open(cls, path: Path | str) -> "Refinement":
+        """Read the review of a finished run that was made of images."""
+        run = RunView.open(path)
+        if "fingerprint" not in run.provenance:
+            raise UsageError(
+                f"{run.path}: was made from ready embeddings, so nothing can be trained again; cluster them anew with "
+                "the labels of `shoal export --to csv`"
+            )
+        if not has_review(run.path):
+            raise UsageError(f"{run.path}: nobody has reviewed it (no {FILE}); `shoal review {run.path}` does")
+        review = Review(run)
+        return cls(run=run, decisions=decisions_of(review), note=review.log.note)
+
+    @property
+    def config(self) -> Path:
+        """The settings of the reviewed run, which hold for the next one where nobody says otherwise."""
+        self.run.config_as(DiscoverySettings)  # refused as a file of a run, not as one that a user gave
+        return self.run.path / "config.yaml"
+
+    @property
+    def next_folder(self) -> Path:
+        """Where the next run goes when nobody says: runs/photos-2 after runs/photos, runs/photos-3 after that."""
+        folder = self.run.path if self.run.path.name else self.run.path.resolve()
+        numbered = re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
+        base, number = (numbered[1], int(numbered[2])) if numbered else (folder.name, 1)
+        return folder.with_name(f"{base}-{number + 1}")
+
+    def check_out(self, out: Path, *, resume: bool) -> None:
+        """Refuse to write over the reviewed run, and over another review."""
+        if out.resolve() == self.run.path.resolve():
+            raise UsageError(f"{out}: is the reviewed run itself; choose another --out")
+        if has_review(out) and not resume:
+            raise UsageError(f"{out}: holds a review of its own ({FILE}); move it away, or choose another --out")
+
+    def images(self, *, allow_missing: bool = False) -> Collection:
+        """The images of the reviewed run, where they were then; `allow_missing` as for `read_collection`."""
+        where, paths = str(self.run.provenance.get("root") or ""), RunTables.read(self.run).paths
+        if is_stored_place(where):
+            there, wanted = read_collection(where, False, allow_missing=allow_missing), set(paths)
+            return there.subset(np.array([name in wanted for name in there.names]))
+        root = Path(where)
+        if not root.name or not root.is_dir():
+            what = f"there is no folder {root}" if root.name else "its images were in memory"
+            raise DataError(f"{self.run.path}: {what}; give the images again")
+        return Collection(
+            names=tuple(paths),
+            labels=np.full(len(paths), UNLABELED),
+            classes=(),
+            root=root,
+            layout=f"the images of {self.run.path}",
+            folders=tuple(self.run.provenance.get("folders") or ()),
+        )
+
+    def collection(self, images: Collection, *, allow_missing: bool = False) -> Collection:
+        """The same images with the labels and cannot-links of the review.
+
+        Where images come with labels, these count instead of those that the reviewed run was given.
+        """
+        self._check_same(images, allow_missing=allow_missing)
+        decisions = self.decisions
+        names, next_id = dict(decisions.names), decisions.next_id
+        known = list(decisions.known)
+        own: dict[int, int] = {}  # the id of each class that the images came with
+        by_name = {name: number for number, name in names.items()} | decisions.called
+        for label, name in enumerate(images.classes):
+            if name not in by_name:
+                by_name[name], names[next_id], next_id = next_id, name, next_id + 1
+            own[label] = by_name[name]
+            known += [own[label]] if own[label] not in known else []
+        given = decisions.given
+        if images.n_labeled:
+            given = {name: own[int(c)] for name, c in zip(images.names, images.labels, strict=True) if c >= 0}
+        ids = [_label(name, decisions, given) for name in images.names]
+        position_of = {number: at for at, number in enumerate(known)}
+        return replace(
+            images,
+            labels=np.array([position_of.get(number, UNLABELED) for number in ids]),
+            classes=tuple(names[number] for number in known),
+            layout=f"{images.layout}, with the review of {self.run.path}",
+            earlier=Earlier(
+                class_ids=tuple(known),
+                names=names,
+                categories=decisions.categories,
+                apart=decisions.apart,
+                next_id=next_id,
+                taken=decisions.taken,
+            ),
+        )
+
+    def settings(
+        self, chosen: DiscoverySettings, collection: Collection, reporter: Reporter, *, is_asked: bool
+    ) -> DiscoverySettings:
+        """The settings for the collection, in which a number of categories may be wrong after the review; says so.
+
+        One that is asked for now (`is_asked`) is wrong below the known ones; one that the reviewed run was given, where
+        people left another. Where the review decided every image and none is asked for, it is refused.
+        """
+        if collection.n_labeled == len(collection) and (chosen.n_clusters is None or not is_asked):
+            raise DataError(
+                f"{self.run.path}: the review decided every image, so nothing is left to discover; export it, with "
+                f"`shoal export {self.run.path} --to imagefolder --out sorted/` for example"
+            )
+        for note in (self.note, _note_unlabeled(collection) if chosen.is_trained else ""):
+            if note:
+                reporter.say(note)
+        n_known, n_left = int((collection.class_sizes > 0).sum()), n_reviewed(collection)
+        number = chosen.n_clusters
+        if number is None or number == n_left or (is_asked and number >= n_known):
+            return chosen
+        new, why = (n_known, "known") if is_asked else (n_left, "there")
+        reporter.say(f"note: {new} categories instead of {number}: so many are {why} after the review")
+        return replace(chosen, n_clusters=new)
+
+    def conclude(self, run: Run, reporter: Reporter) -> None:
+        """Write what has changed into the new run, and the review anew, so that nothing decided is asked again."""
+        answer, log = RunTables.read(run), self.run.path / FILE
+        there = {category.category_id for category in answer.categories}
+        living = {number: number for number in self.decisions.names} | self.decisions.ended
+        ids = {old: number for old, number in living.items() if number in there}
+        _, misfits = replayed(log, answer, ids)
+        lost = [misfit.in_words() for misfit in misfits]
+        changes = compare_answers(self.run.path, self.decisions, answer, lost)
+        run.write_json("changes", changes)
+        if not has_review(run.path):  # one that was killed may have written it
+            replay_review(log, run, by=checked_who(None), ids=ids)
+        for line in changes_in_words(changes):
+            reporter.say(line)
+
+    def _check_same(self, images: Collection, *, allow_missing: bool) -> None:
+        paths, here = RunTables.read(self.run).paths, set(images.names)
+        missing = [path for path in paths if path not in here]
+        what = f"{self.run.path}: {len(missing):,} of its {len(paths):,} images are not here, such as {missing[:1]}"
+        if len(missing) == len(paths):
+            raise DataError(f"{what}; it is a review of other images; give the images that run was made of")
+        if len(missing) > max(1, MAX_ABSENT_SHARE * len(paths)) and not allow_missing:
+            raise DataError(f"{what}; give all images of that run, or go on without these with --allow-missing")
+
+
+def prepare_refinement(
+    reviewed: Path,
+    given: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    *,
+    out: Path | None,
+    resume: bool,
+    reporter: Reporter,
+) -> tuple[Collection, Path, DiscoverySettings, Refinement]:
+    """The images with the labels of the review, where to write, and the settings; those not given are of that run.
+
+    `given` are the arguments of `read_collection`, `settings` those of `choose_settings`.
+    """
+    refinement = Refinement.open(reviewed)
+    folder = out or refinement.next_folder
+    refinement.check_out(folder, resume=resume)
+    config = {} if settings.get("config") or settings.get("recipe") else {"config": refinement.config}
+    chosen = choose_settings(**{**settings, **config})
+    is_given = any(given.get(name) is not None for name in ("source", "labels", "labeled", "unlabeled"))
+    images = read_collection(**given) if is_given else refinement.images(allow_missing=given["allow_missing"])
+    collection = refinement.collection(images, allow_missing=given["allow_missing"])
+    is_asked = any(settings.get(name) is not None for name in ("n_clusters", "config", "recipe"))
+    is_asked = is_asked or "n_clusters" in (settings.get("changes") or {})
+    return collection, folder, refinement.settings(chosen, collection, reporter, is_asked=is_asked), refinement
+
+
+def _note_unlabeled(collection: Collection) -> str:
+    """Say which categories are known by name alone: training may find none of their images."""
+    sizes = collection.class_sizes
+    empty = [name for name, size in zip(collection.classes, sizes, strict=True) if not size]
+    if not empty:
+        return ""
+    which, n = first_few(empty, MAX_LISTED), len(empty)
+    return (
+        f"note: {count(n, 'known category')} {plural(n, 'has')} no labeled or confirmed image ({which}): training may "
+        "leave none there; confirm some first, or go on without training"
+    )
+
+
+def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
+    """The id of an image's class: what people decided, else what it came with unless it was thrown out of that."""
+    if name in decisions.labels:
+        return decisions.labels[name]
+    if name in decisions.undecided:
+        return UNLABELED
+    found = given.get(name, UNLABELED)
+    return UNLABELED if found in decisions.apart.get(name, ()) else found
+
+
+def compare_answers(source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]) -> dict[str, Any]:
+    """The content of changes.json: the reviewed categories beside those of the new answer, by id."""
+    before, now = decisions.categories, dict(zip(answer.paths, answer.category_ids.tolist(), strict=True))
+    names = {**decisions.names, **{c.category_id: c.category for c in answer.categories}}
+    both = [(path, before.get(path), number) for path, number in now.items()]
+    moved = [(path, old, new) for path, old, new in both if old is not None and old != new]
+    sizes_before, sizes = Counter(before.values()), Counter(now.values())
+    same = Counter(new for _, old, new in both if old == new)
+    filled = [number for number in names if sizes_before[number] or sizes[number]]
+    kept_out = {path: sorted(ids) for path, ids in sorted(decisions.apart.items()) if path in now}
+    return {
+        "review_of": str(source),
+        "n_labels": sum(map(bool, answer.columns["label_given"])),
+        "n_decided": sum(path in now for path in decisions.labels),
+        "became_known": [decisions.names[number] for number in decisions.became_known],
+        "n_categories": {"before": sum(n > 0 for n in sizes_before.values()), "now": len(sizes)},
+        "kept": [
+            {**_category(names, number), "before": sizes_before[number], "now": sizes[number], "same": same[number]}
+            for number in filled
+            if sizes_before[number] and sizes[number]
+        ],
+        "new": [{**_category(names, n), "now": sizes[n]} for n in filled if not sizes_before[n]],
+        "gone": [{**_category(names, n), "before": sizes_before[n]} for n in filled if not sizes[n]],
+        "n_moved": len(moved),
+        "n_placed": sum(old is None for _, old, _ in both),
+        "n_images": len(now),
+        "n_kept_out": len(kept_out),
+        "does_not_fit": list(misfits),
+        "moved": [{"path": path, "from": old, "to": new} for path, old, new in moved],
+        "cannot_links": kept_out,
+    }
+
+
+def changes_in_words(changes: Mapping[str, Any]) -> list[str]:
+    """What changed, for a person to read."""
+    became = [{"category": name} for name in changes["became_known"]]
+    taken = [f"{count(changes['n_decided'], 'image')} labeled by people"]
+    taken += [f"{count(changes['n_kept_out'], 'image')} kept out of categories"] if changes["n_kept_out"] else []
+    taken += [f"{count(len(became), 'novel category')} known now ({_listed(became)})"] if became else []
+    n, lines = changes["n_moved"], [f"from the review: {', '.join(taken)}"]
+    moved = f"of {count(changes['n_images'], 'image')} {n:,} {plural(n, 'is')} in another category than before"
+    placed = f", {changes['n_placed']:,} had none" if changes["n_placed"] else ""
+    lines.append(f"{moved}{placed}; categories: {len(changes['kept']):,} stayed")
+    for what, said in (("new", "new"), ("gone", "gone")):
+        if changes[what]:
+            lines[-1] += f", {len(changes[what]):,} {said} ({_listed(changes[what])})"
+    if misfits := changes["does_not_fit"]:
+        n = len(misfits)
+        more = f"; {n - 1:,} more in changes.json" if n > 1 else ""
+        lines.append(f"note: {count(n, 'action')} of the review no longer {plural(n, 'fits')}: {misfits[0]}{more}")
+    return lines
+
+
+def _category(names: Mapping[int, str], number: int) -> dict[str, Any]:
+    return {"category_id": number, "category": names[number]}
+
+
+def _listed(categories: Sequence[Mapping[str, Any]]) -> str:
+    return first_few([one["category"] for one in categories], MAX_LISTED)

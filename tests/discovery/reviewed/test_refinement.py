@@ -1,0 +1,255 @@
+"""`shoal.refine`: a run, a review of it, and the run after that."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import shoal
+from shoal.discovery.discovered_run import DiscoveredRun
+from shoal.discovery.facts import collect_facts
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.reviewed.refinement import Refinement
+from shoal.discovery.settings import DiscoverySettings
+from shoal.errors import DataError, UsageError
+from shoal.runs import Run, RunView
+from small_runs import write_small
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+HOW = {"device": "cpu", "verbose": False}
+TIMED = {"provenance.json", "train.log", "report.html", "metrics.jsonl", "review.jsonl"}
+
+
+def stop(*_given: object, **_options: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def reviewed(discover_same, tmp_path: Path) -> DiscoveredRun:
+    """60 photos in 5 colours, 3 of them known: in the run a novel category is confirmed and named, another confirmed.
+
+    Of a known one an image is thrown out, and of a novel one an image is moved to a known one, both wrongly: people
+    are to be obeyed whatever the machine thinks.
+    """
+    (tmp_path / "runs").mkdir()
+    run = shoal.load(discover_same().rename(tmp_path / "runs" / "photos"))
+    first, second = (row.category for row in run.categories if row.is_novel)
+    run.rename(first, "teal")
+    run.confirm("teal")
+    run.confirm(second)
+    unlabeled = {name: [row.path for row in run.assignments if row.category == name and not row.label_given]
+                 for name in ("red", second)}  # fmt: skip
+    run.reject(unlabeled["red"][:1])
+    run.move(unlabeled[second][:1], "green")
+    return run
+
+
+def by_path(run: RunView) -> dict[str, tuple[str, str, str]]:
+    return {row.path: (row.category, row.label_given, row.status) for row in run.assignments}
+
+
+def test_where_people_decided_on_every_image_an_export_is_the_next_step(reviewed: DiscoveredRun) -> None:
+    for category in reviewed.categories:
+        if any(row.category == category.category and row.status == "predicted" for row in reviewed.assignments):
+            reviewed.confirm(category.category)
+    reviewed.move([row.path for row in reviewed.assignments if row.status == "rejected"], "red")
+    with pytest.raises(DataError, match=r"the review decided every image, .* export it, with `shoal export .*photos "):
+        shoal.refine(reviewed, **HOW)
+
+
+def test_what_people_decided_holds_in_the_next_run(reviewed: DiscoveredRun, tmp_path: Path) -> None:
+    before, ids = by_path(reviewed), {row.category: row.category_id for row in reviewed.categories}
+    run = shoal.refine(reviewed, **HOW)
+    assert run.path == tmp_path / "runs" / "photos-2"
+    assert {row.category: row.category_id for row in run.categories} == ids
+    assert not any(row.is_novel for row in run.categories)
+    machine = by_path(RunView(run.path))  # without the review
+    decided = {path: row for path, row in before.items() if row[2] in ("confirmed", "moved")}
+    assert len(decided) > 20
+    for path, (category, _, status) in decided.items():
+        assert machine[path][:2] == (category, category), path
+        assert by_path(run)[path][2] == status
+    (rejected,) = (path for path, row in before.items() if row[2] == "rejected")
+    assert machine[rejected][0] not in ("red", "")
+    assert machine[rejected][1] == ""
+    given = {path: row[1] for path, row in before.items() if row[1]}
+    assert {path: machine[path][1] for path in given} == given
+    changes = json.loads((run.path / "changes.json").read_text())
+    assert changes["became_known"] == [name for name in ids if name in {row[0] for row in decided.values()} - {"green"}]
+    assert changes["cannot_links"] == {rejected: [ids["red"]]}
+    (second,) = (row.second_category for row in RunView(run.path).assignments if row.path == rejected)
+    assert second not in ("", "red", machine[rejected][0])
+    assert changes["does_not_fit"] == []
+    assert (changes["n_decided"], changes["n_placed"]) == (len(decided), 1)
+    assert {one["category"] for one in changes["kept"]} == set(ids)
+    assert (changes["new"], changes["gone"]) == ([], [])
+    assert len(changes["moved"]) == changes["n_moved"]
+
+
+@pytest.mark.slow
+def test_a_rejection_holds_in_the_run_after_the_next_too(reviewed: DiscoveredRun, tmp_path: Path) -> None:
+    (rejected,) = (row.path for row in reviewed.assignments if row.status == "rejected")
+    second = shoal.refine(reviewed, **HOW)
+    second.flag([row.path for row in second.assignments if row.category == "red"][:1])
+    third = shoal.refine(second.path, **HOW)
+    assert third.path == tmp_path / "runs" / "photos-3"
+    assert by_path(RunView(third.path))[rejected][0] != "red"
+    assert Refinement.open(third.path).decisions.apart == Refinement.open(second.path).decisions.apart != {}
+    rows, _ = third.assigner(device="cpu").assign(Path(third.provenance["root"]) / rejected)
+    assert rows[0].category_id in {row.category_id for row in third.categories}
+
+
+def test_merged_and_split_categories_stay_so(reviewed: DiscoveredRun, photos) -> None:
+    """Two known categories are merged: their ids have a gap, labels of both are one, and new images find them."""
+    reviewed.merge(["red", "green"])
+    images = sorted(row.path for row in reviewed.assignments if row.category == "red")
+    reviewed.split("red", {"dark red": images[:8]})
+    reviewed.confirm("dark red")
+    run = shoal.refine(reviewed, photos.folder, **HOW)
+    ids = {row.category: row.category_id for row in run.categories}
+    assert ids == {row.category: row.category_id for row in reviewed.categories}
+    assert "green" not in ids
+    assert max(ids.values()) == 5
+    machine = by_path(RunView(run.path))
+    assert {path for path, row in machine.items() if row[0] == "dark red"} >= set(images[:8])
+    assert {row[1] for row in machine.values()} == {"", *ids}
+    (rows,) = run.predict([photos.folder / images[0]], device="cpu")
+    assert rows.category_id in ids.values()
+
+
+@pytest.mark.slow
+def test_an_image_that_came_later_and_a_label_that_came_later_are_taken(reviewed: DiscoveredRun, photos) -> None:
+    new = shutil.copy(photos.folder / sorted(photos.truth)[0], photos.folder / "zzz.png")
+    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {"zzz.png": "violet"}
+    run = shoal.refine(reviewed, photos.folder, labels, **HOW)
+    assert by_path(run)[Path(new).name] == ("violet", "violet", "predicted")
+    assert run.categories[-1].category == "violet"
+    assert run.categories[-1].category_id == 1 + max(row.category_id for row in reviewed.categories)
+    assert run.provenance["n_images"] == 61
+    settings = run.config
+    assert settings["n_clusters"] == 6  # there are more known ones now than were given
+
+
+def test_images_between_two_categories_are_asked_for_again_and_teach_nothing(reviewed: DiscoveredRun, photos) -> None:
+    undecided = [row.path for row in reviewed.assignments if row.category == "red"][:2]
+    reviewed.move(undecided, "red or green")
+    labels = {path: row[1] for path, row in by_path(reviewed).items() if row[1]} | {undecided[0]: "red"}
+    left = {row.category for row in reviewed.categories} - {"green or red"}
+    run = shoal.refine(reviewed, photos.folder, labels, **HOW)
+    machine = by_path(RunView(run.path))
+    assert {category for category, _, _ in machine.values()} == left
+    assert [machine[path][1] for path in undecided] == ["", ""]
+    assert {by_path(run)[path] for path in undecided} == {("green or red", "", "moved")}
+    assert json.loads((run.path / "changes.json").read_text())["does_not_fit"] == []
+
+
+def test_before_training_it_is_said_which_named_category_has_no_image_to_know_it_by(discover_same) -> None:
+    run = shoal.load(discover_same())
+    first = next(row.category for row in run.categories if row.is_novel)
+    run.rename(first, "teal")
+    with (run.path / "review.jsonl").open("a") as file:
+        file.write('{"seq":2')
+
+    def said(*, train: bool) -> list[str]:
+        lines: list[str] = []
+        refinement = Refinement.open(run.path)
+        settings = replace(run.config_as(DiscoverySettings), train=train)
+        refinement.settings(settings, refinement.collection(refinement.images()), Reporter(lines.append), is_asked=True)
+        return lines
+
+    (half,) = said(train=False)
+    assert half.startswith("note: half a line at the end of ")
+    assert said(train=True)[1].startswith("note: 1 known category has no labeled or confirmed image (teal): training")
+    run.confirm("teal")
+    assert said(train=True) == []
+
+
+@pytest.mark.slow
+def test_with_training_killed_and_resumed_it_is_the_same(
+    reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = shoal.refine(reviewed, out=tmp_path / "whole", train=True, **HOW)
+    places = ("trained.answer.make_answer", "reviewed.refinement.replay_review", "images.write_report")
+    for at, place in enumerate(f"shoal.discovery.{place}" for place in places):
+        out = tmp_path / f"killed-{at}"
+        with monkeypatch.context() as patched:
+            patched.setattr(place, stop)
+            with pytest.raises(KeyboardInterrupt):
+                shoal.refine(reviewed, out=out, train=True, **HOW)
+        run = shoal.refine(reviewed, out=out, train=True, resume=True, **HOW)
+        files = {file.name for file in whole.path.iterdir() if file.is_file()}
+        assert {file.name for file in run.path.iterdir() if file.is_file()} == files
+        assert {"changes.json", "review.jsonl"} <= files
+        for name in files - TIMED:
+            assert (run.path / name).read_bytes() == (whole.path / name).read_bytes(), (place, name)
+        assert by_path(run) == by_path(whole)
+
+
+def test_a_review_that_went_on_since_is_not_mixed_with_what_was_begun(
+    reviewed: DiscoveredRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.discovery.images.write_report", stop)
+        with pytest.raises(KeyboardInterrupt):
+            shoal.refine(reviewed, **HOW)
+    reviewed.confirm("blue" if "blue" in {row.category for row in reviewed.categories} else "green")
+    with pytest.raises(UsageError, match="the images or their labels"):
+        shoal.refine(reviewed, resume=True, **HOW)
+
+
+def test_what_cannot_be_refined_is_refused_with_the_remedy(reviewed: DiscoveredRun, photos, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is the reviewed run itself"):
+        shoal.refine(reviewed, out=reviewed.path, force=True, **HOW)
+    (tmp_path / "taken").mkdir()
+    shutil.copy(reviewed.path / "review.jsonl", tmp_path / "taken")
+    with pytest.raises(UsageError, match="holds a review of its own"):
+        shoal.refine(reviewed, out=tmp_path / "taken", force=True, **HOW)
+    others = tmp_path / "others"
+    others.mkdir()
+    for name in sorted(photos.truth)[:40]:
+        shutil.copy(photos.folder / name, others)
+    with pytest.raises(DataError, match=r"20 of its 60 images are not here.*--allow-missing"):
+        shoal.refine(reviewed, others, **HOW)
+    for at, file in enumerate(sorted(others.iterdir())):
+        file.rename(others / f"{at}.png")
+    with pytest.raises(DataError, match="a review of other images"):
+        shoal.refine(reviewed, others, allow_missing=True, **HOW)
+    Run(reviewed.path).note(root=str(tmp_path / "moved" / "photos"))
+    with pytest.raises(DataError, match=r"there is no folder .*photos; give the images again"):
+        shoal.refine(reviewed, **HOW)
+    log = (reviewed.path / "review.jsonl").rename(tmp_path / "away")
+    with pytest.raises(UsageError, match="nobody has reviewed it"):
+        shoal.refine(reviewed, **HOW)
+    log.rename(reviewed.path / "review.jsonl")
+    config = reviewed.path / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: first"))
+    with pytest.raises(DataError, match=r"config.yaml, line \d+: damaged or edited, seed: found 'first', expected"):
+        shoal.refine(reviewed, **HOW)
+    Run(reviewed.path).write_json("changes", {"cannot_links": [1]})
+    with pytest.raises(DataError, match="cannot_links: expected lists of ids by image"):
+        shoal.refine(reviewed, **HOW)
+    Run(reviewed.path).note(finished=None)
+    with pytest.raises(DataError, match="was not finished"):
+        shoal.refine(reviewed, **HOW)
+    write_small(tmp_path / "embeddings")
+    with pytest.raises(UsageError, match="was made from ready embeddings"):
+        shoal.refine(tmp_path / "embeddings", **HOW)
+
+
+@pytest.mark.slow
+def test_the_number_of_categories_is_what_people_left_unless_another_is_asked_for(
+    reviewed: DiscoveredRun, tmp_path: Path
+) -> None:
+    """The run was given the number 5."""
+    reviewed.merge(["red", "green"])
+    left = {row.category: row.category_id for row in reviewed.categories}
+    run = shoal.refine(reviewed, **HOW)
+    assert {row.category: row.category_id for row in run.categories} == left
+    assert run.config["n_clusters"] == run.n_clusters == 4
+    assert run.json("estimate")["rule"] == "the review"
+    assert "The number of categories, 4, is what the review left." in (run.path / "report.html").read_text()
+    assert collect_facts(run)["estimate"]["doubt"] is None
+    assert shoal.refine(reviewed, out=tmp_path / "more", n_clusters=5, **HOW).n_clusters == 5

@@ -1,0 +1,79 @@
+"""What is said before a training, and how its bars go on: views, then steps, each with the time of all that follows."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from photo_runs import run_on
+from shoal.discovery.reporter import Reporter
+from shoal.discovery.trained.training import _bars, announce
+from shoal.progress import Outlook, Progress
+from shoal.training.cost import Cost
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+COST = Cost(n_views=1000, view_s=0.06, n_epochs=10, steps_per_epoch=5, step_s=2.4)
+
+
+def listening(heard: list[object]) -> Reporter:
+    """Hears what is said, and of each bar when it begins and ends."""
+
+    @contextmanager
+    def show(what: str, outlook: Outlook) -> Iterator[Progress]:
+        heard.append((what, outlook))
+        yield lambda done, total: heard.append((done, total))
+        heard.append(f"end of {what}")
+
+    return Reporter(heard.append, show)
+
+
+def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_it() -> None:
+    again = COST.of_next(1.0, n_done=0)
+    alone, compared = announce([COST], is_compared=False), announce([COST, again], is_compared=True, is_measured=True)
+    assert alone == (
+        "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all. "
+        "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"
+    )
+    assert compared.startswith("training takes about 5 minutes on this machine (1,000 views and 100 steps); it may")
+    assert "not at all (of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer" in compared
+    assert "none on 150), and labels that it does not see decide which answer stands. Ctrl-C once" in compared
+    slower = replace(COST, step_s=4.8)
+    twice = announce([COST, slower, slower.of_next(1.0, n_done=0)], is_compared=True)
+    assert twice.startswith("training takes about 12 minutes on this machine (2,000 views and 150 steps); ")
+
+
+def test_there_is_a_bar_of_views_and_then_one_of_steps_with_the_time_of_all_that_follows() -> None:
+    heard: list[object] = []
+    with _bars(SimpleNamespace(reporter=listening(heard), is_asked=lambda: False), COST, then_s=30) as tell:
+        tell("views", 1000, 1000)
+        tell("steps", 1, 50)
+    assert heard == [
+        ("preparing views", Outlook("views", 0.06, then_s=120 + 30)),
+        (1000, 1000),
+        "end of preparing views",
+        ("training", Outlook("steps", 2.4, then_s=30)),
+        (1, 50),
+        "end of training",
+    ]
+
+
+@pytest.mark.slow
+def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
+    heard: list[object] = []
+    wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
+    run_on(photos, tmp_path / "run", wanted, reporter=listening(heard))
+    (announced,) = [line for line in heard if str(line).startswith("training takes")]
+    assert "labels that it does not see decide" in announced
+    bars = [one for one in heard if isinstance(one, tuple) and isinstance(one[1], Outlook)]
+    trained = [outlook for what, outlook in bars if what == "training"]
+    views = next(one for one in bars if one[0] == "preparing views")
+    assert heard.index(announced) < heard.index(views)
+    assert views[1].then_s > trained[0].then_s > trained[1].then_s > 0
+    assert [one.then_s for one in trained[2:]] in ([], [0]), "the training with all labels, where it helps"

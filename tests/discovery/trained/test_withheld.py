@@ -1,0 +1,123 @@
+"""What is set aside, and what is said about it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shoal.data.collection import Collection
+from shoal.discovery.reading import check_collection
+from shoal.discovery.settings import choose_settings
+from shoal.discovery.trained.answer import takes_first_number
+from shoal.discovery.trained.withheld import describe_withheld, withhold
+from shoal.errors import DataError, UsageError
+from shoal.words import doubt_labels
+
+
+def collection_of(labels: list[int]) -> Collection:
+    names = tuple(f"{i:03d}" for i in range(len(labels)))
+    n_classes = max(labels) + 1
+    images = np.zeros((len(labels), 4, 4), dtype=np.uint8)
+    return Collection(names, np.array(labels), tuple("abcdefgh"[:n_classes]), images=images)
+
+
+def test_the_seed_draws_and_every_category_keeps_labels_on_both_sides() -> None:
+    collection = collection_of([0] * 10 + [1] * 3 + [-1] * 30)
+    first = withhold(collection, choose_settings())
+    again, other = withhold(collection, choose_settings()), withhold(collection, choose_settings(seed=1))
+    assert first.validation is not None
+    np.testing.assert_array_equal(first.validation, again.validation)
+    assert not np.array_equal(first.validation, other.validation)
+    training = np.setdiff1d(np.arange(43), first.validation)
+    for label in (0, 1):
+        assert (collection.labels[first.validation] == label).any()
+        assert (collection.labels[training] == label).any()
+    told = describe_withheld(collection, first)
+    assert told[0] == "9 images set aside for validation, 3 labels kept from training"
+    assert told[1].startswith(
+        "note: with fewer than 5 known categories of two labeled images or more none can be kept from training, "
+    )
+    papers = choose_settings(protocol="paper")
+    assert describe_withheld(collection, withhold(collection, papers)) == told[:1]
+
+
+def test_nothing_is_set_aside_where_nothing_is_labeled() -> None:
+    collection = collection_of([-1] * 20)
+    found = withhold(collection, choose_settings())
+    assert (found.validation, found.hidden, len(found.judged)) == (None, (), 0)
+    assert describe_withheld(collection, found) == []
+
+
+def test_of_five_known_categories_one_is_hidden_from_training_and_keeps_its_labels_in_validation() -> None:
+    collection = collection_of([label for label in range(5) for _ in range(10)] + [-1] * 20)
+    found = withhold(collection, choose_settings())
+    (hidden,) = found.hidden
+    is_validation = np.isin(np.arange(70), found.validation)
+    assert found.labels[is_validation].tolist() == collection.labels[is_validation].tolist()
+    seen = np.where(collection.labels == hidden, -1, collection.labels)
+    assert found.labels[~is_validation].tolist() == seen[~is_validation].tolist()
+    # All ten images of the hidden category are judged, and the two of each other one that were set aside.
+    assert np.bincount(collection.labels[found.judged]).tolist() == [10 if c == hidden else 2 for c in range(5)]
+    assert describe_withheld(collection, found)[1] == (
+        f"training is not shown the labels of 1 known category ({'abcde'[hidden]}), to see whether it helps with "
+        "categories that it has no labels of"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "share", "n_hidden"),
+    [
+        ([0, 0, 1, 1, 2, 2, 3, 3], 0.2, 0),  # four known categories are too few
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4], 0.2, 0),  # a fifth with one labeled image does not count
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.2, 1),
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.01, 1),  # a share above 0 hides at least one
+        ([0, 0, 1, 1, 2, 2, 3, 3, 4, 4], 0.0, 0),
+        ([label for label in range(8) for _ in range(2)], 0.25, 2),
+    ],
+)
+def test_how_many_categories_are_hidden(labels: list[int], share: float, n_hidden: int) -> None:
+    settings = replace(choose_settings(), hidden_share=share)
+    found = withhold(collection_of(labels + [-1] * 20), settings)
+    assert len(found.hidden) == n_hidden
+
+
+def test_k_after_training_is_that_of_the_first_answer_unless_it_is_given_or_the_papers() -> None:
+    settings = choose_settings()
+    assert takes_first_number(settings)
+    on_collection = replace(settings, method_settings=replace(settings.method_settings, estimate_on="collection"))
+    others = choose_settings(protocol="paper"), choose_settings(n_clusters=5), on_collection
+    assert not any(takes_first_number(other) for other in others)
+
+
+def test_five_labels_of_each_of_eight_known_categories_are_not_few() -> None:
+    assert [doubt_labels(*counts) for counts in ((40, 8), (0, 0))] == [None, None]
+    assert doubt_labels(35, 7) == (
+        "the number of categories rests on 7 known categories; give --n-clusters or label images of others"
+    )
+    assert doubt_labels(14, 3) == (
+        "the number of categories rests on few labels, 14 labeled images for 3 known categories; "
+        "give --n-clusters or label more"
+    )
+
+
+def test_categories_with_one_labeled_image_are_named_up_to_five() -> None:
+    collection = collection_of([0, 0, *range(1, 8)] + [-1] * 20)
+    note = describe_withheld(collection, withhold(collection, choose_settings()))[2]
+    assert note.startswith("note: 7 categories have a single labeled image (b, c, d, e, f, …)")
+
+
+def test_neighbors_need_images() -> None:
+    settings = choose_settings()
+    wide = replace(settings.method_settings.inference, shift=replace(settings.shift, n_neighbors=11))
+    settings = replace(settings, method_settings=replace(settings.method_settings, inference=wide))
+    with pytest.raises(DataError, match="a mean over 11 neighbors needs more than 11 images, found 11"):
+        check_collection(collection_of([0, 0, 1, 1] + [-1] * 7), settings)
+    check_collection(collection_of([0, 0, 1, 1] + [-1] * 8), settings)
+
+
+def test_a_range_that_cannot_be_is_refused_at_the_door() -> None:
+    collection = collection_of([0] * 5 + [1] * 5 + [2] * 5 + [-1] * 15)
+    check_collection(collection, choose_settings(n_clusters=(2, 100)))
+    for numbers, said in (((1, 2), "ends at 2, below the 3 known"), ((31, 40), "begins at 31, above the 30 images")):
+        with pytest.raises(UsageError, match=said):
+            check_collection(collection, choose_settings(n_clusters=numbers))
