@@ -158,7 +158,7 @@ NOTHING = dict.fromkeys(("source", "labels", "labeled", "unlabeled", "path_colum
             "cms",
             {"labeled": "a", "unlabeled": "b"},
             {"n_clusters": (3, 5)},
-            "--labeled a --unlabeled b --method cms --n-clusters 3-5",
+            "--labeled a --unlabeled b --method cms --n-clusters 3-5 --recipe default",
         ),
         (
             "gcd",

@@ -75,7 +75,7 @@ def try_weights(
     whose rows are too much alike to be cut into `n_clusters` is left out. Few judging images are often all right
     without any shift, which says nothing about the others; `usual_shifts` are then nearer to what is best.
     """
-    rows = _sample(len(labels), judged, n_clusters, seed)
+    rows = sample_rows(len(labels), judged, n_clusters, seed)
     kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     truth = labels[judged]
@@ -127,7 +127,7 @@ def _try(
     return TriedWeight(weight=weight, n_shifts=n_shifts, right=rights[n_shifts])
 
 
-def _sample(n_rows: int, judged: Ints, n_clusters: int, seed: int) -> Ints:
+def sample_rows(n_rows: int, judged: Ints, n_clusters: int, seed: int) -> Ints:
     """The rows (M,) that a choice looks at, ascending."""
     n_wanted = max(MAX_ROWS, MIN_PER_CLUSTER * n_clusters)
     if n_rows <= n_wanted:

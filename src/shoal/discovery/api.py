@@ -19,10 +19,8 @@ from shoal.discovery.discovered_run import DiscoveredRun
 from shoal.discovery.images import discover_images
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
-from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings, choose_settings
+from shoal.discovery.settings import DiscoverySettings, choose_settings, shorter_on_cpu
 from shoal.distributed import is_main
-from shoal.encoders.catalog import DEFAULT_ENCODER
-from shoal.methods.registry import DEFAULT_METHOD
 from shoal.review.reviewed import Reviewed
 from shoal.runs import Run
 
@@ -198,15 +196,6 @@ def prepare(
         on_cpu = begun.config_as(DiscoverySettings).is_short
     chosen = choose_settings(**{**settings, **(shorter_on_cpu(settings) if on_cpu else {})})
     return read_collection(**given), folder, chosen, None
-
-
-def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
-    usual = {"method": DEFAULT_METHOD, "encoder": DEFAULT_ENCODER, "protocol": "shoal"}
-    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
-    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
-    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
-    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed else {}
 
 
 def default_folder(images: Any) -> Path:

@@ -9,11 +9,12 @@ from typing import Any
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.device import check_seed
+from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE
 from shoal.errors import UsageError, did_you_mean
 from shoal.methods.changes import change_settings, has_setting, refuse_change
 from shoal.methods.protocols import follow_protocol
-from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, with_encoder
+from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_names, with_encoder
 from shoal.settings import from_dict, named_by, read_yaml, to_dict
 
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})
@@ -132,16 +133,26 @@ class DiscoverySettings:
 
     @property
     def is_short(self) -> bool:
-        """Whether it is trained as the recipe of the default method for a CPU says."""
-        if self.method != DEFAULT_METHOD:
+        """Whether it is trained as the method's recipe for a CPU says."""
+        if SHORT_RECIPE not in recipe_names(self.method):
             return False
-        found, short = self.method_settings.training, load_recipe(SHORT_RECIPE).training
+        found, short = self.method_settings.training, load_recipe(SHORT_RECIPE, self.method).training
         return bool((found.epochs, found.lr) == (short.epochs, short.lr))
 
     @property
     def is_trained(self) -> bool:
         """Whether anything will be trained."""
         return self.train and get_method(self.method).trains
+
+
+def shorter_on_cpu(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe to add to the arguments of `choose_settings` on a CPU; none where these say how to train."""
+    usual = {"encoder": DEFAULT_ENCODER, "protocol": "shoal"}
+    is_usual = all(given.get(name) in (None, value) for name, value in usual.items())
+    is_free = all(given.get(name) is None for name in ("recipe", "config", "epochs"))
+    is_changed = any(name.startswith("training.") for name in given.get("changes") or {})
+    has_short = SHORT_RECIPE in recipe_names(given.get("method") or DEFAULT_METHOD)
+    return {"recipe": SHORT_RECIPE} if is_usual and is_free and not is_changed and has_short else {}
 
 
 def choose_settings(

@@ -106,7 +106,7 @@ class Model(nn.Module):
     """The networks of a method and its loss. Only the encoder's trunk is not trained, and not in a checkpoint."""
 
     n_views = 2
-    """Random views of each image in a batch."""
+    """Random views of each image in a batch; the contrastive losses of `losses.py` are those of two."""
     settings: Any
     """Those of the method, of `methods.method.TrainedSettings`."""
     reads_images = False

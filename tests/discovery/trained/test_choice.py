@@ -51,6 +51,30 @@ def test_training_that_tears_groups_apart_is_not_kept(task) -> None:
     assert better.chosen.weight < 1
 
 
+def test_a_method_that_clusters_badly_loses_however_good_its_embeddings_are(task) -> None:
+    """It is judged by its own clusters, which see the labels that training saw and no others."""
+    truth, labels, withheld = task
+    points = scattered(truth, 0.05)
+    seen = []
+
+    def by_truth(embeddings, given):
+        seen.append((embeddings.shape[1], given))
+        return truth
+
+    about = {"labels": labels, "classes": CLASSES, "withheld": withheld, "n_clusters": 6, "inference": SETTINGS}
+    for cluster, n_right in ((by_truth, 10), (lambda embeddings, given: np.arange(120) % 7, 2)):
+        images = JudgingImages(frozen=points, seed=0, **about, own_clusters=cluster)
+        found = images.compare(points, images.judge_frozen(), (0.0, 0.65))
+        assert [(one.weight, one.n_shifts, int(one.right.sum())) for one in found.tried[:-1]] == [
+            (0.0, 0, n_right),
+            (0.65, 0, n_right),
+        ]
+        assert found.frozen == 1
+        assert found.keeps_training is (n_right == 10)
+    assert [width for width, _ in seen] == [6, 12]
+    np.testing.assert_array_equal(seen[0][1], withheld.labels)
+
+
 def test_the_encoder_as_it_came_stands_where_everything_else_is_worse() -> None:
     right, wrong = np.ones(20, dtype=bool), np.zeros(20, dtype=bool)
     trials = [TriedWeight(weight=weight, n_shifts=1, right=wrong) for weight in (0.0, 0.65)]

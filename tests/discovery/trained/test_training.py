@@ -10,7 +10,8 @@ import pytest
 
 from photo_runs import run_on
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.trained.training import _bars, announce
+from shoal.discovery.settings import choose_settings
+from shoal.discovery.trained.training import _bars, announce, measured_gain
 from shoal.progress import Outlook, Progress
 from shoal.training.cost import Cost
 
@@ -33,7 +34,11 @@ def listening(heard: list[object]) -> Reporter:
 
 def test_it_is_announced_what_training_takes_what_it_may_bring_and_how_to_stop_it() -> None:
     again = COST.of_next(1.0, n_done=0)
-    alone, compared = announce([COST], is_compared=False), announce([COST, again], is_compared=True, is_measured=True)
+    gain = measured_gain(choose_settings())
+    assert gain == measured_gain(choose_settings(recipe="cpu")) != ""
+    for other in ({"epochs": 8}, {"method": "gcd"}, {"input_size": 96}, {"changes": {"depths": [1, 5]}}):
+        assert measured_gain(choose_settings(**other)) == "", other
+    alone, compared = announce([COST], is_compared=False), announce([COST, again], is_compared=True, gain=gain)
     assert alone == (
         "training takes about 3 minutes on this machine (1,000 views and 50 steps); it may help much or not at all. "
         "Ctrl-C once stops it and keeps the best answer so far, Ctrl-C twice quits and --resume goes on"

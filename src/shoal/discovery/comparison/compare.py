@@ -21,6 +21,7 @@ from shoal.discovery.folder import check_run_folder, collection_checksum
 from shoal.discovery.preflight import check_encoder
 from shoal.discovery.reading import drop_unreadable
 from shoal.discovery.reporter import Reporter, stderr_reporter
+from shoal.discovery.settings import shorter_on_cpu
 from shoal.distributed import is_main
 from shoal.methods.changes import plain_name
 from shoal.methods.registry import DEFAULT_METHOD, get_method
@@ -161,6 +162,8 @@ def command_of(method: str, given: Mapping[str, Any], settings: Mapping[str, Any
     changes = _changes_of(method, own.pop("changes", None) or {})
     if method == FROZEN or not get_method(method).trains:
         own.pop("epochs", None)
+    elif shorter_on_cpu({"method": method, "changes": changes, **own}):  # which is not what was ranked
+        own["recipe"] = "default"
     chosen = {"train": False} if method == FROZEN else {"method": method}
     paths = [given[name] for name in ("source", "labels", "labeled", "unlabeled")]
     if not all(path is None or isinstance(path, str | os.PathLike) for path in paths):

@@ -1,22 +1,26 @@
 """The judge of a trial: labels that the trial does not see say, after some epochs and in the end, what it is worth."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from shoal.arrays import Bools, Ints
 from shoal.clustering.average import LinkageMethod
-from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight, try_weights
+from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight, blend, sample_rows, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units, is_worse, put_right
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.training import MIN_EPOCHS, TrainingJob
 from shoal.discovery.trained.withheld import Withheld
+from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Representation
+from shoal.methods.registry import get_method
 from shoal.runs import Run, damaged
 from shoal.training.bank import is_collapsed
 from shoal.training.loop import GoesOn
@@ -26,6 +30,9 @@ MOMENTS = (0.25, 0.5, 0.75)
 
 FEW_WEIGHTS = (USUAL_WEIGHT,)
 """Weights of the frozen encoder that are tried then. One says whether to go on, and each costs up to seven trees."""
+
+OWN_WEIGHTS = (0.0, USUAL_WEIGHT)
+"""Weights that are tried at the end where a method clusters its own way, which may take as long as training."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +52,8 @@ class JudgingImages:
     linkage_method: LinkageMethod = "ward"
     usual_shifts: int = 0
     """Those of the first answer."""
+    own_clusters: Callable[[Tensor, Ints], Ints] | None = None
+    """Clusters of embeddings (M, D) by labels (M,) as the method makes them, where it does not shift."""
 
     def compare(
         self,
@@ -67,7 +76,8 @@ class JudgingImages:
             right = put_right(self.labels[judged], predicted[judged])
             tried = [TriedWeight(weight=0.0, n_shifts=0, right=right)]
         elif not is_collapsed:
-            tried = self._try(trained, weights)
+            own = self.own_clusters
+            tried = self._try(trained, weights) if own is None else self._try_own(trained, weights, own)
         hidden = tuple(self.classes[label] for label in self.withheld.hidden)
         units = drawn_units(judged, self.labels[judged], self.withheld.hidden, len(self.labels))
         return Choice(hidden=hidden, tried=[*tried, *frozen_alone], units=units, is_collapsed=is_collapsed)
@@ -75,6 +85,19 @@ class JudgingImages:
     def judge_frozen(self) -> list[TriedWeight]:
         """What their labels say of the frozen embeddings alone; nothing where these are too much alike."""
         return self._try(self.frozen, (1.0,))
+
+    def _try_own(
+        self, trained: Tensor, weights: Sequence[float], cluster: Callable[[Tensor, Ints], Ints]
+    ) -> list[TriedWeight]:
+        """The same by clusters that see the labels that training saw, as those of the answer will."""
+        judged, tried = self.withheld.judged, []
+        rows = sample_rows(len(self.labels), judged, self.n_clusters, self.seed)
+        kept, at = torch.from_numpy(rows).to(trained.device), np.searchsorted(rows, judged)
+        for weight in weights:
+            with suppress(TooFewDistinct):
+                found = cluster(blend(self.frozen[kept], trained[kept], weight), self.withheld.labels[rows])
+                tried.append(TriedWeight(weight=weight, n_shifts=0, right=put_right(self.labels[judged], found[at])))
+        return tried
 
     def _try(self, trained: Tensor, weights: Sequence[float]) -> list[TriedWeight]:
         return try_weights(
@@ -117,9 +140,21 @@ class TrialJudge:
             seed=job.settings.seed,
             linkage_method=first.linkage_method,
             usual_shifts=first.n_shifts,
+            own_clusters=own_clusters(job),
         )
         found = images.judge_frozen()
-        return cls(job=job, images=images, frozen=found, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        if images.own_clusters is not None:
+            began = time.perf_counter()
+            images.compare(job.frozen.embeddings, found, FEW_WEIGHTS)
+            seconds = time.perf_counter() - began
+        return cls(job=job, images=images, frozen=found, seconds=seconds)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """Those of the frozen encoder that are tried at the end."""
+        usual = tuple(weight for weight in WEIGHTS if weight < 1)
+        return usual if self.images.own_clusters is None else OWN_WEIGHTS
 
     @property
     def withheld(self) -> Withheld:
@@ -133,7 +168,7 @@ class TrialJudge:
 
     def trial_s(self, n_epochs: int) -> float:
         """Seconds that judging one trial takes."""
-        return self.seconds * (len(FEW_WEIGHTS) * len(moments(n_epochs)) + len(WEIGHTS) - 1)
+        return self.seconds * (len(FEW_WEIGHTS) * len(moments(n_epochs)) + len(self.weights))
 
     def compare(self, embeddings: Tensor, predicted: Ints | None, weights: Sequence[float]) -> Choice:
         """How much of the frozen encoder is to be kept beside these embeddings (N, E), or predicted clusters (N,)."""
@@ -142,7 +177,7 @@ class TrialJudge:
 
     def choose(self, embeddings: Tensor, predicted: Ints | None) -> Choice:
         """The same at the end of a trial, with all weights."""
-        return self.compare(embeddings, predicted, tuple(weight for weight in WEIGHTS if weight < 1))
+        return self.compare(embeddings, predicted, self.weights)
 
     def watch(self, trial: Run) -> GoesOn:
         """End a trial that cannot help, that helped more before, or that can rise no further.
@@ -192,6 +227,23 @@ class TrialJudge:
         before = [one for one in read_judged(trial) if one.epoch < n_epochs_done]
         best = best_moment([*before, end], last.units)
         return (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
+
+
+def own_clusters(job: TrainingJob) -> Callable[[Tensor, Ints], Ints] | None:
+    """How the method clusters embeddings with the first answer's K; None where it shifts, or predicts."""
+    method, settings, n_clusters = (
+        get_method(job.settings.method),
+        job.settings.of_method,
+        job.first.discovery.n_clusters,
+    )
+    if method.shifts or method.needs_n_clusters:
+        return None
+
+    def cluster(embeddings: Tensor, labels: Ints) -> Ints:
+        learned = replace(job.frozen, embeddings=embeddings)
+        return method.cluster(learned, labels, settings, n_clusters=n_clusters, device=embeddings.device).clusters
+
+    return cluster
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

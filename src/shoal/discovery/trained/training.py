@@ -22,7 +22,7 @@ from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package
 from shoal.methods.clusters import Representation
 from shoal.methods.method import OnEpoch
-from shoal.methods.registry import DEFAULT_METHOD, get_method, load_recipe
+from shoal.methods.registry import get_method, load_recipe
 from shoal.methods.task import Task
 from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run
@@ -155,30 +155,22 @@ def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False
     return measure_cost(data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool)
 
 
-MEASURED_GAIN = (
-    "of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer on a fourth, 1 more on 400 or "
-    "1,000 images, none on 150"
-)
-"""By benchmarks/results/2026-11-16_h200_answers.md: the default answer beside the first one, K given, in the mean."""
-
-
-def is_usual(settings: DiscoverySettings) -> bool:
-    """Whether a run trains as it would have where nothing was said about training."""
-    chosen, usual = settings.of_method, load_recipe()
-    if settings.method != DEFAULT_METHOD or settings.depths or settings.temperatures:
-        return False
+def measured_gain(settings: DiscoverySettings) -> str:
+    """What training has brought elsewhere, where a run trains as if nothing had been said about it; else nothing."""
+    chosen, usual = settings.of_method, load_recipe(method=settings.method)
     is_long = (chosen.training.epochs, chosen.training.lr) == (usual.training.epochs, usual.training.lr)
     is_same = (chosen.encoder, chosen.input_size) == (DEFAULT_ENCODER, usual.input_size)
-    return is_same and (is_long or settings.is_short)
+    is_usual = is_same and (is_long or settings.is_short) and not settings.depths and not settings.temperatures
+    return get_method(settings.method).measured_gain if is_usual else ""
 
 
-def announce(costs: Sequence[Cost], *, is_compared: bool, is_measured: bool = False) -> str:
+def announce(costs: Sequence[Cost], *, is_compared: bool, gain: str = "") -> str:
     """Say what all trainings together will take, what that may bring, and how to do without the rest of it.
 
-    `is_measured`: the method, the encoder and the choice of the answer are those whose gain was measured.
+    `gain` is what it has brought elsewhere.
     """
     seconds, n_steps, n_views = (sum(getattr(one, name) for one in costs) for name in ("seconds", "n_steps", "n_views"))
-    end = "it may help much or not at all" + (f" ({MEASURED_GAIN})" if is_measured else "")
+    end = "it may help much or not at all" + (f" ({gain})" if gain else "")
     if is_compared:
         end += ", and labels that it does not see decide which answer stands"
     return (

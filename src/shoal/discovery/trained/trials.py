@@ -20,7 +20,7 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Tried, best_of, keep_best
 from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob, announce, is_usual, measure, note_stopped, train_on
+from shoal.discovery.trained.training import TrainingJob, announce, measure, measured_gain, note_stopped, train_on
 from shoal.discovery.trained.withheld import set_aside, training_tasks
 from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER
@@ -152,7 +152,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
         for at, one in enumerate(jobs)
     ]
     all_costs = [*costs, *(replace(costs[-1], n_views=0) for _ in temperatures), _last_cost(job, costs[-1])]
-    job.reporter.say(announce(all_costs, is_compared=True, is_measured=is_usual(job.settings)))
+    job.reporter.say(announce(all_costs, is_compared=True, gain=measured_gain(job.settings)))
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
