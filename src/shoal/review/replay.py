@@ -21,7 +21,6 @@ from shoal.review.actions import (
     CONFIRMED,
     MOVED,
     NO_CATEGORY,
-    OR,
     PREDICTED,
     UNREADABLE,
     Action,
@@ -32,7 +31,7 @@ from shoal.review.actions import (
 )
 from shoal.review.effects import is_numbered_part
 from shoal.review.log import FILE, Log
-from shoal.review.replay_categories import Replay, find_categories, free_name
+from shoal.review.replay_categories import Replay, find_categories
 from shoal.review.review import line_of, now, start_line
 from shoal.review.run_tables import RunTables
 from shoal.review.state import State
@@ -213,7 +212,7 @@ def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Ac
     ids = sorted(current if len(current) == 1 else {replay.category(old) for old in line["between"]})
     there = ids[0] if len(ids) == 1 else state.find_between(ids)
     if there is None:
-        name = OR.join(sorted(state.records[number].name for number in ids))
+        name = state.joined(ids)
         if not len(rows) and line["category"] not in replay.decided | replay.merged:
             replay.lost[line["category"]] = name
             return
@@ -250,7 +249,7 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
         leaving = leaving[state.images.status[leaving] != PREDICTED]
         _note_staying(replay, name, len(rows), int(is_there.sum()) + len(leaving))
         if len(leaving):
-            new = Group(category=state.next_id, rows=leaving, name=free_name(state, name))
+            new = Group(category=state.next_id, rows=leaving, name=state.free_name(name))
             yield Action(kind="split", category=source, groups=(new,))
             yield Action(kind="merge", categories=(new.category,), category=there)
         return

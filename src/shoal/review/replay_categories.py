@@ -6,7 +6,6 @@ that is another one's, or is known by another name than a person gave. One that 
 made anew with its name for the images that people put or confirmed there.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, NO_CATEGORY, Action, Group, checked_name
+from shoal.review.actions import NO_CATEGORY, Action, Group, checked_name
 from shoal.review.state import State
 
 
@@ -78,7 +77,7 @@ class Replay:
         text = checked_name(name)
         if self.state.find(text) is None:
             return text
-        free = free_name(self.state, text)
+        free = self.state.free_name(text)
         self.notes.append(f"called {free} here, where another category has the name {text}")
         return free
 
@@ -93,12 +92,6 @@ class Replay:
                 none = np.zeros(0, np.int64)
                 group = Group(category=new, rows=none)
                 yield Action(kind="create", category=new, name=self.free_name(name), groups=(group,))
-
-
-def free_name(state: State, name: str) -> str:
-    """A name like another that no category has or had."""
-    taken = {record.name for record in state.records.values()}
-    return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
 
 
 def find_categories(
