@@ -148,6 +148,30 @@ def test_no_empty_category_between_two_is_made_onto_a_run_without_its_images(run
     assert names(Review(other)) == {"gull": [0, 1, 2], "heron": [3, 4, 5], "novel-001": [6, 7, 8, 9, 10]}
 
 
+def test_a_category_between_two_is_made_without_its_images_where_images_are_between_it_and_another(
+    run: Run, tmp_path: Path
+) -> None:
+    """As long as those are here; where they are not, the names in what is told are the last ones."""
+    review, fewer = Review(run), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3)
+    missing = "1 of its images is not in this run"
+    verbs.move(review, ["11.png"], "gull or heron", by="ann")
+    verbs.rename(review, "gull or heron", "egret", by="ann")
+    verbs.move(review, ["11.png"], "egret or novel-001", by="ann")
+    verbs.rename(review, "egret or novel-001", "ibis", by="ann")
+    entries, misfits = replay_review(run.path, write_small(tmp_path / "none", ids=fewer), by="ann")
+    lost = [f"there is no category for {name} any more" for name in ("gull or heron", "egret", "egret or novel-001")]
+    assert (entries, [misfit.reason for misfit in misfits]) == (
+        [],
+        [missing, lost[0], f"{lost[1]}; {missing}", lost[2]],
+    )
+    review.again("undo", by="ann")
+    verbs.move(review, ["00.png"], "egret or novel-001", by="ann")
+    _, misfits = replay_review(run.path, other := write_small(tmp_path / "other", ids=fewer), by="ann")
+    assert [misfit.reason for misfit in misfits] == [missing, missing]
+    assert names(Review(other)) | {"egret": [], "egret or novel-001": [0]} == names(Review(other))
+    assert Review(other).state.records[5].between == (2, 4)
+
+
 def test_a_category_between_two_outlives_one_that_was_never_made(review: Review) -> None:
     verbs.move(review, ["00.png"], "tern", by="ann")
     verbs.move(review, ["01.png"], "gull or tern", by="bob")

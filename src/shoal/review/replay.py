@@ -145,7 +145,7 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     elif kind == "create":
         yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
     elif kind == "rename":
-        target = replay.category(line["category"])
+        target = replay.renamed(line["category"], line["name"])
         is_done = line["category"] in replay.kept or state.records[target].name == line["name"]
         if not is_done:  # another run may know it by this name
             yield Action(kind=kind, category=target, name=checked_name(line["name"]))
@@ -206,14 +206,15 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
 def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
     """A category between others, or the one that is between these here; where they are one, that one.
 
-    It is for images: where none of them is here, none is made.
+    It is for images: where none of them is here, none is made, unless a later action needs it.
     """
+    replay.lost[line["category"]] = str(line["name"])  # where one of the others is lost
     current, state = {replay.current_category(old) for old in line["between"]}, replay.state
     ids = sorted(current if len(current) == 1 else {replay.category(old) for old in line["between"]})
     there = ids[0] if len(ids) == 1 else state.find_between(ids)
     if there is None:
         name = state.joined(ids)
-        if not len(rows) and line["category"] not in replay.decided | replay.merged:
+        if not len(rows) and line["category"] not in replay.decided | replay.needed:
             replay.lost[line["category"]] = name
             return
         new, name = state.next_id, replay.free_name(name)
