@@ -89,6 +89,42 @@ def test_a_part_keeps_its_number_whatever_the_two_are_called_so_that_undo_skips_
     assert names(review) == {name: [3 * at, 3 * at + 1, 3 * at + 2] for at, name in enumerate(NAMES)}
 
 
+def test_a_part_of_a_part_keeps_both_numbers_so_that_a_merge_of_the_first_is_undone(review: Review) -> None:
+    verbs.move(review, ["00.png", "01.png", "03.png", "06.png"], "gull or heron", by="ann")
+    verbs.split(review, 4, {"gull or heron (2)": ["00.png", "03.png"]}, by="ann")
+    verbs.split(review, 5, {"gull or heron (2) (2)": ["03.png"]}, by="ann")
+    verbs.rename(review, "gull", "tern", by="ann")
+    parts = ["heron or tern", "heron or tern (2)", "heron or tern (2) (2)"]
+    assert [review.state.records[number].name for number in (4, 5, 6)] == parts
+    verbs.merge(review, [1, 5], by="ann")
+    assert review.state.records[6].name == parts[2]
+    assert review.again("undo", by="ann")[1] == []
+    assert [review.state.records[number].name for number in (4, 5, 6)] == parts
+
+
+def test_a_category_between_two_makes_room_for_a_name_that_undo_puts_back(review: Review) -> None:
+    """Open pages are told of its other name, and a name that a person gave makes no room."""
+    verbs.move(review, ["00.png"], "gull or novel-001", by="ann")
+    verbs.move(review, ["03.png"], "heron or novel-001", by="ann")
+    before = names(review)
+    verbs.merge(review, ["gull", "heron"], by="ann")
+    verbs.merge(review, ["gull", "gull or novel-001"], by="ann")
+    after = names(review)
+    assert after["gull or novel-001"] == [3]
+    assert review.again("undo", by="ann")[1] == []
+    assert [names(review)[name] for name in ("gull or novel-001", "gull or novel-001 2")] == [[0], [3]]
+    assert review.state.versions[5] == review.state.seq
+    assert review.again("undo", by="ann")[1] == []
+    assert names(review) == before
+    for _ in range(2):
+        review.again("redo", by="ann")
+    assert names(review) == names(Review(review.run)) == after
+    verbs.rename(review, "gull or novel-001", "tern", by="bob")
+    verbs.rename(review, "novel-002", "gull or novel-001", by="bob")
+    blocked = review.state.why_not("undo", 4)
+    assert str(blocked).startswith("gull or novel-001: another category has this name")
+
+
 def test_no_empty_category_between_two_is_made_onto_a_run_without_its_images(run: Run, tmp_path: Path) -> None:
     """Unless another image was put there, or it was merged with others, which is done all the same."""
     review, fewer = Review(run), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3)
@@ -110,6 +146,30 @@ def test_no_empty_category_between_two_is_made_onto_a_run_without_its_images(run
     _, misfits = replay_review(run.path, other := write_small(tmp_path / "merged", ids=fewer), by="ann")
     assert [misfit.reason for misfit in misfits] == [missing]
     assert names(Review(other)) == {"gull": [0, 1, 2], "heron": [3, 4, 5], "novel-001": [6, 7, 8, 9, 10]}
+
+
+def test_a_category_between_two_is_made_without_its_images_where_images_are_between_it_and_another(
+    run: Run, tmp_path: Path
+) -> None:
+    """As long as those are here; where they are not, the names in what is told are the last ones."""
+    review, fewer = Review(run), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3)
+    missing = "1 of its images is not in this run"
+    verbs.move(review, ["11.png"], "gull or heron", by="ann")
+    verbs.rename(review, "gull or heron", "egret", by="ann")
+    verbs.move(review, ["11.png"], "egret or novel-001", by="ann")
+    verbs.rename(review, "egret or novel-001", "ibis", by="ann")
+    entries, misfits = replay_review(run.path, write_small(tmp_path / "none", ids=fewer), by="ann")
+    lost = [f"there is no category for {name} any more" for name in ("gull or heron", "egret", "egret or novel-001")]
+    assert (entries, [misfit.reason for misfit in misfits]) == (
+        [],
+        [missing, lost[0], f"{lost[1]}; {missing}", lost[2]],
+    )
+    review.again("undo", by="ann")
+    verbs.move(review, ["00.png"], "egret or novel-001", by="ann")
+    _, misfits = replay_review(run.path, other := write_small(tmp_path / "other", ids=fewer), by="ann")
+    assert [misfit.reason for misfit in misfits] == [missing, missing]
+    assert names(Review(other)) | {"egret": [], "egret or novel-001": [0]} == names(Review(other))
+    assert Review(other).state.records[5].between == (2, 4)
 
 
 def test_a_category_between_two_outlives_one_that_was_never_made(review: Review) -> None:

@@ -30,6 +30,16 @@ def test_an_action_in_words_names_its_categories(review: Review) -> None:
     ]
 
 
+def test_a_move_in_words_says_from_where_without_the_category_it_goes_to(review: Review) -> None:
+    verbs.move(review, ["00.png", "01.png"], "gull")
+    verbs.move(review, ["01.png", "03.png"], "gull")
+    verbs.decide(review, "reject", None, ["04.png"])
+    verbs.move(review, ["02.png", "04.png"], "gull")
+    moves = [line for line in words(review) if line.startswith("move")]
+    assert moves[:2] == ["move 2 images to gull", "move 2 images from heron to gull"]
+    assert moves[2] == "move 2 images without category to gull"
+
+
 def test_the_page_is_told_what_undo_will_undo_and_what_it_skips(review: Review) -> None:
     verbs.decide(review, "flag", None, ["00.png"], by="bob")
     verbs.move(review, ["01.png"], "heron", by="bob")

@@ -237,7 +237,9 @@ def test_the_network_is_asked_once_for_the_name_of_the_machine_and_not_for_addre
     assert asked == [1]
 
 
-@pytest.mark.parametrize(("host", "here"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+@pytest.mark.parametrize(
+    ("host", "here"), [("0.0.0.0", "127.0.0.1"), ("0", "127.0.0.1"), ("::", "[::1]"), ("::0", "[::1]")]
+)
 def test_on_every_address_the_browser_here_and_others_get_one_that_works(
     host: str, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

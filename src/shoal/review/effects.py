@@ -92,7 +92,7 @@ def _merge(tables: Tables, action: Action, seq: int) -> Change:
     is_novel = into.is_novel and all(record.is_novel for record in old.values())
     pairs = [record.between for record in (into, *old.values())]
     between = tuple(sorted({number for pair in pairs for number in pair})) if all(pairs) else ()
-    records[action.category] = Record(into.name, is_novel, into.is_named, None, seq, between)
+    records[action.category] = Record(into.name, is_novel, into.is_named, None, seq, between, into.number)
     return Change(rows=rows, values=_values(tables, rows, seq, np.full(len(rows), action.category)), records=records)
 
 
@@ -112,8 +112,10 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
     records: dict[int, Record | None] = {}
     for part in action.groups:
         new = _new(tables, part.category, part.name, seq)
-        is_numbered = is_numbered_part(part.name, source.name)
-        records[part.category] = replace(new, is_named=False, between=source.between) if is_numbered else new
+        if is_numbered_part(part.name, source.name):
+            number = source.number + number_of_part(part.name)
+            new = replace(new, is_named=False, between=source.between, number=number)
+        records[part.category] = new
     if len(records) < len(action.groups) or len({part.name for part in action.groups}) < len(action.groups):
         raise UsageError("split: two parts have the same id or name")
     category = np.concatenate([np.full(len(part.rows), part.category) for part in action.groups])

@@ -21,7 +21,6 @@ from shoal.review.actions import (
     CONFIRMED,
     MOVED,
     NO_CATEGORY,
-    OR,
     PREDICTED,
     UNREADABLE,
     Action,
@@ -32,7 +31,7 @@ from shoal.review.actions import (
 )
 from shoal.review.effects import is_numbered_part
 from shoal.review.log import FILE, Log
-from shoal.review.replay_categories import Replay, find_categories, free_name
+from shoal.review.replay_categories import Replay, find_categories
 from shoal.review.review import line_of, now, start_line
 from shoal.review.run_tables import RunTables
 from shoal.review.state import State
@@ -146,7 +145,7 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     elif kind == "create":
         yield from _new(replay, line["category"], line["name"], replay.rows(line["images"]))
     elif kind == "rename":
-        target = replay.category(line["category"])
+        target = replay.renamed(line["category"], line["name"])
         is_done = line["category"] in replay.kept or state.records[target].name == line["name"]
         if not is_done:  # another run may know it by this name
             yield Action(kind=kind, category=target, name=checked_name(line["name"]))
@@ -207,14 +206,15 @@ def _new(replay: Replay, old: int, name: str, rows: Ints) -> Iterator[Action]:
 def _between(replay: Replay, line: Mapping[str, Any], rows: Ints) -> Iterator[Action]:
     """A category between others, or the one that is between these here; where they are one, that one.
 
-    It is for images: where none of them is here, none is made.
+    It is for images: where none of them is here, none is made, unless a later action needs it.
     """
+    replay.lost[line["category"]] = str(line["name"])  # where one of the others is lost
     current, state = {replay.current_category(old) for old in line["between"]}, replay.state
     ids = sorted(current if len(current) == 1 else {replay.category(old) for old in line["between"]})
     there = ids[0] if len(ids) == 1 else state.find_between(ids)
     if there is None:
-        name = OR.join(sorted(state.records[number].name for number in ids))
-        if not len(rows) and line["category"] not in replay.decided | replay.merged:
+        name = state.joined(ids)
+        if not len(rows) and line["category"] not in replay.decided | replay.needed:
             replay.lost[line["category"]] = name
             return
         new, name = state.next_id, replay.free_name(name)
@@ -250,7 +250,7 @@ def _part(replay: Replay, old_source: int, part: Mapping[str, Any]) -> Iterator[
         leaving = leaving[state.images.status[leaving] != PREDICTED]
         _note_staying(replay, name, len(rows), int(is_there.sum()) + len(leaving))
         if len(leaving):
-            new = Group(category=state.next_id, rows=leaving, name=free_name(state, name))
+            new = Group(category=state.next_id, rows=leaving, name=state.free_name(name))
             yield Action(kind="split", category=source, groups=(new,))
             yield Action(kind="merge", categories=(new.category,), category=there)
         return

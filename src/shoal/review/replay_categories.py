@@ -6,7 +6,6 @@ that is another one's, or is known by another name than a person gave. One that 
 made anew with its name for the images that people put or confirmed there.
 """
 
-import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, NO_CATEGORY, Action, Group, checked_name
+from shoal.review.actions import NO_CATEGORY, Action, Group, checked_name
 from shoal.review.state import State
 
 
@@ -39,8 +38,8 @@ class Replay:
     """What else is not as it was: a name that the run has made up for another category; images of a split that stay."""
     decided: set[int] = field(default_factory=set)
     """Old categories to which people gave images that are here."""
-    merged: set[int] = field(default_factory=set)
-    """Old categories that people merged with others."""
+    needed: set[int] = field(default_factory=set)
+    """Old categories that people merged with others, or put images between."""
     kept: frozenset[int] = frozenset()
     """Old categories that the new answer has with the name they have in the end."""
 
@@ -61,6 +60,14 @@ class Replay:
         )
         raise UsageError(f"there is no category for {self.lost.get(old, f'category {old}')} any more{where}")
 
+    def renamed(self, old: int, name: str) -> int:
+        """The category that an old one is now, of a rename; one that is lost is told of by its new name later on."""
+        try:
+            return self.category(old)
+        except UsageError:
+            self.lost[old] = str(name)
+            raise
+
     def current_category(self, old: int) -> int:
         """The category in which the images of an old one are now."""
         return self.state.today(self.within[old]) if old in self.within else self.category(old)
@@ -78,7 +85,7 @@ class Replay:
         text = checked_name(name)
         if self.state.find(text) is None:
             return text
-        free = free_name(self.state, text)
+        free = self.state.free_name(text)
         self.notes.append(f"called {free} here, where another category has the name {text}")
         return free
 
@@ -95,12 +102,6 @@ class Replay:
                 yield Action(kind="create", category=new, name=self.free_name(name), groups=(group,))
 
 
-def free_name(state: State, name: str) -> str:
-    """A name like another that no category has or had."""
-    taken = {record.name for record in state.records.values()}
-    return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
-
-
 def find_categories(
     replay: Replay, categories: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -113,7 +114,7 @@ def find_categories(
         _find_by_name(replay, old, names)
         _find_by_exemplars(replay, old, names)
     replay.decided = _decided(replay, lines)
-    replay.merged = {category for line in lines for category in _merged(line)}
+    replay.needed = _needed(replay, lines)
     lost = [number for number in replay.lost if number not in replay.ids]
     replay.to_make = {number: names[number] for number in lost if number in names and number in replay.decided}
 
@@ -155,9 +156,23 @@ def _given_images(replay: Replay, line: Mapping[str, Any]) -> list[int]:
         return []
 
 
-def _merged(line: Mapping[str, Any]) -> list[int]:
+def _needed(replay: Replay, lines: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The old categories that others are merged with or made between; the last line first, since one needs another."""
+    needed: set[int] = set()
+    for line in reversed(lines):
+        needed.update(_needed_by(replay, line, needed))
+    return needed
+
+
+def _needed_by(replay: Replay, line: Mapping[str, Any], later: set[int]) -> list[int]:
     try:
-        return [int(category) for category in _mentioned(line)] if line["action"] == "merge" else []
+        if line["action"] == "merge":
+            return [int(category) for category in _mentioned(line)]
+        if line["action"] != "create" or not line.get("between"):
+            return []
+        is_made = line["category"] in replay.decided | later
+        is_made = is_made or any(path in replay.state.answer.row_of for path in line["images"])
+        return [int(category) for category in line["between"]] if is_made else []
     except (KeyError, TypeError, ValueError):  # told of when it is its turn
         return []
 

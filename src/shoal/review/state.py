@@ -12,9 +12,9 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import MAX_NAME, OR, Action, Entry
+from shoal.review.actions import MAX_NAME, Action, Entry
 from shoal.review.changes import Change
-from shoal.review.effects import effect, number_of_part
+from shoal.review.effects import effect
 from shoal.review.history import History, Window
 from shoal.review.run_tables import RunTables
 from shoal.review.tables import Conflict, Tables
@@ -138,21 +138,31 @@ class State(Tables):
             else:
                 self.records[category] = record
                 self.next_id = max(self.next_id, category + 1)
-        self._follow_names({*change.records}, seq)
+        if change.records:
+            self._follow_names({*change.records}, seq)
+            self._give_way({*change.records}, seq)
 
     def _follow_names(self, changed: set[int], seq: int) -> None:
         """Name categories between others by what those are called now, unless another has that name."""
-        for category, record in self.categories.items() if changed else ():
+        for category, record in self.categories.items():
             ids = self.between(record)
             if len(ids) < 2 or changed.isdisjoint({category, *ids, *record.between}):
                 continue
-            number = (
-                "" if record.is_named else number_of_part(record.name)
-            )  # without it a part would take another's name
-            name = OR.join(sorted(self.records[each].name for each in ids)) + number
+            name = self.joined(ids) + record.number
             if name != record.name and len(name) <= MAX_NAME and self.find(name) is None:
-                self.records[category] = replace(record, name=name)
-                self.versions[category] = seq
+                self._call(category, name, seq)
+
+    def _give_way(self, changed: set[int], seq: int) -> None:
+        """Give another name to categories between others that have the name of one that was put back."""
+        there = self.categories
+        given = {there[category].name for category in changed if category in there}
+        for category, record in there.items():
+            if category not in changed and record.name in given and len(ids := self.between(record)) > 1:
+                self._call(category, self.free_name(self.joined(ids) + record.number), seq)
+
+    def _call(self, category: int, name: str, seq: int) -> None:
+        self.records[category] = replace(self.records[category], name=name)
+        self.versions[category] = seq
 
     def _counts(self, entry: Entry) -> bool:
         return entry.action.kind not in ("undo", "redo") and entry.seq not in self.history.undone
@@ -192,8 +202,9 @@ class State(Tables):
             raise Blocked(f"redo of {self.in_words(of)}: {error}", last) from error
 
     def _check_names(self, change: Change, action: Action) -> None:
-        """Refuse a change after which two categories have one name."""
-        names = {record.name: c for c, record in self.categories.items() if c not in change.records}
+        """Refuse a change after which two categories have one name; one that follows others makes room for undo."""
+        others = {c: record for c, record in self.categories.items() if c not in change.records}
+        names = {record.name: c for c, record in others.items() if not (action.of and len(self.between(record)) > 1)}
         there = {c: record for c, record in change.records.items() if record and record.merged_into is None}
         for category, record in there.items():
             if (other := names.setdefault(record.name, category)) != category:

@@ -1,12 +1,13 @@
 """Images and categories as they stand in a review, and what can be looked up in them."""
 
+import itertools
 from collections.abc import Iterable
 
 import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UsageError
-from shoal.review.actions import NO_CATEGORY, OR, composed
+from shoal.review.actions import MAX_NAME, NO_CATEGORY, OR, composed
 from shoal.review.changes import Images, Record, Rejections
 from shoal.review.run_tables import RunTables
 
@@ -89,6 +90,15 @@ class Tables:
         wanted = frozenset(ids)
         pairs = ((number, self.between(record)) for number, record in self.categories.items())
         return next((number for number, pair in pairs if pair and pair == wanted), None)
+
+    def joined(self, ids: Iterable[int]) -> str:
+        """The name of a category between some others."""
+        return OR.join(sorted(self.records[number].name for number in ids))
+
+    def free_name(self, name: str) -> str:
+        """A name like another that no category has or had."""
+        taken = {record.name for record in self.records.values()}
+        return next(free for at in itertools.count(2) if (free := f"{name[: MAX_NAME - 10]} {at}") not in taken)
 
     def living(self, category: int) -> Record:
         """A category that has not ended."""

@@ -8,9 +8,8 @@ import numpy as np
 
 from shoal.arrays import Ints
 from shoal.errors import UnknownName, UsageError
-from shoal.review.actions import NO_CATEGORY, OR, PREDICTED, Action, Entry, Group, checked_name
+from shoal.review.actions import NO_CATEGORY, PREDICTED, Action, Entry, Group, checked_name
 from shoal.review.parts import parts_of
-from shoal.review.replay_categories import free_name
 from shoal.review.review import Review
 from shoal.review.state import State
 from shoal.words import first_few
@@ -106,8 +105,8 @@ def between_action(state: State, rows: Ints, ids: Iterable[int]) -> Action:
     group = Group(category=state.next_id if there is None else there, rows=rows)
     if there is not None:
         return Action(kind="assign", category=there, groups=(group,))
-    name = OR.join(sorted(state.records[number].name for number in between))
-    name = checked_name(name) if state.find(name) is None else free_name(state, name)
+    name = state.joined(between)
+    name = checked_name(name) if state.find(name) is None else state.free_name(name)
     return Action(kind="create", category=group.category, name=name, groups=(group,), categories=between)
 
 

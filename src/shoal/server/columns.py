@@ -149,11 +149,11 @@ def entry_words(state: State, entry: Entry) -> dict[str, Any]:
 
 
 def _origin(state: State, entry: Entry) -> str:
-    """Where the images were that an action has moved, by the names of today."""
+    """Where the images were that an action has moved, by the names of today; some may have been there already."""
     if entry.action.kind not in ("assign", "create"):
         return ""
-    homes = np.flatnonzero(np.bincount(state.before(entry.seq).values.category - NO_CATEGORY)) + NO_CATEGORY
-    names = [_name(state, number) for number in homes.tolist() if number != NO_CATEGORY]
+    homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
+    names = [_name(state, number) for number in homes if number != NO_CATEGORY]
     places = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
     return " and".join(places if len(names) == len(homes) else [*places, " without category"])
 

@@ -123,11 +123,16 @@ class Access:
     @property
     def url_once(self) -> str:
         """The address for the browser that is started here."""
-        return f"{self._page('::1' if self.host == '::' else '127.0.0.1')}?once={self.once.secret}"
+        return f"{self._page('::1' if ':' in self.host else '127.0.0.1')}?once={self.once.secret}"
 
     @property
     def _is_anywhere(self) -> bool:
-        return self.host in ("0.0.0.0", "::")
+        """Whether it listens on every address of this machine, also written in another way: 0, ::0."""
+        try:
+            packed = socket.inet_pton(socket.AF_INET6, self.host) if ":" in self.host else socket.inet_aton(self.host)
+        except OSError:
+            return False
+        return not any(packed)
 
     def _page(self, name_if_anywhere: str) -> str:
         name = name_if_anywhere if self._is_anywhere else self.host

@@ -184,11 +184,16 @@ function drawHead() {
 const verb = (words, key, does, settings) =>
   button(words, key, (event) => press(event, does, needs(key)), settings);
 
-// What the first button confirms: the selected images; with none of them the category, or the image in focus.
-const confirmWords = (n) => (n ? `Confirm ${number(n)} ` : view.kind === "category" ? "Confirm all " : "Confirm ");
+// What the first button confirms: the selected images that are not yet; with none selected the category, or the image
+// in focus.
+function confirmWords() {
+  if (!grid.selected.size) return view.kind === "category" ? "Confirm all " : "Confirm ";
+  const n = verbs.toConfirm().length;
+  return n ? `Confirm ${number(n)} ` : "Confirm ";
+}
 
 function drawVerbs(category) {
-  const list = [], isGrid = !PANELS.includes(view.kind), words = confirmWords(grid.selected.size);
+  const list = [], isGrid = !PANELS.includes(view.kind), words = confirmWords();
   const [first, key, does] = view.kind === "none" ? ["Move ", "m", verbs.move] : [words, "c", verbs.confirm];
   if (!store.run.read_only && isGrid) list.push(verb(first, key, does, { className: "main" }));
   if (!store.run.read_only && category) {
@@ -205,7 +210,7 @@ function drawSelected(n) {
   const bar = $("selected");
   const isOther = bar.hidden === Boolean(n) || (bar.dataset.n === "1") !== (n === 1); // with one there are more buttons
   const main = view.kind === "none" ? null : $("verbs").querySelector("button.main");
-  if (main) main.firstChild.textContent = confirmWords(n);
+  if (main) main.firstChild.textContent = confirmWords();
   bar.hidden = !n;
   bar.dataset.n = n;
   $("heard").textContent = n ? `${number(n)} selected` : ""; // for whoever does not see the bar

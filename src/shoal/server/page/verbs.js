@@ -155,12 +155,13 @@ export function makeVerbs({ grid, view, go, refine }) {
       if (store.status[row] === STATUS[kind]) return say(`It is ${DONE[kind]} already.`), goOn(true, row);
       return goOn(await does({ action: kind, rows: [row] }, done(kind, [row])), row);
     },
+    toConfirm: () => inCategory(undone("confirm", grid.chosen)),
     // A whole category at once; in a list across categories, where each is another question, the image in focus.
     async confirm() {
       const some = grid.chosen, isCategory = view.kind === "category", id = view.id;
       if (!some.length && !isCategory) return grid.focused >= 0 && verbs.decide("confirm", grid.focused);
       const shown = () => [...grid.rows].filter((row) => store.status[row] === data.PREDICTED);
-      const rows = inCategory(some.length ? undone("confirm", some) : shown());
+      const rows = some.length ? verbs.toConfirm() : inCategory(shown());
       if (!rows.length && some.length) return sayWhy("confirm", some, "They have no category: move them to one.");
       const left = rows.length ? 0 : data.openOf(id);
       if (left) return say(`The filters hide ${images(left)} that nobody has decided on: clear them first.`, true);
