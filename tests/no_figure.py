@@ -1,5 +1,6 @@
 """What a figure is asked while it is made, without anything drawn."""
 
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -16,6 +17,9 @@ class NoFigure:
 
     def __getitem__(self, key: Any) -> "NoFigure":
         return self
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("this test looks at a figure: ask for `unchanged_photos`, whose figures are drawn")
 
     def get_xlim(self) -> tuple[float, float]:
         return 0.0, 1.0

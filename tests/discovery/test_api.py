@@ -114,8 +114,9 @@ def test_a_run_is_named_after_its_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(photos, tmp_path: Path) -> None:
+def test_a_trained_run_shows_its_losses_its_learning_rate_and_its_snapshot(unchanged_photos, tmp_path: Path) -> None:
     """The report and the trainer agree on what the rows of metrics.jsonl are called."""
+    photos = unchanged_photos
     run = shoal.discover(photos.folder, photos.labels, config=photos.config, out=tmp_path / "run", device="cpu")
     panels = training_curves(run).axes
     assert [axes.get_ylabel() for axes in panels] == ["loss", "validation accuracy, %", "learning rate"]
