@@ -150,6 +150,8 @@ def test_a_training_that_was_stopped_is_said_and_which_of_two(plain_run: Callabl
     assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "1 epoch; stopped early, 2 were planned"
     write_rows(run, 2)  # the answer is of a trial that came to its end
+    assert summarize(Snapshot(run)).sentences[-1] == "Training was stopped after 1 of 2 epochs.", "another trial"
+    run.note(trial_epochs=2)
     found = summarize(Snapshot(run))
     assert found.sentences[-1] == "Training again, with all labels, was stopped after 1 of 2 epochs."
     assert dict(found.facts)["Trained for"] == "2 epochs; training again, with all labels, was stopped early"

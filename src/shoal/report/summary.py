@@ -300,8 +300,7 @@ def _epochs(run: Snapshot) -> str:
 
 def _is_whole(run: Snapshot) -> bool:
     """Whether a training came to its end, though the one after it was stopped."""
-    stopped = run.provenance.get("stopped_early")
-    return stopped is not None and (bool(run.provenance.get("trial_epochs")) or len(run.metrics) >= stopped["of"])
+    return run.provenance.get("stopped_early") is not None and bool(run.provenance.get("trial_epochs"))
 
 
 def _moment(text: Any) -> str | None:

@@ -113,5 +113,7 @@ def test_a_trial_that_rises_to_its_end_is_kept_with_all_weights(tmp_path, monkey
 
 def test_a_trial_that_puts_all_judging_images_right_is_ended_once_it_has_taught_anything(tmp_path, monkeypatch) -> None:
     said: list[str] = []
-    assert ask(make_judge(said), Run(tmp_path), monkeypatch, {1: 100, 2: 99, 3: 100}) == [True, True, False]
-    assert said == ["training is ended after 3 of 4 epochs: all images that judge it are right"]
+    judge = make_judge(said)
+    judge.job.n_epochs = 8
+    assert ask(judge, Run(tmp_path), monkeypatch, {2: 100, 4: 100, 6: 100}) == [True, True, False]
+    assert said == ["training is ended after 6 of 8 epochs: all images that judge it are right"]

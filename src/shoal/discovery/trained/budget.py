@@ -95,4 +95,4 @@ def describe_plan(plan: TrainingPlan, minutes: float, n_epochs: int, n_depths: i
         return f"{given}: of {n_depths} depths of the network {len(plan.depths)} can be tried"
     if len(plan.temperatures) < n_temperatures:
         return f"{given}: of {n_temperatures} temperatures of the loss {len(plan.temperatures)} can be tried"
-    return f"{given}: all of the training fits, about {about(60 * minutes)} at most"
+    return f"{given}: all of the training fits, {about(60 * minutes)} at most"

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shoal.arrays import Bools, Ints
+from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.average import LinkageMethod
 from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight, blend, sample_rows, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units, is_worse, put_right
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.training import MIN_EPOCHS, TrainingJob
+from shoal.discovery.trained.training import MIN_TRIAL_EPOCHS, TrainingJob
 from shoal.discovery.trained.withheld import Withheld
 from shoal.errors import TooFewDistinct
 from shoal.methods.clusters import Representation
@@ -89,13 +89,15 @@ class JudgingImages:
     def _try_own(
         self, trained: Tensor, weights: Sequence[float], cluster: Callable[[Tensor, Ints], Ints]
     ) -> list[TriedWeight]:
-        """The same by clusters that see the labels that training saw, as those of the answer will."""
+        """The same by the method's own clusters, which see every label but those of the images that judge."""
         judged, tried = self.withheld.judged, []
+        given = self.labels.copy()
+        given[judged] = UNLABELED
         rows = sample_rows(len(self.labels), judged, self.n_clusters, self.seed)
         kept, at = torch.from_numpy(rows).to(trained.device), np.searchsorted(rows, judged)
         for weight in weights:
             with suppress(TooFewDistinct):
-                found = cluster(blend(self.frozen[kept], trained[kept], weight), self.withheld.labels[rows])
+                found = cluster(blend(self.frozen[kept], trained[kept], weight), given[rows])
                 tried.append(TriedWeight(weight=weight, n_shifts=0, right=put_right(self.labels[judged], found[at])))
         return tried
 
@@ -199,7 +201,7 @@ class TrialJudge:
                 return False
             best = best_moment([*before, now], found.units)
             if best is now:
-                if not now.is_full or epoch < MIN_EPOCHS:
+                if not now.is_full or epoch < MIN_TRIAL_EPOCHS:
                     return True
                 said = f"training is ended after {epoch} of {n_epochs} epochs"
                 self.job.reporter.say(f"{said}: all images that judge it are right")

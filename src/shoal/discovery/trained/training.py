@@ -34,6 +34,9 @@ from shoal.training.model import Model, shape_of
 MIN_EPOCHS = 3
 """Fewer epochs teach nothing."""
 
+MIN_TRIAL_EPOCHS = 5
+"""A training goes on from a trial of so many epochs; after a shorter one it begins anew."""
+
 STOPPING = "\nstopping, with the best answer so far; Ctrl-C once more quits at once\n"
 
 

@@ -20,7 +20,15 @@ from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.budget import TrainingPlan, describe_plan, plan_training, read_plan
 from shoal.discovery.trained.choice import Tried, best_of, keep_best
 from shoal.discovery.trained.judge import TrialJudge
-from shoal.discovery.trained.training import TrainingJob, announce, measure, measured_gain, note_stopped, train_on
+from shoal.discovery.trained.training import (
+    MIN_TRIAL_EPOCHS,
+    TrainingJob,
+    announce,
+    measure,
+    measured_gain,
+    note_stopped,
+    train_on,
+)
 from shoal.discovery.trained.withheld import set_aside, training_tasks
 from shoal.distributed import flag_from_main, is_started, number_from_main
 from shoal.encoders.catalog import DEFAULT_ENCODER
@@ -41,9 +49,6 @@ TEMPERATURE_FACTOR = 2.0
 LAST_SHARE = 0.4
 """Epochs of the training with all labels, as a share of a trial's, where it goes on from the trial. Kept labels cannot
 tell it from a whole training that begins anew (benchmarks/results/2026-11-17_h200_short_trainings.md)."""
-
-MIN_TRIAL_EPOCHS = 5
-"""A training goes on from a trial of so many epochs; after a shorter one it begins anew."""
 
 
 def depths_to_try(settings: DiscoverySettings, device: torch.device) -> tuple[int | None, ...]:
@@ -233,9 +238,9 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
+    job.run.note(trial_epochs=n_epochs)
     if share < 1:
         job = _last_job(best)
-        job.run.note(trial_epochs=n_epochs)
         how = {"start": best.learned.model}
         said = f"training goes on for {count(job.n_epochs, 'epoch')}, with the labels that were kept from it"
     job.reporter.say(said)
