@@ -76,10 +76,10 @@ def test_large_collections_are_judged_on_a_sample_that_holds_every_judge(task, m
     first, second = points(truth, 0.05), points(truth, 0.05, seed=1)
     found = try_weights(first, second, labels, judged, 6, SETTINGS, seed=0)
     assert all(len(one.right) == len(judged) and one.right.all() for one in found)
-    assert len(module._sample(90, judged, 3, 0)) == 60
-    assert np.isin(judged, module._sample(90, judged, 3, 0)).all()
-    assert len(module._sample(90, judged, 20, 0)) == 80, "four for each cluster"
-    assert len(module._sample(90, judged, 40, 0)) == 90
+    assert len(module.sample_rows(90, judged, 3, 0)) == 60
+    assert np.isin(judged, module.sample_rows(90, judged, 3, 0)).all()
+    assert len(module.sample_rows(90, judged, 20, 0)) == 80, "four for each cluster"
+    assert len(module.sample_rows(90, judged, 40, 0)) == 90
 
 
 @pytest.mark.parametrize(("usual", "taken"), [(0, 0), (1, 1), (2, 2), (5, 2)])
