@@ -125,6 +125,29 @@ def test_a_category_between_two_makes_room_for_a_name_that_undo_puts_back(review
     assert str(blocked).startswith("gull or novel-001: another category has this name")
 
 
+def test_a_log_whose_names_were_free_when_it_was_written_is_read_again(review: Review) -> None:
+    """Once a part lost its number where one of the two was renamed, so that a part of it could have that number."""
+    verbs.move(review, ["00.png", "01.png", "02.png", "03.png"], "gull or heron")
+    verbs.split(review, 4, {"gull or heron (2)": ["02.png", "03.png"]})
+    verbs.rename(review, 4, "hybrid")
+    verbs.rename(review, "gull", "tern")
+    verbs.split(review, 5, {"heron or tern (2) (2)": ["03.png"]})
+    file = review.run.path / "review.jsonl"
+    *before, last = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*before, last.replace("tern (2) (2)", "tern (2)"), ""]), encoding="utf-8")
+    read = Review(review.run)
+    assert [read.state.members(category).tolist() for category in (5, 6)] == [[2], [3]]
+    assert read.state.records[6].between == (0, 1)
+    assert len(set(names(read))) == len(read.state.categories)
+
+
+def test_a_name_that_follows_others_is_kept_by_giving_it(review: Review) -> None:
+    verbs.move(review, ["00.png"], "gull or heron")
+    verbs.rename(review, 4, "gull or heron")
+    verbs.rename(review, "gull", "tern")
+    assert review.state.categories[4].name == "gull or heron"
+
+
 def test_no_empty_category_between_two_is_made_onto_a_run_without_its_images(run: Run, tmp_path: Path) -> None:
     """Unless another image was put there, or it was merged with others, which is done all the same."""
     review, fewer = Review(run), (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3)

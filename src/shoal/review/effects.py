@@ -62,7 +62,7 @@ def _moved(tables: Tables, action: Action, seq: int, records: dict[int, Record |
 
 def _rename(tables: Tables, action: Action, seq: int) -> Change:
     old = tables.living(action.category)
-    if old.name == action.name:
+    if old.name == action.name and not old.between:  # one that follows others keeps this name from now on
         raise UsageError(f"{action.name}: is the name already")
     new = Record(action.name, old.is_novel, True, None, seq)
     return Change(rows=NO_ROWS, values=tables.images.values(NO_ROWS), records={action.category: new})
@@ -109,10 +109,11 @@ def _split(tables: Tables, action: Action, seq: int) -> Change:
         raise UsageError(f"split: expected one part or more to leave {source.name}")
     if (tables.images.category[rows] != action.category).any():
         raise Conflict(f"split: an image is not in {tables.name(action.category)} any more; look again")
+    bases = (source.name, tables.joined(tables.between(source)))  # a log may have it without the source's own number
     records: dict[int, Record | None] = {}
     for part in action.groups:
         new = _new(tables, part.category, part.name, seq)
-        if is_numbered_part(part.name, source.name):
+        if any(is_numbered_part(part.name, base) for base in bases):
             number = source.number + number_of_part(part.name)
             new = replace(new, is_named=False, between=source.between, number=number)
         records[part.category] = new

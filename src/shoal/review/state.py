@@ -59,8 +59,11 @@ class State(Tables):
         """What an action that neither undoes nor redoes has changed, as it was before."""
         return self._before[seq]
 
-    def prepare(self, action: Action, base: int | None = None) -> Change:
-        """What an action would change, or an error that says why it cannot be done; changes nothing."""
+    def prepare(self, action: Action, base: int | None = None, *, is_logged: bool = False) -> Change:
+        """What an action would change, or an error that says why it cannot be done; changes nothing.
+
+        `is_logged`: names were checked when it was done, by what others were called then.
+        """
         seq = self.seq + 1
         if action.kind == "undo":
             change = self._undo(action.of)
@@ -69,7 +72,7 @@ class State(Tables):
         else:
             change = effect(self, action, seq)
         if change.records:
-            self._check_names(change, action)
+            self._check_names(change, action, makes_room=is_logged or bool(action.of))
         if base is not None:
             self._check_base(change, action, base)
         return change
@@ -201,10 +204,10 @@ class State(Tables):
         except UsageError as error:  # such as a category that has ended
             raise Blocked(f"redo of {self.in_words(of)}: {error}", last) from error
 
-    def _check_names(self, change: Change, action: Action) -> None:
+    def _check_names(self, change: Change, action: Action, *, makes_room: bool) -> None:
         """Refuse a change after which two categories have one name; one that follows others makes room for undo."""
         others = {c: record for c, record in self.categories.items() if c not in change.records}
-        names = {record.name: c for c, record in others.items() if not (action.of and len(self.between(record)) > 1)}
+        names = {record.name: c for c, record in others.items() if not (makes_room and len(self.between(record)) > 1)}
         there = {c: record for c, record in change.records.items() if record and record.merged_into is None}
         for category, record in there.items():
             if (other := names.setdefault(record.name, category)) != category:

@@ -212,7 +212,7 @@ def train_with_all_labels(best: Tried, task: Task) -> tuple[Representation | Non
     else:
         broadcast_last_training(False, job.device)
         if goes_on and job.run.provenance.get("stopped_early") is None:  # while the trial was judged
-            job.run.note(trial_epochs=best.n_epochs)
+            job.run.note(trial_epochs=len(best.learned.metrics))
             note_stopped(_last_job(best), 0)
     best.learned.free_trunk()
     if learned is not None and learned.is_done and is_collapsed(learned.embeddings):
@@ -238,7 +238,7 @@ def _train_last(best: Tried, task: Task) -> Representation | None:
     how: dict[str, Any] = {"goes_on": lambda epoch, *_: epoch < n_epochs}
     short = "" if n_epochs == n_wanted else f", for {n_epochs} of {n_wanted} epochs"
     said = f"training again, with the labels that were kept from it{short}"
-    job.run.note(trial_epochs=n_epochs)
+    job.run.note(trial_epochs=len(best.learned.metrics))
     if share < 1:
         job = _last_job(best)
         how = {"start": best.learned.model}
