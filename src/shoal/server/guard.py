@@ -15,6 +15,8 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from starlette.requests import cookie_parser
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -249,9 +251,7 @@ def _cookie_name(headers: dict[str, str]) -> str:
 
 def _cookie(headers: dict[str, str]) -> bytes:
     """Our cookie among those of other programs on this machine, whose names and values may be anything."""
-    pairs = (part.partition("=") for part in headers.get("cookie", "").split(";"))
-    found = {name.strip(): value.strip() for name, _, value in pairs}
-    return found.get(_cookie_name(headers), "").encode()
+    return cookie_parser(headers.get("cookie", "")).get(_cookie_name(headers), "").encode()
 
 
 def _bounded(receive: Receive, is_known: Callable[[], bool]) -> Receive:

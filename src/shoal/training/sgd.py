@@ -54,9 +54,8 @@ class Sgd:
             torch._foreach_add_(velocities, [step for _, step in known])
         return [self.state[value]["momentum_buffer"] for value in moved]
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
+    def zero_grad(self) -> None:
         """Forget the gradients."""
-        assert set_to_none, "gradients that are kept as zeros would be momentum's"
         for value in self._parameters:
             value.grad = None
 

@@ -242,7 +242,7 @@ class Trainer:
         add_over_processes(gradients)
         length = cut_to_length(gradients, self.settings.max_gradient)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         return length
 
     @torch.no_grad()
