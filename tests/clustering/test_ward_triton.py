@@ -1,4 +1,4 @@
-"""The fused kernel in Triton's interpreter, in a process of its own: the switch is read when triton is imported."""
+"""The fused kernels in Triton's interpreter, in a process of its own: the switch is read when triton is imported."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 CODE = """
 import numpy as np, torch
-from shoal.clustering.ward import linkage, rounds, triton_scan
+from shoal.clustering.ward import linkage, rounds, triton_rounds, triton_scan
 from shoal.clustering.products import TENSOR_BFLOAT16
 from shoal.clustering.ward.linkage import precisions, ward_linkage
 
@@ -35,20 +35,31 @@ for n, d, n_best in [(300, 70, 4), (131, 5, 16), (1030, 16, 2)]:
     torch.testing.assert_close(value[live].double(), best[live], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(expected.gather(1, index)[live], best[live], rtol=1e-5, atol=1e-6)
 
-# 2. Trees are the same to the bit with and without it, ties and duplicates included.
+# 2. Trees are the same to the bit with and without kernels, ties and duplicates included: by scans alone, by a table of
+#    all clusters, by a table that takes over, and where the number of columns is not one of the table's.
 plain = rng.normal(size=(50, 20))
 grid = rng.integers(0, 3, size=(40, 3)).astype(float)
-for rows in (plain, grid, np.concatenate([plain, plain[:10]])):
-    fused = ward_linkage(rows)
+for rows in (plain, grid, np.concatenate([plain, plain[:10]]), np.eye(24), plain[:, :11]):
     with triton_scan.wanted(False):
         assert precisions(device)[0] is not TENSOR_BFLOAT16
-        assert np.array_equal(ward_linkage(rows), fused)
+        expected = ward_linkage(rows)
+    for most in (0, 8192, 15):
+        triton_rounds.MOST_CLUSTERS = most
+        assert np.array_equal(ward_linkage(rows), expected), (rows.shape, most)
+
+# 3. The table adds squares as everything else does: one block of leaves to seven, one chunk to sixteen.
+triton_rounds.MOST_CLUSTERS = 8192
+for d in (1, 2, 7 * 4, 3 * 64, 5 * 16, 256):
+    rows = rng.normal(size=(12, d))
+    fused = ward_linkage(rows)
+    with triton_scan.wanted(False):
+        assert np.array_equal(ward_linkage(rows), fused), d
 print("same")
 """
 
 
 @pytest.mark.slow
-def test_the_fused_kernel_proposes_what_a_product_does_and_changes_no_bit() -> None:
+def test_fused_kernels_propose_what_a_product_does_and_change_no_bit() -> None:
     pytest.importorskip("triton")
     source = str(Path(__file__).resolve().parents[2] / "src")
     path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])

@@ -57,6 +57,7 @@ class Cms(Model):
         self.head = Head(encoder.feature_dim, settings.head)
         self.attention = NeighborAttention(settings.head.dim) if self.shift.aggregation == "attention" else None
         self.bank: Bank | None = None
+        self.is_recordable = self.shift.retrieval == "nearest"  # random neighbors are drawn by the host
 
     def check(self) -> None:
         """Refuse fewer images than a view has neighbors."""

@@ -13,6 +13,7 @@ from shoal.encoders.embed import autocast, to_device
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import views_to_pool
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
+from shoal.training.recorded_step import RecordedStep, is_recordable
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
 from shoal.training.trainer import Trainer
@@ -107,8 +108,8 @@ def _time_networks(
 ) -> tuple[float, float, float]:
     """Seconds for a view up to the model's input, for that through the model and back, and for the rest of a step.
 
-    The rest is the loss of a whole batch and the optimizer. On a GPU, where a small network waits for Python, it is
-    most of a step.
+    The rest is the loss of a whole batch and the optimizer, most of a step where a GPU waits for Python; none where
+    steps are recorded, whose time is all counted for the views.
     """
     encoder = model.encoder
     view_draws = draw_views(len(pixels), torch.Generator().manual_seed(0)).to(encoder.device)
@@ -131,11 +132,16 @@ def _time_networks(
         loss.backward()  # type: ignore[no-untyped-call]
         model.zero_grad(set_to_none=True)
 
-    view_s, pass_s = (seconds_of(work, encoder.device) for work in (run_trunk, pass_both_ways))
-    rest_s = 0.0
-    if world_size() == 1:  # a loss would wait for the other processes, which do not measure
-        step = _whole_step(inputs, run_model, data, model, settings)
-        rest_s = max(0.0, seconds_of(step, encoder.device) - pass_s)
+    view_s = seconds_of(run_trunk, encoder.device)
+    # A loss would wait for the other processes, which do not measure.
+    step = _whole_step(inputs, run_model, data, model, settings) if world_size() == 1 else None
+    if step is not None and is_recordable(model, settings) and settings.views.pool is not None:
+        step()
+        recorded = RecordedStep(lambda *_: step(), rows, view_draws)
+        pass_s = seconds_of(lambda: recorded(rows, view_draws), encoder.device)
+        return view_s / len(pixels), pass_s / (model.n_views * settings.batch_size), 0.0
+    pass_s = seconds_of(pass_both_ways, encoder.device)
+    rest_s = 0.0 if step is None else max(0.0, seconds_of(step, encoder.device) - pass_s)
     return view_s / len(pixels), pass_s / len(pixels), rest_s
 
 
@@ -145,7 +151,7 @@ def _whole_step(
     data: TrainingData,
     model: Model,
     settings: TrainSettings,
-) -> Callable[[], None]:
+) -> Callable[[], dict[str, Tensor]]:
     """A step of training in which the views timed stand for a whole batch, and random rows for embeddings."""
     device, n_views, generator = model.device, model.n_views, torch.Generator().manual_seed(0)
     labels = torch.from_numpy(numbered_labels(data.training_labels[:N_BANK])).to(device)
@@ -165,7 +171,7 @@ def _whole_step(
     timed = torch.arange(len(images), device=device) % len(inputs)  # (V·B,) which of the views stands for each
     trainer = Trainer(data, model, settings)
 
-    def step() -> None:
+    def step() -> dict[str, Tensor]:
         outputs = {name: output[timed] for name, output in run_model().items()}
         batch = Batch(
             images=images,
@@ -176,6 +182,6 @@ def _whole_step(
             generator=generator,
             n_views=n_views,
         )
-        trainer.take_step(batch)
+        return trainer.take_step(batch)
 
     return step

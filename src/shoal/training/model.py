@@ -113,6 +113,10 @@ class Model(nn.Module):
     """Whether `forward` takes normalized images instead of the trunk's tokens, because something in the trunk is
     trained. Tokens cannot be kept then: the trunk runs over every view in every step, with gradients."""
 
+    is_recordable = False
+    """Whether loss, optimizer and `after_step` launch kernels and do nothing else: no number is drawn or read by the
+    host, no shape depends on values, nothing but tensors is changed. A GPU is then given a step as one CUDA graph."""
+
     def __init__(self, encoder: Encoder, shape: TaskShape) -> None:
         super().__init__()
         self.encoder, self.shape = encoder, shape

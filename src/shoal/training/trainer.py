@@ -28,6 +28,7 @@ from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
+from shoal.training.recorded_step import FEWEST, RecordedStep, Step, is_recordable
 from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, resident
 from shoal.training.validation import Validation, score_clusters, validate
@@ -49,6 +50,7 @@ class Trainer:
         self.n_epochs_left = settings.epochs
         self._batch_size = f"training.batch_size (now {settings.batch_size})"
         self._embeddings: Tensor | None = None
+        self._recorded: RecordedStep | None = None
 
     def prepare(
         self, token_file: Path | None = None, view_file: Path | None = None, progress: Progress | None = None
@@ -134,11 +136,20 @@ class Trainer:
         batches, view_draws = self._draw(epoch)
         generator = self.epoch_draws.for_objective(epoch)
         totals = Totals(self.device)
-        for step, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
+
+        def take(rows: Tensor, drawn: Tensor) -> dict[str, Tensor]:
+            return self._step(rows, drawn, epoch, generator)
+
+        step: Step = take
+        is_on_device = self.forward.pool is not None and isinstance(self.forward.pool.tokens, Tensor)
+        is_recorded = is_on_device and len(batches) >= FEWEST and is_recordable(self.model, self.settings)
+        for at, (rows, drawn) in enumerate(zip(batches, view_draws, strict=True)):
             with explain_out_of_memory(self._batch_size):
-                totals.add(step, self._step(rows, drawn, epoch, generator))
+                if at == 1 and is_recorded:
+                    step = self._recorded = RecordedStep(take, rows, drawn, self._recorded)
+                totals.add(at, step(rows, drawn))
             if progress is not None:
-                progress(step + 1, len(batches))
+                progress(at + 1, len(batches))
         totals.check_weights(self.parameters)
         totals.check_finite(epoch + 1, lr)
         return row | totals.means()

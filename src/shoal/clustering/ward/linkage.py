@@ -22,7 +22,7 @@ from shoal.clustering.products import (
     TENSOR_TFLOAT32,
     Precision,
 )
-from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward import triton_rounds, triton_scan
 from shoal.clustering.ward.bounds import Margins
 from shoal.clustering.ward.exact import Geometry
 from shoal.clustering.ward.exact_neighbors import proven_lists, ready_lists
@@ -171,9 +171,18 @@ def _merge_many(
     is_shared: bool,
 ) -> Iterator[RoundMerges]:
     """Merge all clusters, a round at a time: by lists and scans, by a table when few are left."""
-    kind = nodes.device.type
+    kind, n_columns = nodes.device.type, geometry.centroids.shape[1]
+
+    def can_be_fused(n_clusters: int) -> bool:
+        has_room = n_clusters**2 * triton_rounds.TABLE_BYTES <= room.block
+        return has_room and triton_rounds.can_merge(nodes.device, n_clusters, n_columns)
+
+    if can_be_fused(len(nodes)):
+        report.add(next_node)
+        yield triton_rounds.merge_all(geometry, nodes, next_node)
+        return
     lengths = torch.linalg.vector_norm(geometry.centroids, dim=1)
-    margins = Margins.of(geometry.centroids.shape[1], 1.0001 * float(lengths.max()))
+    margins = Margins.of(n_columns, 1.0001 * float(lengths.max()))
     k = min(N_LISTED[kind], len(nodes) - 1) if ready is None else ready.index.shape[1]
     scanner = Scanner(geometry, precisions(nodes.device), margins, k, room.block, workers, is_shared=is_shared)
     n_tied, n_tabled = (math.isqrt(size // TABLE_BYTES[kind]) for size in (room.table, room.block))
@@ -181,6 +190,10 @@ def _merge_many(
     report.add(next_node - len(nodes))
     rounds.start(ready, report.add)
     while rounds.n_live > 1:
+        if can_be_fused(rounds.n_live):
+            rounds.close_gaps()
+            yield triton_rounds.merge_all(geometry, rounds.nodes, rounds.next_node, rounds.decision, rounds.heights)
+            return
         yield rounds.step()
 
 

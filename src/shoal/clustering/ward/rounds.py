@@ -99,7 +99,7 @@ class Rounds:
         fresh = torch.cat([pairs.kept, stale])
         rows = fresh if is_few else self._renew(pairs, fresh, margins)
         if self.n_live < LIVE_SHARE * len(self.is_live) or (is_few and self.table is None):
-            number = self._renumber()
+            number = self.close_gaps()
             rows, fresh = number[rows], number[fresh]
         if self.n_live > 1:
             self._find(rows, lambda n_rows: None)
@@ -225,7 +225,7 @@ class Rounds:
         first.scatter_reduce_(0, told, torch.where(distance == least[told], fresh, LAST), "amin")
         decision.nearest, decision.distance = first, least
 
-    def _renumber(self) -> Tensor:
+    def close_gaps(self) -> Tensor:
         """Close the gaps that dead slots left, keeping the order; returns the new number of every live slot."""
         live = self.is_live.nonzero()[:, 0]
         number = self.is_live.cumsum(0) - 1  # slot 0 is always alive, so that a dead one has the number of some other

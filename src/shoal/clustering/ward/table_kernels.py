@@ -1,0 +1,219 @@
+"""The kernels of `triton_rounds.py`, which says what they do; triton must be there to import this file.
+
+The number of clusters differs from tree to tree; specialised on it, the kernels would be compiled over and over.
+
+The role of a cluster in a round: 0 nothing is done to it, 1 it takes another one in, 2 it goes into another one, 3 its
+nearest goes into another one. M slots, C clusters measured by a program.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
+def pair(  # type: ignore[no-untyped-def]
+    nearest_at, distance_at, heights_at, sizes_at, nodes_at, role_at, dead_at, kept_at, counts_at,
+    left_at, right_at, height_at, size_at, n, next_node, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """One program: who merges with whom, in ascending order of the slots that are kept."""
+    slot = tl.arange(0, WIDTH)
+    is_slot = slot < n
+    other = tl.load(nearest_at + slot, mask=is_slot, other=0)
+    third = tl.load(nearest_at + other)
+    fourth = tl.load(nearest_at + third)
+    is_alive = is_slot & (tl.load(dead_at + slot, mask=is_slot, other=1) == 0)
+    is_merged = is_alive & (third == slot) & (other != slot)
+    is_kept = is_merged & (slot < other)
+    is_stale = is_alive & (third != slot) & (fourth == other)
+    role = tl.where(is_kept, 1, tl.where(is_merged, 2, tl.where(is_stale, 3, 0)))
+    tl.store(role_at + slot, role, mask=is_slot)
+    number = tl.cumsum(is_kept.to(tl.int32), 0) - 1
+    before = tl.load(counts_at)
+    distance = tl.load(distance_at + slot, mask=is_kept, other=0.0)
+    own, theirs = tl.load(heights_at + slot, mask=is_kept, other=0.0), tl.load(heights_at + other)
+    # Rounding may put a union a hair below its parts; a tree's heights never fall.
+    height = tl.maximum(distance, tl.maximum(own, theirs))
+    left, right = tl.load(nodes_at + slot, mask=is_kept, other=0), tl.load(nodes_at + other)
+    size = tl.load(sizes_at + slot, mask=is_kept, other=0.0) + tl.load(sizes_at + other)
+    made = before + number
+    tl.store(left_at + made, left, mask=is_kept)
+    tl.store(right_at + made, right, mask=is_kept)
+    tl.store(height_at + made, height, mask=is_kept)
+    tl.store(size_at + made, size, mask=is_kept)
+    tl.store(kept_at + number, slot, mask=is_kept)
+    tl.store(heights_at + slot, height, mask=is_kept)
+    tl.store(nodes_at + slot, next_node + made, mask=is_kept)
+    n_kept = tl.sum(is_kept.to(tl.int32), 0)
+    tl.store(counts_at, before + n_kept)
+    tl.store(counts_at + 1, n_kept)
+
+
+@triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
+def merge(  # type: ignore[no-untyped-def]
+    points_at, sizes_at, nearest_at, dead_at, kept_at, counts_at, stride, n_columns, WIDTH: tl.constexpr
+):
+    """A program for each pair: the centroid and the size of its union, in the slot that is kept."""
+    at = tl.program_id(0)
+    if at < tl.load(counts_at + 1):
+        kept = tl.load(kept_at + at)
+        gone = tl.load(nearest_at + kept)
+        a, b = tl.load(sizes_at + kept), tl.load(sizes_at + gone)
+        total = a + b
+        for start in range(0, n_columns, WIDTH):
+            column = start + tl.arange(0, WIDTH)
+            row = points_at + column * stride
+            left = tl.load(row + kept, mask=column < n_columns, other=0.0)
+            right = tl.load(row + gone, mask=column < n_columns, other=0.0)
+            tl.store(row + kept, (left * a + right * b) / total, mask=column < n_columns)
+        tl.store(sizes_at + kept, total)
+        tl.store(nearest_at + gone, gone)
+        tl.store(dead_at + gone, 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def chunk_sum(line_at, union, slots, stride, CHUNK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """(C,) squared differences of some leaves of a union and other slots, added up pair by pair."""
+    for leaf in tl.static_range(CHUNK):
+        gap = tl.load(line_at + union) - tl.load(line_at + slots)
+        line_at += stride
+        value = gap * gap
+        if leaf % 2 == 0:
+            one = value
+        else:
+            value = one + value
+            if leaf % 4 == 1:
+                two = value
+            else:
+                value = two + value
+                if leaf % 8 == 3:
+                    four = value
+                else:
+                    value = four + value
+                    if leaf % 16 == 7:
+                        eight = value
+                    else:
+                        value = eight + value
+    return value
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def block_sum(  # type: ignore[no-untyped-def]
+    line_at, union, slots, stride, N_CHUNKS: tl.constexpr, CHUNK: tl.constexpr
+):
+    """The same of a block of leaves: the sum of some chunks waits for that of as many others."""
+    value = chunk_sum(line_at, union, slots, stride, CHUNK)
+    level0, level1, level2, level3, level4, level5, level6 = value, value, value, value, value, value, value
+    for chunk in range(1, N_CHUNKS):
+        value = chunk_sum(line_at + chunk * CHUNK * stride, union, slots, stride, CHUNK)
+        if chunk % 2 == 0:
+            level0 = value
+        else:
+            value = level0 + value
+            if N_CHUNKS > 2:
+                if chunk % 4 == 1:
+                    level1 = value
+                else:
+                    value = level1 + value
+                    if N_CHUNKS > 4:
+                        if chunk % 8 == 3:
+                            level2 = value
+                        else:
+                            value = level2 + value
+                            if N_CHUNKS > 8:
+                                if chunk % 16 == 7:
+                                    level3 = value
+                                else:
+                                    value = level3 + value
+                                    if N_CHUNKS > 16:
+                                        if chunk % 32 == 15:
+                                            level4 = value
+                                        else:
+                                            value = level4 + value
+                                            if N_CHUNKS > 32:
+                                                if chunk % 64 == 31:
+                                                    level5 = value
+                                                else:
+                                                    value = level5 + value
+                                                    if N_CHUNKS > 64:
+                                                        if chunk % 128 == 63:
+                                                            level6 = value
+                                                        else:
+                                                            value = level6 + value
+    return value
+
+
+@triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
+def measure(  # type: ignore[no-untyped-def]
+    points_at, sizes_at, table_at, kept_at, counts_at, n, stride,
+    N_BLOCKS: tl.constexpr, N_CHUNKS: tl.constexpr, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """A program for each union and some clusters: D of each pair, into its row and their columns of the table."""
+    at = tl.program_id(0)
+    if at < tl.load(counts_at + 1):
+        union = tl.load(kept_at + at)
+        slots = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+        done = tl.zeros((WIDTH,), tl.float64)
+        group = tl.zeros((WIDTH,), tl.float64)
+        for block in range(N_BLOCKS):
+            line_at = points_at + block * N_CHUNKS * CHUNK * stride
+            value = block_sum(line_at, union, slots, stride, N_CHUNKS, CHUNK)
+            if (block >= 3) & (block % 2 == 1):  # blocks come in groups of three, two, two
+                done = done + group
+                group = value
+            else:
+                group = group + value
+        a, b = tl.load(sizes_at + union), tl.load(sizes_at + slots, mask=slots < n, other=1.0)
+        found = (done + group) * ((2.0 * (a * b)) / (a + b))
+        found = tl.where(slots == union, float("inf"), found)
+        tl.store(table_at + union.to(tl.int64) * n + slots, found, mask=slots < n)
+        tl.store(table_at + slots.to(tl.int64) * n + union, found, mask=slots < n)
+
+
+@triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
+def find(  # type: ignore[no-untyped-def]
+    table_at, nearest_at, distance_at, role_at, dead_at, n, WIDTH: tl.constexpr
+):
+    """A program for each row that needs it: its nearest cluster, the lowest slot among equals."""
+    row = tl.program_id(0)
+    role = tl.load(role_at + row)
+    if (role == 1) | (role == 3):
+        best = tl.full((WIDTH,), float("inf"), tl.float64)
+        best_at = tl.full((WIDTH,), 2147483647, tl.int32)
+        for start in range(0, n, WIDTH):
+            column = start + tl.arange(0, WIDTH)
+            is_alive = tl.load(dead_at + column, mask=column < n, other=1) == 0
+            value = tl.load(table_at + row.to(tl.int64) * n + column, mask=is_alive, other=float("inf"))
+            is_less = value < best
+            best = tl.where(is_less, value, best)
+            best_at = tl.where(is_less, column, best_at)
+        least = tl.min(best, 0)
+        first = tl.min(tl.where(best == least, best_at, 2147483647), 0)
+        tl.store(nearest_at + row, tl.where(first == 2147483647, row, first))
+        tl.store(distance_at + row, least)
+
+
+@triton.jit(do_not_specialize=["n", "next_node"])  # type: ignore[untyped-decorator]
+def tell(  # type: ignore[no-untyped-def]
+    nearest_at, distance_at, role_at, dead_at, kept_at, counts_at, n, WIDTH: tl.constexpr
+):
+    """A program for each row that nothing was done to: a union whose nearest it is may come before its own."""
+    row = tl.program_id(0)
+    is_idle = (tl.load(role_at + row) == 0) & (tl.load(dead_at + row) == 0)
+    n_kept = tl.load(counts_at + 1)
+    if is_idle & (n_kept > 0):
+        best = tl.full((WIDTH,), float("inf"), tl.float64)
+        best_at = tl.full((WIDTH,), 2147483647, tl.int32)
+        for start in range(0, n_kept, WIDTH):
+            at = start + tl.arange(0, WIDTH)
+            union = tl.load(kept_at + at, mask=at < n_kept, other=0)
+            is_mine = (at < n_kept) & (tl.load(nearest_at + union) == row)
+            value = tl.load(distance_at + union, mask=is_mine, other=float("inf"))
+            is_less = value < best
+            best = tl.where(is_less, value, best)
+            best_at = tl.where(is_less, union, best_at)
+        least = tl.min(best, 0)
+        first = tl.min(tl.where(best == least, best_at, 2147483647), 0)
+        own, own_at = tl.load(distance_at + row), tl.load(nearest_at + row)
+        if (first != 2147483647) & ((least < own) | ((least == own) & (first < own_at))):
+            tl.store(nearest_at + row, first)
+            tl.store(distance_at + row, least)

@@ -1,0 +1,166 @@
+"""The last rounds on a GPU: a table of D between all clusters, five kernels a round, and no word from the host between.
+
+With few clusters a GPU waits for its next kernel, and a round of `rounds.py` has two hundred. Here a round has five:
+they find the pairs that are each other's nearest, merge their centroids, measure the unions, look for the nearest of
+clusters whose nearest is gone, and tell the nearest of a union about it. Distances are those of `exact.py` to the bit:
+no product is fused with a sum, and squares are added along the same halving tree.
+
+D = B·2^a columns, B odd, lie in the order in which that tree joins them: the columns w, w + B, w + 2B, … are leaves of
+block w, and neighbors in it are joined first. M slots; a slot dies when its cluster is absorbed.
+
+Needs triton. Under TRITON_INTERPRET=1 the kernels run on the CPU, for tests.
+"""
+
+import torch
+from torch import Tensor
+
+from shoal.clustering.ward import triton_scan
+from shoal.clustering.ward.exact import Geometry
+from shoal.clustering.ward.lists import Decision
+from shoal.clustering.ward.rounds import RoundMerges
+
+MOST_CLUSTERS = 8192
+"""More would take longer to measure, each with each, than bounds take that spare most of it."""
+
+TABLE_BYTES = 8
+"""Memory for each pair of clusters."""
+
+MOST_BLOCKS = 7
+"""Blocks of leaves, B, that the kernel can join: other numbers of columns are left to `rounds.py`."""
+
+MOST_CHUNKS = 128
+"""Chunks of a block at most: sums wait for their like on seven levels."""
+
+CHUNK = 16
+"""Leaves whose sum is written out."""
+
+MEASURED = 256
+"""Clusters that a program measures a union with: two a thread, whose partial sums stay in registers."""
+
+SCAN_COLUMNS = 1024
+"""Entries of a row that are read at once."""
+
+ROUNDS_AT_ONCE = 8
+"""Rounds between two looks at how many clusters are left."""
+
+
+def can_merge(device: torch.device, n_clusters: int, n_columns: int) -> bool:
+    """Whether so many clusters can be merged here on this device, and faster than elsewhere."""
+    n_blocks, n_leaves = blocks_and_leaves(n_columns)
+    is_possible = n_blocks <= MOST_BLOCKS and n_leaves <= CHUNK * MOST_CHUNKS
+    return is_possible and 1 < n_clusters <= MOST_CLUSTERS and triton_scan.is_available(device)
+
+
+def blocks_and_leaves(n_columns: int) -> tuple[int, int]:
+    """The odd and the even part of a number: their product is the number, the second a power of two."""
+    n_leaves = n_columns & -n_columns
+    return n_columns // n_leaves, n_leaves
+
+
+def leaf_order(n_columns: int) -> list[int]:
+    """The columns, block by block, so that `halving_sum` joins neighbors first, then neighboring pairs, and so on."""
+    n_blocks, n_leaves = blocks_and_leaves(n_columns)
+    reversed_bits = [0]
+    while len(reversed_bits) < n_leaves:  # 0; 0 1; 0 2 1 3; 0 4 2 6 1 5 3 7; …
+        reversed_bits = [2 * i for i in reversed_bits] + [2 * i + 1 for i in reversed_bits]
+    half = max(1, n_blocks // 2)
+    groups = [w for first in range(half) for w in range(first, n_blocks, half)]  # 0 2 4, 1 3 of five; 0 3 6, 1 4, 2 5
+    return [w + n_blocks * leaf for w in groups for leaf in reversed_bits]
+
+
+def merge_all(
+    geometry: Geometry, nodes: Tensor, next_node: int, decision: Decision | None = None, heights: Tensor | None = None
+) -> RoundMerges:
+    """Merge all clusters, held by `nodes` (M,), in the order of rounds; unions are numbered from `next_node`.
+
+    `decision` and `heights` (M,) are what earlier rounds know of each cluster: its nearest, and D at which it was made.
+    """
+    table = _Table(geometry, nodes, next_node)
+    if heights is not None:
+        table.heights.copy_(heights)
+    table.measure_all()
+    if decision is None:
+        table.find_nearest()
+    else:
+        table.nearest.copy_(decision.nearest)
+        table.distance.copy_(decision.distance)
+    n_left = len(nodes)
+    while n_left > 1:
+        for _ in range(ROUNDS_AT_ONCE):
+            table.round(n_left)
+        before, n_left = n_left, len(nodes) - int(table.counts[0])
+        assert n_left < before, "no cluster is nearest to its nearest: a distance is not symmetric"
+    return table.merges
+
+
+class _Table:
+    """What the kernels read and write: (M, M) D, inf on the diagonal, and the clusters."""
+
+    def __init__(self, geometry: Geometry, nodes: Tensor, next_node: int) -> None:
+        n, device = len(nodes), nodes.device
+        n_columns = geometry.centroids.shape[1]
+        self.n, self.n_columns, self.next_node = n, n_columns, next_node
+        self.blocks, self.leaves = blocks_and_leaves(n_columns)
+        order = torch.tensor(leaf_order(n_columns), device=device)
+        self.stride = -(-n // MEASURED) * MEASURED
+        self.points = torch.zeros(n_columns, self.stride, dtype=torch.float64, device=device)  # (D, M and a few)
+        self.points[:, :n] = geometry.centroids.T[order]
+        self.sizes, self.nodes = geometry.sizes.clone(), nodes.clone()
+        self.distances = torch.empty(n, n, dtype=torch.float64, device=device)
+        self.nearest = torch.arange(n, dtype=torch.int32, device=device)
+        self.distance = torch.full((n,), torch.inf, dtype=torch.float64, device=device)
+        self.heights = torch.zeros(n, dtype=torch.float64, device=device)
+        self.role = torch.ones(n, dtype=torch.int32, device=device)  # as if each were a union
+        self.is_dead = torch.zeros(n, dtype=torch.int32, device=device)
+        self.kept = torch.arange(n, dtype=torch.int32, device=device)  # those of the round come first
+        self.counts = torch.tensor([0, n], dtype=torch.int32, device=device)  # merges so far, and of the round
+        made = torch.zeros(2, n - 1, dtype=torch.int64, device=device)
+        measured = torch.zeros(2, n - 1, dtype=torch.float64, device=device)
+        self.merges = RoundMerges(made[0], made[1], measured[0], measured[1])
+
+    def measure_all(self) -> None:
+        """Fill the table."""
+        self._measure(self.n)
+
+    def round(self, n_left: int) -> None:
+        """Merge all pairs that are each other's nearest; at most `n_left` clusters are alive."""
+        from shoal.clustering.ward import table_kernels
+
+        merges, width = self.merges, _power_of_two(self.n)
+        table_kernels.pair[(1,)](
+            self.nearest, self.distance, self.heights, self.sizes, self.nodes, self.role, self.is_dead, self.kept,
+            self.counts, merges.left, merges.right, merges.distance, merges.size, self.n, self.next_node,
+            WIDTH=width, num_warps=max(4, min(16, width // 256)),
+        )  # fmt: skip
+        most = max(1, n_left // 2)
+        table_kernels.merge[(most,)](
+            self.points, self.sizes, self.nearest, self.is_dead, self.kept, self.counts, self.stride, self.n_columns,
+            WIDTH=256, enable_fp_fusion=False,
+        )  # fmt: skip
+        self._measure(most)
+        self.find_nearest()
+        table_kernels.tell[(self.n,)](
+            self.nearest, self.distance, self.role, self.is_dead, self.kept, self.counts, self.n, WIDTH=SCAN_COLUMNS
+        )
+
+    def find_nearest(self) -> None:
+        """Look for the nearest of unions and of clusters whose nearest is gone; of all before the first round."""
+        from shoal.clustering.ward import table_kernels
+
+        table_kernels.find[(self.n,)](
+            self.distances, self.nearest, self.distance, self.role, self.is_dead, self.n, WIDTH=SCAN_COLUMNS
+        )
+
+    def _measure(self, most: int) -> None:
+        from shoal.clustering.ward import table_kernels
+
+        chunk = min(CHUNK, self.leaves)
+        table_kernels.measure[(most, self.stride // MEASURED)](
+            self.points, self.sizes, self.distances, self.kept, self.counts, self.n, self.stride,
+            N_BLOCKS=self.blocks, N_CHUNKS=self.leaves // chunk, CHUNK=chunk, WIDTH=MEASURED,
+            num_warps=4, enable_fp_fusion=False,
+        )  # fmt: skip
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
