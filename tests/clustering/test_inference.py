@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import fcluster, linkage
-from torch import Tensor
 
 from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
@@ -14,7 +13,7 @@ from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -131,40 +130,6 @@ def test_the_order_of_files_changes_nothing() -> None:
     assert shuffled.accuracies == plain.accuracies
     assert torch.equal(shuffled.embeddings, plain.embeddings[order])
     assert adjusted_rand(plain.labels[order], shuffled.labels) == 1.0
-
-
-@pytest.fixture
-def linked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Neighbors]]:
-    """The rows and the lists of each tree that is made."""
-    given: list[tuple[Tensor, Neighbors]] = []
-
-    def spy(points: Tensor, lists: Neighbors) -> np.ndarray:
-        given.append((points, lists))
-        return linkage(points.numpy(), "ward")
-
-    monkeypatch.setattr(iterates_module, "link_rows", spy)
-    return given
-
-
-@pytest.mark.parametrize(("n_tabled", "n_listed"), [(0, 16), (10_000, 8)])
-def test_ward_is_given_the_lists_that_the_shift_uses_and_longer_ones_where_it_reads_them(
-    linked: list[tuple[Tensor, Neighbors]], n_tabled: int, n_listed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(iterates_module, "FEW", {"cpu": n_tabled})
-    rows, labels, _ = draw(3)
-    found = infer(rows, labels, 6)
-    assert len(linked) == len(found.accuracies)
-    for points, lists in linked:
-        own = torch.arange(len(points))
-        assert torch.equal(lists.indices, k_nearest(points, points, n_listed, exclude=own).indices)
-
-
-def test_only_the_tree_that_is_cut_is_made_where_no_label_judges(linked: list[tuple[Tensor, Neighbors]]) -> None:
-    rows, labels, _ = draw(3)
-    found = infer(rows, labels, 6, n_shifts=3)
-    ((points, _),) = linked
-    assert found.n_shifts == 3
-    assert torch.equal(points, found.embeddings)
 
 
 @pytest.mark.slow

@@ -15,9 +15,7 @@ from shoal.training.checkpoint import read_checkpoint
 from shoal.training.data import TrainingData
 from shoal.training.loop import train
 from shoal.training.model import Model, TaskShape
-from shoal.training.tokens import TokenCache, cache_tokens
-from shoal.training.trainer import Trainer
-from shoal.training.validation import Validation
+from shoal.training.tokens import TokenCache
 from shoal.training.views import ViewSettings
 
 KEEP = ("loss", "loss_supervised", "loss_shifted", "gradient", "validation_accuracy", "n_clusters", "bank_rank")
@@ -55,26 +53,6 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(toy):
         runs.append(weights(networks))
     assert same(runs[0], runs[1])
     assert not same(runs[0], runs[2])
-
-
-@pytest.mark.parametrize(("snapshot", "n_embedded"), [("last", 4), ("best", 5)])
-def test_images_are_embedded_once_between_two_epochs_and_again_for_an_earlier_snapshot(
-    toy, monkeypatch, snapshot, n_embedded
-):
-    """For the first bank and after each of three epochs; the second is the best by the accuracies given here."""
-    accuracies, embedded, real = iter((0.5, 0.9, 0.6)), [], Trainer._embed
-    monkeypatch.setattr(
-        Trainer, "validate", lambda self, *_: (self.embed_all(), Validation(accuracy=next(accuracies), n_clusters=4))[1]
-    )
-    monkeypatch.setattr(Trainer, "_embed", lambda self, tokens: (embedded.append(tokens), real(self, tokens))[1])
-    model, *others = toy.networks()
-    trained = train(toy.data(), model, *others, toy.settings(epochs=3, snapshot=snapshot))
-    assert trained.epoch == (3 if snapshot == "last" else 2)
-    assert len(embedded) == n_embedded
-    assert torch.equal(
-        trained.embeddings,
-        model.compact(cache_tokens(toy.data().pixels, model.encoder).embed(model.represent, model.device)),
-    )
 
 
 def test_the_best_snapshot_is_left_in_the_networks(toy):
