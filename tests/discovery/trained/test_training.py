@@ -15,6 +15,7 @@ from photo_runs import run_on, stop
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained import training
+from shoal.discovery.trained.choice import Tried
 from shoal.discovery.trained.training import _bars, announce, measured_gain
 from shoal.methods.clusters import Representation
 from shoal.methods.registry import load_recipe
@@ -80,6 +81,7 @@ def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
+    monkeypatch.setattr(Tried, "is_full", False)
     heard: list[object] = []
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
     run_on(photos, tmp_path / "run", wanted, reporter=listening(heard))

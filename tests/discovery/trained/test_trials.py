@@ -76,6 +76,7 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     monkeypatch.setattr(Choice, "keeps_training", True)
+    monkeypatch.setattr(Tried, "is_full", False)
     monkeypatch.setattr(
         "shoal.discovery.trained.choice.best_of", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
     )
@@ -166,6 +167,7 @@ def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp
     """The first one stands only where it is better, which is said once; its training with all labels is not begun."""
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
+    monkeypatch.setattr(Tried, "is_full", False)
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
     epochs: list[str] = []
 
