@@ -1,10 +1,13 @@
 """Two embeddings at once: distances add up, and the labels that judge choose how much of each."""
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
 
 from shoal.clustering import blend as module
+from shoal.clustering import iterates
 from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend, choose_weight, is_worse, try_weights
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.mean_shift import ShiftSettings
@@ -61,6 +64,22 @@ def test_a_weight_is_judged_by_the_judging_labels_alone(task) -> None:
     for one, other in zip(before, after, strict=True):
         assert (one.weight, one.n_shifts) == (other.weight, other.n_shifts)
         np.testing.assert_array_equal(one.right, other.right)
+
+
+@pytest.mark.parametrize("n_known", [0, 2, 7])
+def test_the_trees_of_clusters_that_are_known_are_not_made_again(task, monkeypatch, n_known: int) -> None:
+    truth, labels, judged = task
+    first, made, link = points(truth, 0.4), [], iterates.link_rows
+    how = {"seed": 0, "weights": (1.0,)}
+    (plain,) = try_weights(first, first, labels, judged, 6, SETTINGS, **how)
+    cuts = [one.tree.cut(6) for one in islice(iterates.iterates(first, SETTINGS.shift), n_known)]
+    monkeypatch.setattr(iterates, "link_rows", lambda *given: (made.append(given), link(*given))[1])
+    (found,) = try_weights(first, first, labels, judged, 6, SETTINGS, **how, first_cuts=cuts)
+    assert found.n_shifts == plain.n_shifts
+    np.testing.assert_array_equal(found.right, plain.right)
+    n_made, made[:] = len(made), []
+    try_weights(first, first, labels, judged, 6, SETTINGS, **how)
+    assert n_made == max(0, len(made) - n_known) < 7
 
 
 def test_rows_too_much_alike_for_so_many_clusters_are_left_out(task) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.cluster.hierarchy import fcluster, linkage
-from torch import Tensor
 
 from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
@@ -14,7 +13,7 @@ from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
-from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.neighbors import k_nearest
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -131,22 +130,6 @@ def test_the_order_of_files_changes_nothing() -> None:
     assert shuffled.accuracies == plain.accuracies
     assert torch.equal(shuffled.embeddings, plain.embeddings[order])
     assert adjusted_rand(plain.labels[order], shuffled.labels) == 1.0
-
-
-def test_ward_is_given_the_lists_that_the_shift_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, labels, _ = draw(3)
-    given = []
-
-    def spy(points: Tensor, lists: Neighbors) -> np.ndarray:
-        given.append((points, lists))
-        return linkage(points.numpy(), "ward")
-
-    monkeypatch.setattr(iterates_module, "link_rows", spy)
-    found = infer(rows, labels, 6)
-    assert len(given) == len(found.accuracies)
-    for points, lists in given:
-        own = torch.arange(len(points))
-        assert torch.equal(lists.indices, k_nearest(points, points, iterates_module.WARD_LIST, exclude=own).indices)
 
 
 @pytest.mark.slow

@@ -65,6 +65,23 @@ def test_tokens_are_the_same_bits_in_every_batch_and_with_any_number_of_threads(
 
 
 @needs_openvino
+def test_encoders_with_the_same_trunk_share_it_while_one_of_them_is_there() -> None:
+    openvino_trunk._PROVEN.clear()
+    first, same, other = encoder_with("openvino"), encoder_with("openvino"), encoder_with("openvino", n_tail_blocks=2)
+    for encoder in (first, same, other):
+        assert encoder.engine == "openvino"
+    assert first._compiled is same._compiled
+    assert first._compiled is not other._compiled
+    with torch.no_grad():
+        other.trunk[0].conv.kept.weight.mul_(2)
+    assert compile_trunk(other.trunk, other.tail, SIZE, "openvino", is_wanted=True) is not other._compiled
+    del first, other, encoder
+    assert len(openvino_trunk._PROVEN) == 1
+    del same
+    assert not openvino_trunk._PROVEN
+
+
+@needs_openvino
 def test_16_bits_are_used_where_the_processor_has_them_and_refused_where_not() -> None:
     for engine, precision in (("openvino-f16", "f16"), ("openvino-bf16", "bf16")):
         if precision in native_precisions():

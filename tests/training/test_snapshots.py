@@ -7,7 +7,8 @@ import torch
 
 from shoal.training import checkpoint
 from shoal.training.loop import StopTraining, train
-from shoal.training.tokens import ImageInputs
+from shoal.training.tokens import ImageInputs, cache_tokens
+from shoal.training.trainer import Trainer
 from shoal.training.validation import Judge, Validation
 
 
@@ -28,6 +29,26 @@ def test_the_last_snapshot_is_kept_where_that_is_asked_for_with_the_k_it_validat
     assert (best.epoch, best.validation.n_clusters) == (1, 3)
     assert (last.epoch, last.validation.n_clusters) == (3, 5)
     assert not torch.equal(best.embeddings, last.embeddings)
+
+
+@pytest.mark.parametrize(("snapshot", "n_embedded"), [("last", 4), ("best", 5)])
+def test_images_are_embedded_once_between_two_epochs_and_again_for_an_earlier_snapshot(
+    toy, monkeypatch, snapshot, n_embedded
+):
+    """For the first bank and after each of three epochs; the second is the best by the accuracies given here."""
+    accuracies, embedded, real = iter((0.5, 0.9, 0.6)), [], Trainer._embed
+    monkeypatch.setattr(
+        Trainer, "validate", lambda self, *_: (self.embed_all(), Validation(accuracy=next(accuracies), n_clusters=4))[1]
+    )
+    monkeypatch.setattr(Trainer, "_embed", lambda self, tokens: (embedded.append(tokens), real(self, tokens))[1])
+    model, *others = toy.networks()
+    trained = train(toy.data(), model, *others, toy.settings(epochs=3, snapshot=snapshot))
+    assert trained.epoch == (3 if snapshot == "last" else 2)
+    assert len(embedded) == n_embedded
+    assert torch.equal(
+        trained.embeddings,
+        model.compact(cache_tokens(toy.data().pixels, model.encoder).embed(model.represent, model.device)),
+    )
 
 
 def test_a_run_that_keeps_its_last_snapshot_is_resumed_to_the_same(toy, tmp_path):

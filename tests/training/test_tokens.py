@@ -8,7 +8,7 @@ from shoal.encoders.embed import embed
 from shoal.encoders.head import Head, HeadSettings
 from shoal.errors import ShoalError
 from shoal.training import tokens
-from shoal.training.tokens import ImageInputs, cache_tokens, resident, take
+from shoal.training.tokens import ImageInputs, TokenKeeper, cache_tokens, resident, take
 
 CPU = torch.device("cpu")
 
@@ -21,6 +21,18 @@ def test_embeddings_from_cached_tokens_are_those_of_the_whole_encoder(toy):
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-3)  # tokens are kept in half precision
     assert found.dtype == torch.float32
     assert not found.is_inference(), "whoever is given them may use them in place"
+
+
+def test_tokens_that_embedding_leaves_are_those_of_the_trunk(toy, monkeypatch):
+    encoder, pixels = toy.encoder(), toy.data().pixels
+    keeper, embeddings = TokenKeeper(len(pixels)), embed(pixels, encoder)
+    assert torch.equal(embed(pixels, encoder, on_tokens=keeper), embeddings)
+    assert torch.equal(keeper.tokens, cache_tokens(pixels, encoder).tokens)
+    assert not keeper.tokens.is_inference(), "training keeps them for its gradients"
+    monkeypatch.setattr(tokens, "free_memory", lambda device: 100)
+    without_room = TokenKeeper(len(pixels))
+    assert torch.equal(embed(pixels, encoder, on_tokens=without_room), embeddings)
+    assert without_room.tokens is None
 
 
 def test_tokens_follow_the_tail_when_it_is_trained(toy):

@@ -7,7 +7,7 @@ times that in the second. w = 1 is the first alone, w = 0 the second.
 N images, D and E columns of the two embeddings, J images that judge, K clusters, T shifts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,10 +18,9 @@ from torch import Tensor
 from shoal.arrays import Bools, Ints
 from shoal.clustering.average import LinkageMethod, join_small
 from shoal.clustering.inference import InferenceSettings, stops
-from shoal.clustering.iterates import check_distinct, iterates
+from shoal.clustering.iterates import iterates
 from shoal.clustering.matching import is_worse, put_right
 from shoal.clustering.mean_shift import ShiftSettings
-from shoal.errors import TooFewDistinct
 
 WEIGHTS = (0.0, 0.35, 0.65, 0.8, 1.0)
 """Weights of the first embedding that are tried."""
@@ -68,19 +67,23 @@ def try_weights(
     weights: Sequence[float] = WEIGHTS,
     linkage_method: LinkageMethod = "ward",
     usual_shifts: int = 0,
+    first_cuts: Sequence[Ints] = (),
 ) -> list[TriedWeight]:
     """Cluster by each weight and see how many of the `judged` (J,) rows come out right by their `labels` (N,).
 
     No other label is looked at: those that training saw say nothing about what it does to images without one. A weight
     whose rows are too much alike to be cut into `n_clusters` is left out. Few judging images are often all right
     without any shift, which says nothing about the others; `usual_shifts` are then nearer to what is best.
+    `first_cuts` are clusters (N,) of the first embedding alone after 0, 1, 2 … shifts, as far as they are known.
     """
     rows = sample_rows(len(labels), judged, n_clusters, seed)
     kept = torch.from_numpy(rows).to(first.device)
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
-    truth = labels[judged]
-    how = (at, truth, n_clusters, settings.shift, linkage_method, usual_shifts)
-    found = (_try(blend(first[kept], second[kept], weight), weight, *how) for weight in weights)
+    found = []
+    for weight in weights:
+        known = [cut[rows] for cut in first_cuts] if weight == 1 else []
+        cuts = _cuts(blend(first[kept], second[kept], weight), n_clusters, settings.shift, linkage_method, known)
+        found.append(_judge(weight, (cut[at] for cut in cuts), labels[judged], usual_shifts))
     return [tried for tried in found if tried is not None]
 
 
@@ -99,28 +102,32 @@ def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:
     return min(good, key=lambda one: abs(one.weight - USUAL_WEIGHT))
 
 
-def _try(
-    points: Tensor,
-    weight: float,
-    at: Ints,
-    truth: Ints,
-    n_clusters: int,
-    moves: ShiftSettings,
-    linkage_method: LinkageMethod,
-    usual_shifts: int,
-) -> TriedWeight | None:
-    """The best iterate up to the first that neither of the next two betters, by the judging images (Algorithm 1)."""
+def _cuts(
+    points: Tensor, n_clusters: int, moves: ShiftSettings, linkage_method: LinkageMethod, known: Sequence[Ints]
+) -> Iterator[Ints]:
+    """Clusters (M,) after 0, 1, 2 … shifts, while enough rows are distinct; of the first ones where they are `known`.
+
+    Trees are made for the others alone.
+    """
+    yield from known
+    for one in islice(iterates(points, moves), len(known), None):
+        if not one.has_distinct(n_clusters):
+            return
+        yield join_small(one.points, one.tree, n_clusters, linkage_method).cut(n_clusters)
+
+
+def _judge(weight: float, clusters: Iterator[Ints], truth: Ints, usual_shifts: int) -> TriedWeight | None:
+    """The best iterate up to the first that neither of the next two betters, by the judging images (Algorithm 1).
+
+    `clusters` (J,) are theirs after 0, 1, 2 … shifts; None where there are none.
+    """
     rights: list[Bools] = []
-    try:
-        for one in islice(iterates(points, moves), MAX_SHIFTS + 1):
-            check_distinct(one.tree, n_clusters)
-            tree = join_small(one.points, one.tree, n_clusters, linkage_method)
-            rights.append(put_right(truth, tree.cut(n_clusters)[at]))
-            if stops([float(right.mean()) for right in rights]):
-                break
-    except TooFewDistinct:
-        if not rights:
-            return None
+    for found in islice(clusters, MAX_SHIFTS + 1):
+        rights.append(put_right(truth, found))
+        if stops([float(right.mean()) for right in rights]):
+            break
+    if not rights:
+        return None
     counts = [int(right.sum()) for right in rights]
     best = [shifts for shifts, n_right in enumerate(counts) if n_right == max(counts)]
     n_shifts = min(best, key=lambda shifts: abs(shifts - usual_shifts))
@@ -129,10 +136,15 @@ def _try(
 
 def sample_rows(n_rows: int, judged: Ints, n_clusters: int, seed: int) -> Ints:
     """The rows (M,) that a choice looks at, ascending."""
-    n_wanted = max(MAX_ROWS, MIN_PER_CLUSTER * n_clusters)
-    if n_rows <= n_wanted:
+    if looks_at_all(n_rows, n_clusters):
         return np.arange(n_rows)
+    n_wanted = max(MAX_ROWS, MIN_PER_CLUSTER * n_clusters)
     others = np.setdiff1d(np.arange(n_rows), judged)
     n_others = min(len(others), max(n_wanted - len(judged), len(judged)))
     drawn = np.random.default_rng(seed).choice(others, n_others, replace=False)
     return np.sort(np.concatenate([judged, drawn]))
+
+
+def looks_at_all(n_rows: int, n_clusters: int) -> bool:
+    """Whether a choice looks at all of so many rows."""
+    return n_rows <= max(MAX_ROWS, MIN_PER_CLUSTER * n_clusters)

@@ -96,6 +96,7 @@ class Inference:
     first: Iterate  # before any shift
     linkage_method: LinkageMethod = "ward"  # how its tree joins small clusters
     unlinked: Ints | None = None  # (N,) the clusters without must-links, where there are any
+    cuts: tuple[Ints, ...] = ()  # (M,) each: clusters of what judged every iterate, without must-links
 
 
 def infer(
@@ -221,14 +222,15 @@ def _run(
     else:
         made = [next(pairs)]
     first = best = made[0][0]
-    best_t, accuracies = 0, list[float]()
+    best_t, accuracies, cuts = 0, list[float](), list[Ints]()
     for t, (answer, judge) in enumerate(islice(chain(made, pairs), last + 1)):
         if not _is_distinct(t, (answer, judge), n_clusters, "n_clusters"):
             break
         right = float("nan")
         if n_shifts is None:
             tree = join_small(judge.points, judge.tree, n_clusters, linkage_method)
-            right = matched_accuracy(known[labeled], tree.cut(n_clusters)[labeled])
+            cuts.append(tree.cut(n_clusters))
+            right = matched_accuracy(known[labeled], cuts[-1][labeled])
         if n_shifts is not None or right > max(accuracies, default=-1.0):
             best, best_t = answer, t
         accuracies.append(right)
@@ -245,6 +247,7 @@ def _run(
         estimate=estimate,
         first=first,
         linkage_method="ward" if tree is best.tree else linkage_method,
+        cuts=tuple(cuts),
     )
 
 
@@ -269,10 +272,11 @@ def _estimate(pairs: Iterator[Pair], known: Ints, settings: InferenceSettings) -
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:
     """Whether iterate t can be cut into so many clusters; an error where the first cannot."""
-    tree = min((one.tree for one in pair), key=lambda tree: tree.n_distinct)
+    if all(one.has_distinct(n_clusters) for one in pair):
+        return True
     if t == 0:
-        check_distinct(tree, n_clusters, name)
-    return tree.n_distinct >= n_clusters
+        check_distinct(min((one.tree for one in pair), key=lambda tree: tree.n_distinct), n_clusters, name)
+    return False
 
 
 def stops(accuracies: list[float]) -> bool:

@@ -4,7 +4,7 @@ N images, D columns, k neighbors.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from shoal.clustering.neighbors import Neighbors, k_nearest
 from shoal.clustering.sums import row_lengths
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward.linkage import link_rows, ward_linkage
+from shoal.clustering.ward.rounds import FEW
 from shoal.errors import DataError, TooFewDistinct
 from shoal.words import count
 
@@ -25,7 +26,8 @@ ROWS_AT_ONCE = 8192
 """Rows shifted or scaled together; any number gives the same bits, this one bounds the memory."""
 
 WARD_LIST = 16
-"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost."""
+"""Neighbors looked up for the tree when the shift needs fewer: longer lists save Ward more than they cost. The tree of
+few rows has a table of all distances, and asks for none."""
 
 MAX_WARD_LIST = 64
 """Most neighbors handed to the tree: the radius kernels look at up to 1,000."""
@@ -36,13 +38,31 @@ one place, each adds the same rows in an order of its own, and each addition rou
 once."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Iterate:
-    """Embeddings after so many shifts."""
+APART = 1e-4
+"""Less similar than 1 by this, two unit rows are 0.014 apart: far more than rounding can do to any of them."""
 
-    points: Tensor  # (N, D) unit rows
-    neighbors: Neighbors  # (N, k) the `n_neighbors` nearest of each row, fewer where there are fewer
-    tree: Tree  # Ward's
+
+class Iterate:
+    """Embeddings after so many shifts: `points` (N, D), unit rows, and the nearest `neighbors` (N, k) of each.
+
+    Its `tree`, Ward's, is made when it is first asked for, from lists (N, l) for it; rows are sums of `n_added`.
+    """
+
+    def __init__(self, points: Tensor, neighbors: Neighbors, lists: Neighbors, n_added: int) -> None:
+        self.points, self.neighbors = points, neighbors
+        self._for_tree: tuple[Neighbors, int] | None = (lists, n_added)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """Ward's tree of the points."""
+        assert self._for_tree is not None
+        (lists, n_added), self._for_tree = self._for_tree, None  # which are let go
+        return unit_tree(self.points, neighbors=lists, n_added=n_added)
+
+    def has_distinct(self, n_rows: int) -> bool:
+        """Whether so many rows differ beyond rounding; where that many lie far from all others no tree is made."""
+        n_apart = int((self.neighbors.similarities[:, 0] < 1 - APART).sum())
+        return n_apart >= n_rows or self.tree.n_distinct >= n_rows
 
 
 def unit_points(
@@ -114,18 +134,22 @@ def iterates(
     """Unit rows (N, D), their neighbors and their tree after 0, 1, 2 … shifts; each is made when it is asked for."""
     own, others = torch.arange(len(points), device=points.device), len(points) - 1
     n_averaged = moves.list_length(others)
-    n_listed = min(max(n_averaged, WARD_LIST, moves.n_neighbors), others)
+    n_of_tree = WARD_LIST if len(points) > FEW[points.device.type] else 1
+    n_listed = min(max(n_averaged, n_of_tree, moves.n_neighbors), others)
     n_added = 1  # rows whose sum each row is
     while True:
         lists = k_nearest(points, points, n_listed, exclude=own)
-        ready = Neighbors(lists.indices[:, :MAX_WARD_LIST], lists.similarities[:, :MAX_WARD_LIST])
         # Of the radius kernels' long lists, which are let go.
-        near = Neighbors(*(part[:, : moves.n_neighbors].contiguous() for part in (lists.indices, lists.similarities)))
-        yield Iterate(points, near, unit_tree(points, neighbors=ready, n_added=n_added))
+        near, ready = (_first_of(lists, n) for n in (moves.n_neighbors, MAX_WARD_LIST))
+        yield Iterate(points, near, ready, n_added)
         n_added = 1 + n_averaged
         if moves.retrieval == "random":
             lists = random_neighbors(points, points, moves.n_neighbors, exclude=own, generator=generator)
         points = _shifted(points, lists, moves, attention)
+
+
+def _first_of(lists: Neighbors, n: int) -> Neighbors:
+    return Neighbors(lists.indices[:, :n].contiguous(), lists.similarities[:, :n].contiguous())
 
 
 @torch.no_grad()

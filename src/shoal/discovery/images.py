@@ -161,6 +161,7 @@ def _fill(job: _Job, encoder: Encoder, checksum: str) -> None:
                 resume=job.resume,
                 reporter=reporter,
                 tensorboard=job.tensorboard,
+                n_tail_blocks=encoder.n_tail_blocks,
             )
         )
     write_answers(run, answer, other, settings, reporter)

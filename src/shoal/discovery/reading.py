@@ -35,6 +35,7 @@ from shoal.errors import DataError, ShoalError, UsageError
 from shoal.methods.clusters import Representation, to_numpy
 from shoal.progress import Outlook, Progress, about
 from shoal.runs import Run, Skip, damaged
+from shoal.training.tokens import TokenCache, TokenKeeper
 
 EMBEDDING = "embedding images"
 
@@ -144,7 +145,7 @@ def read_and_embed(
     try:
         images = _read(run, collection, settings, reporter, check)
         record_inputs(run, images, encoder)
-        return images, embed_frozen(images, run, encoder, reporter)
+        return images, embed_frozen(images, run, encoder, reporter, is_trained=settings.is_trained)
     except ShoalError as error:
         # A run that must not be resumed with other images may still be with its own.
         if not run.has("frozen.npy") and not (is_resumed and isinstance(error, UsageError)):
@@ -202,21 +203,31 @@ def engine_of(run: Run) -> str | None:
     return None if made_from is None else str(made_from.get("engine", TORCH))
 
 
-def embed_frozen(images: Readable, run: Run, encoder: Encoder, reporter: Reporter) -> Representation:
-    """The embeddings of the encoder as it comes; an interrupted run has them already."""
+def embed_frozen(
+    images: Readable, run: Run, encoder: Encoder, reporter: Reporter, *, is_trained: bool = False
+) -> Representation:
+    """The embeddings of the encoder as it comes; an interrupted run has them already.
+
+    Where it will be trained, the trunk's tokens are kept, if they are the same bits as those of a resumed run: an
+    engine's do not depend on the batch that an image is in, and torch's may.
+    """
+    keeper = None
     is_there = run.has("frozen.npy")
     flag_from_main(not is_there, computing_device(encoder.device))  # others wait for it in `share_embedding`
     if is_there:
         frozen = _read_frozen(run, len(images.collection), computing_device(encoder.device))
     else:
+        if is_trained and encoder.engine != TORCH and world_size() == 1:
+            keeper = TokenKeeper(len(images.pixels))
         with announced_embedding(images.pixels, encoder, reporter) as progress:
-            frozen = embed(images.pixels, encoder, progress=progress)
+            frozen = embed(images.pixels, encoder, progress=progress, on_tokens=keeper)
         check_directions((frozen == 0).all(dim=1), images.pixels.names, encoder.input_format.size)
         run.write_array("frozen", to_numpy(frozen))
     if not run.has("thumbnails.zip"):
         with reporter.progress("making thumbnails"):
             run.write_thumbnails(make_thumbnails(images.pixels))
-    return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder))
+    tokens = None if keeper is None or keeper.tokens is None else TokenCache(keeper.tokens, batch_size=1)
+    return Representation(embeddings=frozen, embed=lambda pixels: embed(pixels, encoder), tokens=tokens)
 
 
 def _read_frozen(run: Run, n_images: int, device: torch.device) -> torch.Tensor:

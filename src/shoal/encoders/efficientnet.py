@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.encoders.convolution import convolve
+from shoal.encoders.convolution import convolve, mean_over_places
 from shoal.encoders.vision import Parts
 
 
@@ -44,11 +44,9 @@ class FoldedConv(nn.Module):
         stride = int(self.stride[0])
         features, padding = _pad(features, weight.shape[-1], stride)
         if self.kept is None:
-            out = convolve(features, weight, bias, stride, padding, self.groups)
-        else:
-            out = F.conv2d(features, weight, bias, stride, padding, groups=self.groups)
-        # In place where nothing will ask for the value before: the trunk.
-        return F.relu6(out, inplace=not torch.is_grad_enabled()) if self.has_activation else out
+            return convolve(features, weight, bias, stride, padding, self.groups, has_activation=self.has_activation)
+        out = F.conv2d(features, weight, bias, stride, padding, groups=self.groups)
+        return F.relu6(out, inplace=True) if self.has_activation else out
 
     def freeze(self) -> None:
         """Fold once instead of in every call; the convolution's own weights are let go."""
@@ -138,8 +136,7 @@ class PooledMap(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Turn a feature map (B, C, H, W) into features (B, D)."""
-        pooled: Tensor = self.conv(features).mean(dim=(2, 3))
-        return pooled
+        return mean_over_places(self.conv(features))
 
 
 def _pad(features: Tensor, kernel: int, stride: int) -> tuple[Tensor, int]:

@@ -4,8 +4,9 @@ N images of S x S pixels, I the encoder's input size, D the dimension of an embe
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -55,20 +56,25 @@ class ImageRows(Protocol):
     def __getitem__(self, rows: Any, /) -> Any: ...
 
 
+OnTokens = Callable[[slice, Tensor], None]
+"""Given some rows, and the trunk's tokens of them."""
+
+
 def embed(
     pixels: ImageRows,
     encoder: Encoder,
     *,
     batch_size: int = 128,
     progress: Progress | None = None,
+    on_tokens: OnTokens | None = None,
 ) -> Tensor:
     """Embed uint8 images (N, S, S, 3) as unit rows (N, D), float32, on the device that computes beside the encoder's.
 
     The embedding is the encoder's feature. Images are read a batch at a time (a memory map stays on
     disk), cut to their centre and scaled. Several processes share the rows; each gets all of them. The batch size
-    changes the result by rounding only.
+    changes the result by rounding only. `on_tokens` is given the trunk's tokens of this process's rows as they come.
     """
-    blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress)
+    blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress, on_tokens=on_tokens)
     found = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
     for rows, block in blocks:
         found[rows] = block
@@ -76,7 +82,12 @@ def embed(
 
 
 def embed_blocks(
-    pixels: ImageRows, encoder: Encoder, *, batch_size: int = 128, progress: Progress | None = None
+    pixels: ImageRows,
+    encoder: Encoder,
+    *,
+    batch_size: int = 128,
+    progress: Progress | None = None,
+    on_tokens: OnTokens | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
     """The same a block at a time, for who keeps them elsewhere: which rows, and their embeddings (B, D).
 
@@ -85,11 +96,11 @@ def embed_blocks(
     check_pixels(pixels)
     if batch_size < 1:
         raise UsageError(f"batch_size: found {batch_size}, expected at least 1")
-    return _blocks(pixels, encoder, batch_size, progress)
+    return _blocks(pixels, encoder, batch_size, progress, on_tokens)
 
 
 def _blocks(
-    pixels: ImageRows, encoder: Encoder, batch_size: int, progress: Progress | None
+    pixels: ImageRows, encoder: Encoder, batch_size: int, progress: Progress | None, on_tokens: OnTokens | None
 ) -> Iterator[tuple[slice, Tensor]]:
     shares, step = [shard(len(pixels), of) for of in range(world_size())], batch_size * BATCHES_AT_ONCE
     for done in range(0, max(share.stop - share.start for share in shares), step):
@@ -100,7 +111,8 @@ def _blocks(
         for start in range(rows.start, rows.stop, batch_size):
             stop = min(start + batch_size, rows.stop)
             with explain_out_of_memory(f"input_size (now {encoder.input_format.size})"):
-                parts.append(embed_batch(pixels[start:stop], encoder))
+                keep = None if on_tokens is None else partial(on_tokens, slice(start, stop))
+                parts.append(embed_batch(pixels[start:stop], encoder, keep))
             if progress is not None:
                 progress(stop - own.start, own.stop - own.start)
         everyone = gather_rows(torch.cat(parts))
@@ -202,12 +214,15 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(part in str(error) for part in told)
 
 
-def embed_batch(pixels: ImageRows, encoder: Encoder) -> Tensor:
-    """Embed one batch of images in this process alone.
+def embed_batch(pixels: ImageRows, encoder: Encoder, keep: Callable[[Tensor], None] | None = None) -> Tensor:
+    """Embed one batch of images in this process alone; `keep` is given the trunk's tokens.
 
     Images are cut and scaled where is computed: Apple's GPU has no antialiased bicubic scaling.
     """
     home = computing_device(encoder.device)
     with torch.inference_mode(), autocast(encoder.device):
-        features = encoder.tail(encoder.run_trunk(center_images(to_device(pixels, home), encoder)))
+        tokens = encoder.run_trunk(center_images(to_device(pixels, home), encoder))
+        if keep is not None:
+            keep(tokens)
+        features = encoder.tail(tokens)
         return F.normalize(features.float(), dim=1).to(home)

@@ -11,7 +11,9 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -39,19 +41,18 @@ log = logging.getLogger(__name__)
 class OpenVINOTrunk:
     """The trunk of an encoder as a function of normalized images (N, 3, S, S), on the CPU, without gradients."""
 
-    def __init__(self, trunk: nn.Module, size: int, engine: str) -> None:
+    def __init__(self, file: Path, size: int, engine: str, n_threads: int) -> None:
         from openvino import Core
 
-        core, file = Core(), converted_file(trunk, size)
-        if not file.is_file():
-            convert(trunk, size, file)
+        core = Core()
         options = {
             "INFERENCE_PRECISION_HINT": PRECISIONS[engine],
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "INFERENCE_NUM_THREADS": n_threads,
             "NUM_STREAMS": 1,
         }
         self._request = core.compile_model(core.read_model(file), "CPU", options).create_infer_request()
         self._chunk = np.zeros((CHUNK, 3, size, size), dtype=np.float32)
+        self._lock = Lock()  # encoders of several threads may share it
 
     def __call__(self, images: Tensor) -> Tensor:
         """Tokens (N, T), float32."""
@@ -59,9 +60,14 @@ class OpenVINOTrunk:
         return torch.cat(parts) if len(parts) != 1 else parts[0]
 
     def _run(self, images: Tensor) -> Tensor:
-        self._chunk[: len(images)] = images.numpy()
-        found = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
-        return torch.from_numpy(found[: len(images)].copy())  # its memory is the next chunk's
+        with self._lock:
+            self._chunk[: len(images)] = images.numpy()
+            found = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
+            return torch.from_numpy(found[: len(images)].copy())  # its memory is the next chunk's
+
+
+_PROVEN: WeakValueDictionary[tuple[Path, str, int], OpenVINOTrunk] = WeakValueDictionary()
+"""Trunks that encoders of this process run, by file, engine and threads: compiling one takes a second."""
 
 
 def compile_trunk(
@@ -69,16 +75,22 @@ def compile_trunk(
 ) -> OpenVINOTrunk | None:
     """The trunk in OpenVINO, once a probe has shown that the features stay; None, with a warning, where they do not.
 
-    Where the engine `is_wanted`, and not just chosen, that is an error.
+    Where the engine `is_wanted`, and not just chosen, that is an error. Encoders with the same weights share it.
     """
+    key = (converted_file(trunk, size), engine, torch.get_num_threads())
+    if (proven := _PROVEN.get(key)) is not None:
+        return proven
     probe = probe_images(size)
     try:
-        found = OpenVINOTrunk(trunk, size, engine)
+        if not key[0].is_file():
+            convert(trunk, size, key[0])
+        found = OpenVINOTrunk(key[0], size, engine, key[2])
         error = _difference(found(probe), trunk, tail, probe)
     except RuntimeError as problem:
         why = " ".join(str(problem).split())[-160:]
     else:
         if error <= TOLERANCES[PRECISIONS[engine]]:
+            _PROVEN[key] = found
             return found
         why = f"its features differ from torch's by {error:.1e}"
     if is_wanted:

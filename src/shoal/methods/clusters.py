@@ -3,6 +3,7 @@
 N images, D columns of an embedding, M images that were not trained on.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -111,6 +112,10 @@ class Discovery:
     """How many of them the clusters come from."""
     linkage_method: LinkageMethod = "ward"
     """How the tree joins small clusters."""
+    cuts: tuple[Ints, ...] = ()
+    """(N,) each: the clusters after 0, 1, 2 … shifts, without must-links, as far as labels judged them."""
+    seconds: float = 0.0
+    """What shifting and cutting took; written nowhere."""
     estimate: NClustersEstimate | None = None
     """Where the number of clusters was estimated on these labels: the curve it was read from."""
     counted_by: str = ""
@@ -134,6 +139,7 @@ def shift_and_cut(
 
     That is how the method cms clusters, and how the frozen features are clustered for every method that trains.
     """
+    began = time.perf_counter()
     found = infer(
         learned.embeddings,
         labels,
@@ -145,7 +151,8 @@ def shift_and_cut(
         n_shifts=learned.n_shifts,
         linkage_method=learned.linkage_method,
     )
-    return replace(as_discovery(found, learned.embeddings), metrics=learned.metrics, epoch=learned.epoch)
+    about: dict[str, Any] = {"metrics": learned.metrics, "epoch": learned.epoch}
+    return replace(as_discovery(found, learned.embeddings), **about, seconds=time.perf_counter() - began)
 
 
 def linkage_in_words(found: Discovery) -> str:
@@ -167,6 +174,7 @@ def as_discovery(found: Inference, embeddings: Tensor) -> Discovery:
         accuracies=found.accuracies,
         n_shifts=found.n_shifts,
         linkage_method=found.linkage_method,
+        cuts=found.cuts,
         estimate=found.estimate,
     )
 

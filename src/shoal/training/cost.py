@@ -87,7 +87,7 @@ def measure_cost(
     n_timed = min(len(data.pixels), size if model.device.type == "cuda" else N_TIMED)
     view_s, pass_s, rest_s = _time_networks(to_device(data.pixels[:n_timed], model.device), data, model, settings)
     n_epochs, n_steps = settings.epochs - n_done, len(data.training) // settings.batch_size
-    n_rows = 0 if model.reads_images else len(data.pixels) // world_size()
+    n_rows = 0 if model.reads_images or data.tokens is not None else len(data.pixels) // world_size()
     if settings.views.pool is None or model.reads_images:
         pass_s += view_s
     elif n_epochs or needs_pool:

@@ -152,7 +152,8 @@ def _run_epoch(
 def _best_snapshot(trainer: Trainer, journal: Journal, *, is_done: bool, keeps_trunk: bool) -> Trained:
     """Go back to the best snapshot, and embed and predict every image with it."""
     validation = journal.restore_best()
-    trainer.forget_embeddings()
+    if journal.best_epoch < len(journal.metrics):  # else they are of these weights, if there are any
+        trainer.forget_embeddings()
     embeddings, predicted = trainer.answer()
     if not keeps_trunk:
         trainer.clean()

@@ -118,6 +118,26 @@ def cache_tokens(
     return TokenCache(keep_tokens(make, shape, encoder, batch_size, file, memory, progress), batch_size)
 
 
+class TokenKeeper:
+    """Takes the trunk's tokens of N images as another one makes them, in float16, where they fit into memory."""
+
+    def __init__(self, n_images: int) -> None:
+        self.n_images = n_images
+        self.tokens: Tensor | None = None
+        self._has_room = True
+
+    def __call__(self, rows: slice, tokens: Tensor) -> None:
+        """Keep the tokens of some rows."""
+        if self.tokens is None and self._has_room:
+            shape = (self.n_images, *tokens.shape[1:])
+            self._has_room = 2 * math.prod(shape) <= free_memory(tokens.device) * SHARE_OF_MEMORY
+            if self._has_room:
+                with torch.inference_mode(False):  # which embedding is in, and training is not
+                    self.tokens = torch.empty(shape, dtype=torch.float16, device=tokens.device)
+        if self.tokens is not None:
+            self.tokens[rows] = as_half(tokens)
+
+
 def keep_tokens(
     make: Callable[[slice], Tensor],
     shape: tuple[int, ...],
@@ -200,8 +220,13 @@ def _open_file(file: Path, shape: tuple[int, ...], lower: str) -> NDArray[np.flo
 
 @torch.inference_mode()
 def trunk_tokens(images: Tensor, encoder: Encoder) -> Tensor:
-    """Tokens in float16; a residual stream beyond its range is cut at the largest number it holds."""
+    """Tokens in float16."""
     with autocast(encoder.device):
         tokens = encoder.run_trunk(images)
+    return as_half(tokens)
+
+
+def as_half(tokens: Tensor) -> Tensor:
+    """The same in float16; a residual stream beyond its range is cut at the largest number it holds."""
     limit = torch.finfo(torch.float16).max
     return tokens.clamp(-limit, limit).half()

@@ -8,8 +8,17 @@ import torch
 
 from shoal.clustering.blend import TriedWeight
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.judge import JudgedEpoch, TrialJudge, best_moment, moments, read_judged, write_judged
+from shoal.discovery.trained.judge import (
+    JudgedEpoch,
+    TrialJudge,
+    best_moment,
+    known_cuts,
+    moments,
+    read_judged,
+    write_judged,
+)
 from shoal.errors import DataError
+from shoal.methods.clusters import Discovery
 from shoal.runs import Run
 
 
@@ -23,9 +32,18 @@ def trials(n_right: int, n_frozen: int = 50) -> list[TriedWeight]:
     return [TriedWeight(weight=weight, n_shifts=1, right=np.arange(100) < n) for weight, n in counts]
 
 
-@pytest.mark.parametrize(("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (2, [1]), (1, [])])
-def test_a_trial_is_judged_after_a_quarter_a_half_and_three_quarters(n_epochs, expected) -> None:
+@pytest.mark.parametrize(("n_epochs", "expected"), [(25, [6, 12, 19]), (4, [1, 2, 3]), (3, [1, 2]), (2, []), (1, [])])
+def test_a_trial_is_judged_after_a_quarter_a_half_and_three_quarters_unless_it_is_short(n_epochs, expected) -> None:
     assert moments(n_epochs) == expected
+
+
+@pytest.mark.parametrize(("n_images", "n_clusters", "n_taken"), [(12, 3, 2), (12, 4, 0), (4_002, 3, 0)])
+def test_the_clusters_of_the_first_answer_are_taken_where_all_images_and_the_same_number_are_looked_at(
+    n_images, n_clusters, n_taken
+) -> None:
+    cut = np.arange(n_images) % 3
+    about = {"clusters": cut, "n_clusters": n_clusters, "embeddings": np.ones((n_images, 2), dtype=np.float32)}
+    assert len(known_cuts(Discovery(**about, cuts=(cut, cut)))) == n_taken
 
 
 @pytest.mark.parametrize(

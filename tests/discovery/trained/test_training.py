@@ -1,19 +1,29 @@
 """What is said before a training, and how its bars go on: views, then steps, each with the time of all that follows."""
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
-from photo_runs import run_on
+from photo_runs import run_on, stop
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.settings import choose_settings
+from shoal.discovery.trained import training
+from shoal.discovery.trained.choice import Tried
 from shoal.discovery.trained.training import _bars, announce, measured_gain
+from shoal.methods.clusters import Representation
+from shoal.methods.registry import load_recipe
+from shoal.methods.task import Task
 from shoal.progress import Outlook, Progress
+from shoal.training import model
 from shoal.training.cost import Cost
+from shoal.training.tokens import TokenCache
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -71,6 +81,7 @@ def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
     photos, settings, tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
+    monkeypatch.setattr(Tried, "is_full", False)
     heard: list[object] = []
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
     run_on(photos, tmp_path / "run", wanted, reporter=listening(heard))
@@ -82,3 +93,40 @@ def test_a_trial_of_each_depth_is_announced_and_counts_the_trainings_behind_it(
     assert heard.index(announced) < heard.index(views)
     assert views[1].then_s > trained[0].then_s > trained[1].then_s > 0
     assert [one.then_s for one in trained[2:]] in ([], [0]), "the training with all labels, where it helps"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed")
+def test_the_tokens_that_embedding_leaves_spare_training_its_own_and_a_resumed_run_has_the_same_bytes(
+    photos, settings, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("SHOAL_ENGINE", "openvino")
+    counted: list[int] = []
+    real = model.cache_tokens
+
+    def cache_tokens(pixels, *others, **how):
+        counted.append(len(pixels))
+        return real(pixels, *others, **how)
+
+    monkeypatch.setattr(model, "cache_tokens", cache_tokens)
+    wanted = replace(settings, n_clusters=5, method_settings=replace(settings.method_settings, n_tail_blocks=1))
+    whole = run_on(photos, tmp_path / "whole", wanted)
+    assert counted == []
+    with monkeypatch.context() as patched:
+        patched.setattr("shoal.discovery.images.answer_first", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_on(photos, tmp_path / "resumed", wanted)
+    resumed = run_on(photos, tmp_path / "resumed", wanted, resume=True)
+    assert counted == [len(whole.array("frozen"))], "which the resumed one had to make"
+    for name in ("assignments.csv", "model.safetensors", "embeddings.npy", "frozen.npy"):
+        assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(("n_tail_blocks", "is_given"), [(1, True), (5, False)])
+def test_tokens_are_given_to_a_training_that_splits_the_encoder_in_the_same_place(n_tail_blocks, is_given) -> None:
+    left = Representation(embeddings=torch.eye(4), embed=lambda pixels: torch.eye(4))
+    job = SimpleNamespace(frozen=replace(left, tokens=TokenCache(torch.ones(4, 2), 1)), n_tail_blocks=1)
+    task = Task(pixels=np.zeros((4, 8, 8, 3), dtype=np.uint8), labels=np.array([0, 1, -1, -1]))
+    chosen = load_recipe("cpu")
+    given = training._with_tokens(job, task, replace(chosen, n_tail_blocks=n_tail_blocks)).tokens
+    assert (given is not None) is is_given
+    assert given is None or given.batch_size == 2 * chosen.training.batch_size, "as training makes them itself"

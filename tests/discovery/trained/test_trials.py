@@ -3,19 +3,26 @@
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 import shoal.discovery.trained.trials as trials
 from photo_runs import run_on, stop
-from shoal.clustering.blend import choose_weight
-from shoal.discovery.reporter import Reporter
+from shoal.clustering.blend import TriedWeight, choose_weight
+from shoal.discovery.reporter import SILENT, Reporter
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.choice import Choice, Tried
 from shoal.discovery.trained.judge import TrialJudge
+from shoal.discovery.trained.training import TrainingJob
 from shoal.discovery.trained.trials import depths_to_try, first_trial, temperatures_to_try
 from shoal.errors import UsageError
+from shoal.methods.clusters import Representation
+from shoal.methods.task import Task
+from shoal.runs import Run
+from shoal.training.cost import Cost
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -69,6 +76,7 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
     monkeypatch.setattr(Choice, "keeps_training", True)
+    monkeypatch.setattr(Tried, "is_full", False)
     monkeypatch.setattr(
         "shoal.discovery.trained.choice.best_of", lambda tried: max(tried, key=lambda one: one.job.settings.temperature)
     )
@@ -103,6 +111,39 @@ def test_other_temperatures_are_tried_on_the_views_of_the_best_depth_and_a_resum
         assert (resumed.path / name).read_bytes() == (whole.path / name).read_bytes(), name
 
 
+@pytest.mark.parametrize(("n_right", "n_tried"), [([1, 1, 1, 1], 1), ([1, 1, 1, 0], 4)])
+def test_nothing_is_tried_after_a_trial_that_puts_all_judging_images_right(
+    tmp_path: Path, monkeypatch, n_right: list[int], n_tried: int
+) -> None:
+    right = np.array(n_right, dtype=bool)
+    choice = Choice(hidden=(), tried=[TriedWeight(weight=weight, n_shifts=1, right=right) for weight in (0.65, 1.0)])
+    learned = Representation(embeddings=torch.eye(4), embed=lambda pixels: torch.eye(4))
+    trained, kept = [], []
+    settings = DiscoverySettings(depths=(1, 2), temperatures=(0.1, 0.2, 0.3))
+    job = TrainingJob(
+        frozen=learned,
+        first=None,
+        images=None,
+        run=Run(tmp_path),
+        settings=settings,
+        resume=False,
+        reporter=SILENT,
+        tensorboard=False,
+    )
+    judge = SimpleNamespace(
+        trial_s=lambda n: 0.0,
+        watch=lambda run: None,
+        at_end=lambda *_: {"choice": choice, "n_epochs": 2, "at_end": choice},
+    )
+    task = Task(pixels=np.zeros((4, 8, 8, 3), dtype=np.uint8), labels=np.array([0, 1, -1, -1]))
+    cost = Cost(n_views=0, view_s=0.0, n_epochs=2, steps_per_epoch=1, step_s=0.0)
+    monkeypatch.setattr(trials, "measure", lambda *_, **__: cost)
+    monkeypatch.setattr(trials, "train_on", lambda *_, **__: (trained.append(1), learned)[1])
+    monkeypatch.setattr(trials, "keep_best", lambda job, tried: kept.extend(tried))
+    trials.run_trials(job, judge, task)
+    assert len(trained) == len(kept) == n_tried, "two depths and, at one of them, two other temperatures"
+
+
 @pytest.mark.slow
 def test_ctrl_c_between_the_announcement_and_the_first_bar_keeps_the_first_answer(
     photos, settings, tmp_path: Path, monkeypatch
@@ -126,6 +167,7 @@ def test_ctrl_c_in_the_second_trial_is_the_end_of_training(photos, settings, tmp
     """The first one stands only where it is better, which is said once; its training with all labels is not begun."""
     monkeypatch.setattr("shoal.discovery.trained.withheld.MIN_CATEGORIES", 2)
     monkeypatch.setattr(Choice, "is_hopeless", False)
+    monkeypatch.setattr(Tried, "is_full", False)
     wanted = replace(settings, n_clusters=5, hidden_share=0.4, depths=(1, 2))
     epochs: list[str] = []
 

@@ -8,6 +8,7 @@ M clusters, R rows of a block, C columns of a block, k entries of a list.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -71,10 +72,18 @@ class Scanner:
         self.width = WIDTH[device.type]
         self.memory = memory
         self.scratch = Scratch(device)
-        self.center = geometry.middle()
         self.is_live = torch.ones(len(geometry.sizes), dtype=torch.bool, device=device)
         self.is_uniform = bool((geometry.sizes == geometry.sizes[0]).all())  # until the first merge
-        self.points = Points.of_all(geometry.centroids, self.center, precisions[0], workers)
+
+    @cached_property
+    def center(self) -> Tensor:
+        """(D,) what points are about."""
+        return self.geometry.middle()
+
+    @cached_property
+    def points(self) -> Points:
+        """Those of all clusters; made when they are first asked for, which a table of few clusters never does."""
+        return Points.of_all(self.geometry.centroids, self.center, self.precisions[0], self.workers)
 
     def merge(self, kept: Tensor, gone: Tensor) -> None:
         """Renew the points of merged clusters and drop the absorbed ones."""
@@ -105,6 +114,7 @@ class Scanner:
 
     def scan_here(self, rows: Tensor, accept: Accept, may_leave: bool) -> Tensor:
         """The same by this process alone."""
+        _ = self.points  # made here, by all workers: one of them must not wait for the others
         for precision in self.precisions:
             if not len(rows):
                 return rows

@@ -139,6 +139,11 @@ class Tried:
         """Share of the judging images that are right with the weight that is kept."""
         return float(self.choice.chosen.right.mean())
 
+    @property
+    def is_full(self) -> bool:
+        """Whether all of them are, so that no other trial can be better."""
+        return bool(self.choice.chosen.right.all())
+
     def in_words(self) -> str:
         """What was tried: '5 blocks at temperature 0.2'."""
         settings = self.job.settings

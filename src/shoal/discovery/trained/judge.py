@@ -12,14 +12,22 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Ints
 from shoal.clustering.average import LinkageMethod
-from shoal.clustering.blend import USUAL_WEIGHT, WEIGHTS, TriedWeight, blend, sample_rows, try_weights
+from shoal.clustering.blend import (
+    USUAL_WEIGHT,
+    WEIGHTS,
+    TriedWeight,
+    blend,
+    looks_at_all,
+    sample_rows,
+    try_weights,
+)
 from shoal.clustering.inference import InferenceSettings
 from shoal.clustering.matching import drawn_units, is_worse, put_right
 from shoal.discovery.trained.choice import Choice
-from shoal.discovery.trained.training import MIN_TRIAL_EPOCHS, TrainingJob
+from shoal.discovery.trained.training import MIN_EPOCHS, MIN_TRIAL_EPOCHS, TrainingJob
 from shoal.discovery.trained.withheld import Withheld
 from shoal.errors import TooFewDistinct
-from shoal.methods.clusters import Representation
+from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method
 from shoal.runs import Run, damaged
 from shoal.training.bank import is_collapsed
@@ -52,6 +60,8 @@ class JudgingImages:
     linkage_method: LinkageMethod = "ward"
     usual_shifts: int = 0
     """Those of the first answer."""
+    first_cuts: Sequence[Ints] = ()
+    """(N,) each: clusters of the frozen embeddings after 0, 1, 2 … shifts, where the first answer has them."""
     own_clusters: Callable[[Tensor, Ints], Ints] | None = None
     """Clusters of embeddings (M, D) by labels (M,) as the method makes them, where it does not shift."""
 
@@ -113,6 +123,7 @@ class JudgingImages:
             weights=weights,
             linkage_method=self.linkage_method,
             usual_shifts=self.usual_shifts,
+            first_cuts=self.first_cuts,
         )
 
 
@@ -142,10 +153,11 @@ class TrialJudge:
             seed=job.settings.seed,
             linkage_method=first.linkage_method,
             usual_shifts=first.n_shifts,
+            first_cuts=known_cuts(first),
             own_clusters=own_clusters(job),
         )
         found = images.judge_frozen()
-        seconds = time.perf_counter() - began
+        seconds = time.perf_counter() - began + (first.seconds if images.first_cuts else 0.0)
         if images.own_clusters is not None:
             began = time.perf_counter()
             images.compare(job.frozen.embeddings, found, FEW_WEIGHTS)
@@ -231,6 +243,12 @@ class TrialJudge:
         return (last, n_epochs_done) if best is end else (replace(last, tried=best.tried), best.epoch)
 
 
+def known_cuts(first: Discovery) -> tuple[Ints, ...]:
+    """The clusters of the first answer after each shift; none where a choice looks at fewer images, or at another K."""
+    is_whole = looks_at_all(len(first.clusters), first.n_clusters)
+    return first.cuts if is_whole and all(int(cut.max()) + 1 == first.n_clusters for cut in first.cuts) else ()
+
+
 def own_clusters(job: TrainingJob) -> Callable[[Tensor, Ints], Ints] | None:
     """How the method clusters embeddings with the first answer's K; None where it shifts, or predicts."""
     method, settings, n_clusters = (
@@ -269,7 +287,9 @@ class JudgedEpoch:
 
 
 def moments(n_epochs: int) -> list[int]:
-    """The epochs, counted from 1, after which a trial is judged before its end."""
+    """The epochs, counted from 1, after which a trial is judged before its end: none of one that is that short."""
+    if n_epochs < MIN_EPOCHS:
+        return []
     return sorted({max(1, round(share * n_epochs)) for share in MOMENTS} - {n_epochs})
 
 

@@ -30,6 +30,7 @@ from shoal.training.bank import collapse_statistics, describe_collapse
 from shoal.training.cost import Cost, measure_cost
 from shoal.training.loop import GoesOn, OnProgress, StopTraining
 from shoal.training.model import Model, shape_of
+from shoal.training.tokens import TokenCache
 
 MIN_EPOCHS = 3
 """Fewer epochs teach nothing."""
@@ -52,6 +53,8 @@ class TrainingJob:
     resume: bool
     reporter: Reporter
     tensorboard: bool
+    n_tail_blocks: int | None = None
+    """Those of the encoder that `frozen` comes from."""
     is_asked: Callable[[], bool] = lambda: False
     """Whether the user has asked to stop, as `ctrl_c_stops` notes it."""
 
@@ -123,7 +126,7 @@ def train_on(
     the weights to begin with.
     """
     watch = _collapse_watch(job.reporter.say)
-    is_last = folder == job.run.path
+    is_last, task = folder == job.run.path, _with_tokens(job, task, settings)
     try:
         with _bars(job, cost, then_s) as progress:
             learned = get_method(job.settings.method).represent(
@@ -153,9 +156,18 @@ def train_on(
 
 def measure(job: TrainingJob, task: Task, done: Run, *, needs_pool: bool = False) -> Cost:
     """What a training on a task will take; `done` is the folder with the epochs that a resumed one has done."""
-    chosen, data = job.settings.of_method, task.training_data
+    chosen = job.settings.of_method
+    data = _with_tokens(job, task, chosen).training_data
     model = get_method(job.settings.method).build(chosen, shape_of(data, task.n_clusters)).to(job.device)
     return measure_cost(data, model, chosen.training, n_done=job.n_done(done), needs_pool=needs_pool)
+
+
+def _with_tokens(job: TrainingJob, task: Task, settings: Any) -> Task:
+    """The task with the tokens that embedding has left, where training splits the encoder as that did."""
+    left = job.frozen.tokens
+    if left is None or task.tokens is not None or settings.n_tail_blocks != job.n_tail_blocks:
+        return task
+    return replace(task, tokens=TokenCache(left.tokens, 2 * settings.training.batch_size))
 
 
 def measured_gain(settings: DiscoverySettings) -> str:

@@ -146,7 +146,7 @@ def train_once(job: TrainingJob, task: Task) -> Representation | None:
 def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     """Try depths, then temperatures: the trial with most of the judging images right, the first of equals.
 
-    None where the first was stopped before an epoch was finished.
+    None is tried after one that puts all of them right. None where the first was stopped before an epoch was finished.
     """
     broadcast_training(job.n_clusters, job.n_epochs, job.device)
     depths, temperatures = depths_to_try(job.settings, job.device), temperatures_to_try(job.settings, job.device)[1:]
@@ -161,7 +161,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
     then_s = [sum(cost.seconds for cost in all_costs[at + 1 :]) for at in range(len(all_costs) - 1)]
     tried: list[Tried] = []
     for one, cost, after in zip(jobs, costs, then_s, strict=False):
-        if not _add(tried, one, task, judge, cost, after):
+        if not _add(tried, one, task, judge, cost, after) or tried[-1].is_full:
             break
     else:
         best = best_of(tried)
@@ -169,7 +169,7 @@ def run_trials(job: TrainingJob, judge: TrialJudge, task: Task) -> Tried | None:
         for temperature, after in zip(temperatures, then_s[len(costs) :], strict=True):
             one = replace(best.job, settings=best.job.settings.at_temperature(temperature))
             cost = replace(best.cost, n_views=0).as_measured([row["seconds"] for row in best.learned.metrics])
-            if best.choice.is_hopeless or not _add(tried, one, seen, judge, cost, after):
+            if best.choice.is_hopeless or not _add(tried, one, seen, judge, cost, after) or tried[-1].is_full:
                 break
     if not tried:
         broadcast_last_training(False, job.device)
