@@ -82,9 +82,9 @@ def assign(
     table = to_csv(Assignment, rows)
     if out is not None:
         write_text(out, table)
-    found = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
+    facts = {"n_images": len(rows), "n_possibly_new": n_new, "threshold": assigner.threshold, "out": out and str(out)}
     left_out = [{"path": image.name, "reason": image.reason} for image in skipped]
-    listed = {**found, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
+    listed = {**facts, "skipped": left_out, "assignments": [_plain(row) for row in rows]}
     result(str(out) if out else table.rstrip("\n"), listed, as_json=json)
     say(f"next: shoal report {shlex.quote(str(run))} --open shows the categories")
 
@@ -139,5 +139,5 @@ def _plain(row: "Assignment") -> dict[str, Any]:
 
     from shoal.arrays import nan_to_null
 
-    found: dict[str, Any] = nan_to_null(asdict(row))
-    return found
+    plain: dict[str, Any] = nan_to_null(asdict(row))
+    return plain

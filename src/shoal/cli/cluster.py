@@ -66,7 +66,7 @@ def cluster(
     check_task(given.labels, settings.n_clusters, settings.inference)
     target = out or Path("runs") / embeddings.stem
     if dry_run:
-        _show_found(given, counted, target, settings.n_clusters, as_json=json)
+        _show_facts(given, counted, target, settings.n_clusters, as_json=json)
         return
     labeled = LabeledEmbeddings(names=given.names, x=given.x, labels=given.labels, classes=given.classes)
     how: dict[str, Any] = {"device": device, "force": force, "command": shlex.join(["shoal", *sys.argv[1:]])}
@@ -107,10 +107,10 @@ def _show_answer(run: "Run", *, as_json: bool) -> None:
     say(f"next: shoal report {shlex.quote(str(run.path))}")
 
 
-def _show_found(given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool) -> None:
+def _show_facts(given: "Embeddings", counted: str, out: Path, n_clusters: int | None, *, as_json: bool) -> None:
     """Print what was found in the file, and where it would go."""
     n_labeled = int((given.labels >= 0).sum())
-    found = {
+    facts = {
         "counted": counted,
         "n_embeddings": len(given.names),
         "n_columns": given.x.shape[1],
@@ -122,5 +122,5 @@ def _show_found(given: "Embeddings", counted: str, out: Path, n_clusters: int | 
         "n_clusters": n_clusters,
         "out": str(out),
     }
-    result(counted, found, as_json=as_json)
+    result(counted, facts, as_json=as_json)
     say(f"nothing was written; without --dry-run it goes to {out}")

@@ -88,12 +88,12 @@ def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     from shoal.words import count, listed
 
     collection, out, settings, _ = job
-    found = preview(collection, out, settings, **how)
-    for line in [*collection.describe().split("\n")[1:], *found["kept"]]:
+    plan = preview(collection, out, settings, **how)
+    for line in [*collection.describe().split("\n")[1:], *plan["kept"]]:
         say(line)
-    trainings = f"{listed(found['methods'])}: {count(found['n_trainings'], 'training')}"
-    result(f"{found['counted']}\n{trainings}", found, as_json=as_json)
-    if found["is_finished"]:
+    trainings = f"{listed(plan['methods'])}: {count(plan['n_trainings'], 'training')}"
+    result(f"{plan['counted']}\n{trainings}", plan, as_json=as_json)
+    if plan["is_finished"]:
         say(f"{out} is finished, there is nothing left to do; without --dry-run its table is shown again")
     else:
         say(f"nothing was written; without --dry-run it goes to {out}")
@@ -105,7 +105,7 @@ def _run(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
 
     collection, out, settings, command_for = job
     command = shlex.join(["shoal", *sys.argv[1:]])
-    found = compare_images(
+    comparison = compare_images(
         collection, out, settings, command_for=command_for, command=command, reporter=reporter(), **how
     )
-    result(f"{found.in_words()}\n{found.page}", found.to_dict(), as_json=as_json)
+    result(f"{comparison.in_words()}\n{comparison.page}", comparison.to_dict(), as_json=as_json)

@@ -54,8 +54,8 @@ def complain(text: str) -> None:
     typer.echo(shown(text), err=True)
 
 
-def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the command's result on stdout: `found` as one JSON object, or `text`.
+def result(text: str, facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the command's result on stdout: `facts` as one JSON object, or `text`.
 
     A program that reads text gets every name as it is; on a terminal control characters are made visible. Of several
     processes one prints it.
@@ -63,7 +63,7 @@ def result(text: str, found: Mapping[str, Any], *, as_json: bool) -> None:
     if not is_first_process():
         return
     if as_json:
-        typer.echo(escaped_json(json.dumps(found, ensure_ascii=False)))
+        typer.echo(escaped_json(json.dumps(facts, ensure_ascii=False)))
     else:
         # Told of colors, typer does not take for one, and remove, what only looks like it in a name.
         typer.echo("\n".join(map(shown, text.split("\n"))) if sys.stdout.isatty() else text, color=True)

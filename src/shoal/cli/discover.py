@@ -106,13 +106,13 @@ def _show_plan(job: "Job", how: dict[str, Any], *, as_json: bool) -> None:
     from shoal.discovery.preflight import check_discovery
 
     collection, out, settings, _ = job
-    found = check_discovery(collection, out, settings, **how)
+    plan = check_discovery(collection, out, settings, **how)
     for line in collection.describe().split("\n")[1:]:
         say(line)
-    if not found["encoder_is_here"]:
-        say(f"note: the encoder {found['encoder']} is not here, and would be downloaded")
-    result(found["counted"], found, as_json=as_json)
-    if found["is_finished"]:
+    if not plan["encoder_is_here"]:
+        say(f"note: the encoder {plan['encoder']} is not here, and would be downloaded")
+    result(plan["counted"], plan, as_json=as_json)
+    if plan["is_finished"]:
         say(f"{out} is finished, there is nothing left to do; without --dry-run its answer is shown again")
     else:
         say(f"nothing was written; without --dry-run it goes to {out}")

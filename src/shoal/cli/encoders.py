@@ -61,6 +61,6 @@ def get(
     """
     from shoal.discovery.download import get_encoder
 
-    found = get_encoder(name, reporter())
-    result(found.path or name, found.to_dict(), as_json=json)
+    downloaded = get_encoder(name, reporter())
+    result(downloaded.path or name, downloaded.to_dict(), as_json=json)
     say(f"next: shoal discover photos/ --encoder {name}")

@@ -80,8 +80,8 @@ def try_weights(
     at = np.searchsorted(rows, judged)  # (J,) the judging images among these rows
     truth = labels[judged]
     how = (at, truth, n_clusters, settings.shift, linkage_method, usual_shifts)
-    found = (_try(blend(first[kept], second[kept], weight), weight, *how) for weight in weights)
-    return [tried for tried in found if tried is not None]
+    results = (_try(blend(first[kept], second[kept], weight), weight, *how) for weight in weights)
+    return [tried for tried in results if tried is not None]
 
 
 def choose_weight(tried: Sequence[TriedWeight]) -> TriedWeight:

@@ -149,12 +149,12 @@ def infer_unit_rows(
     pairs = ((one, one) for one in iterates(points, settings.shift, attention, generator))
     if linkage_method is None and settings.try_average:
         linkage_method = choose_linkage(points, known, settings.shift, settings.estimate_shifts)
-    found = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
+    inference = _run(pairs, known, n_clusters, settings, n_shifts, linkage_method or "ward")
     if settings.must_link and (known != UNLABELED).any():
-        linked = linked_clusters(found.embeddings, known, found.n_clusters, found.linkage_method)
+        linked = linked_clusters(inference.embeddings, known, inference.n_clusters, inference.linkage_method)
         if linked is not None:
-            found = replace(found, tree=linked[0], labels=linked[1], unlinked=found.labels)
-    return found
+            inference = replace(inference, tree=linked[0], labels=linked[1], unlinked=inference.labels)
+    return inference
 
 
 def infer_inductive(
@@ -258,13 +258,13 @@ def _estimate(pairs: Iterator[Pair], known: Ints, settings: InferenceSettings) -
             break
         made.append(pair)
     answer, judge = made[-1]
-    found = settings.estimate(judge.tree, known)
-    if found.n_clusters > answer.tree.n_distinct:
+    estimate = settings.estimate(judge.tree, known)
+    if estimate.n_clusters > answer.tree.n_distinct:
         raise TooFewDistinct(
-            f"n_clusters: estimated {found.n_clusters} on the validation images for {answer.tree.n_distinct} distinct "
-            "images; give the number of clusters"
+            f"n_clusters: estimated {estimate.n_clusters} on the validation images for {answer.tree.n_distinct} "
+            "distinct images; give the number of clusters"
         )
-    return found, made
+    return estimate, made
 
 
 def _is_distinct(t: int, pair: Pair, n_clusters: int, name: str) -> bool:

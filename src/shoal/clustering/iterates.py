@@ -81,9 +81,9 @@ def _unit(rows: Tensor) -> Tensor:
     return (wide / row_lengths(wide)[:, None]).to(rows.dtype)
 
 
-def _refuse(bad: Tensor, found: str, advice: str) -> None:
+def _refuse(bad: Tensor, problem: str, advice: str) -> None:
     if bool(bad.any()):
-        raise DataError(f"{found} {name_rows(bad.cpu().numpy())}{advice}")
+        raise DataError(f"{problem} {name_rows(bad.cpu().numpy())}{advice}")
 
 
 def unit_tree(points: Tensor, *, neighbors: Neighbors | None = None, n_added: int = 1) -> Tree:

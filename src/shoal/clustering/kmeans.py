@@ -129,13 +129,13 @@ def _assign(points: Tensor, labels: Tensor, centers: Tensor) -> tuple[Tensor, Te
     Labeled points keep theirs, the rest go to the nearest center, the lowest on ties.
     """
     squares = centers.square().sum(dim=1)  # (K,)
-    found, distances = [], []
+    clusters, distances = [], []
     for block in _blocks(points, len(centers)):
         rows, given = points[block].double(), labels[block]
         nearest = (squares - 2 * rows @ centers.T).argmin(dim=1)  # |point|² is the same for all centers
-        found.append(torch.where(given >= 0, given, nearest))
-        distances.append((rows - centers[found[-1]]).square().sum(dim=1))
-    return torch.cat(found), torch.cat(distances)
+        clusters.append(torch.where(given >= 0, given, nearest))
+        distances.append((rows - centers[clusters[-1]]).square().sum(dim=1))
+    return torch.cat(clusters), torch.cat(distances)
 
 
 def _blocks(points: Tensor, n_clusters: int) -> list[slice]:

@@ -150,15 +150,15 @@ def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike, k
 
     `neighbors` (Q, k or more) are rows of the bank, nearest first, a query's own row left out.
     """
-    found, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
-    if found.ndim != 2 or len(found) != len(queries) or not 1 <= as_count(k, name="k") <= found.shape[1]:
+    near, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
+    if near.ndim != 2 or len(near) != len(queries) or not 1 <= as_count(k, name="k") <= near.shape[1]:
         raise UsageError(
-            f"recall_at_k: found neighbors {found.shape}, {len(queries)} queries and k={k}, "
+            f"recall_at_k: found neighbors {near.shape}, {len(queries)} queries and k={k}, "
             "expected one list of at least k per query"
         )
-    if found.dtype.kind not in "iu" or (found.size and not 0 <= found.min() <= found.max() < len(bank)):
-        raise DataError(f"neighbors: found {found.dtype} or rows that do not exist, expected rows 0 to {len(bank) - 1}")
-    return _mean((bank[found[:, :k]] == queries[:, None]).any(axis=1))
+    if near.dtype.kind not in "iu" or (near.size and not 0 <= near.min() <= near.max() < len(bank)):
+        raise DataError(f"neighbors: found {near.dtype} or rows that do not exist, expected rows 0 to {len(bank) - 1}")
+    return _mean((bank[near[:, :k]] == queries[:, None]).any(axis=1))
 
 
 def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -182,12 +182,12 @@ def _middle(counts: Ints, gains: NDArray[np.int64 | np.float64]) -> tuple[int, f
     decide between equally good matchings: once for the most, once for the least. Whole numbers stay exact in float64:
     along an alternating path the cells add up to at most N, so with counts for gains nothing exceeds N (N + 1).
     """
-    total, found, agreed = gains.sum(), [], 0
+    total, ends, agreed = gains.sum(), [], 0
     for sign in (1, -1):
         pairs = linear_sum_assignment(counts * (total + 1) + sign * gains, maximize=True)
         agreed = int(counts[pairs].sum())
-        found.append(float(gains[pairs].sum()))
-    return agreed, sum(found) / 2
+        ends.append(float(gains[pairs].sum()))
+    return agreed, sum(ends) / 2
 
 
 def _share(part: float, whole: int) -> float:

@@ -127,8 +127,8 @@ def search_with_main(
     """All lists, in every process, of which each finds a share; queries that are not given are the bank itself."""
     queries = bank if queries is None else queries
     rows = shard(len(queries))
-    found = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
-    return Neighbors(gather_rows(found.indices), gather_rows(found.similarities))
+    own_lists = _nearest(queries[rows], bank, k, None if exclude is None else exclude[rows])
+    return Neighbors(gather_rows(own_lists.indices), gather_rows(own_lists.similarities))
 
 
 def _raw_search(bank: Tensor, k: int) -> Search:
@@ -157,19 +157,19 @@ def _exact_search(bank: Tensor, k: int, block_rows: int, n_queries: int) -> Sear
         return _decide(queries, bank, indices, contends, k), contends[:, -1] & (width < n)
 
     def nearest(queries: Tensor, exclude: Tensor | None) -> Neighbors:
-        found, rows = Neighbors.blank(len(queries), k, queries.device), torch.arange(len(queries), device=bank.device)
+        lists, rows = Neighbors.blank(len(queries), k, queries.device), torch.arange(len(queries), device=bank.device)
         for precision in tuple(banks):
             own = None if exclude is None else exclude[rows]
             part, is_open = propose(queries[rows], own, precision)
-            found.put(rows, part)
+            lists.put(rows, part)
             if precision is not FLOAT32 and 2 * int(is_open.sum()) > len(rows):
                 del banks[precision]  # so would the next blocks
             rows = rows[is_open]
             if not len(rows):
-                return found
+                return lists
         own = None if exclude is None else exclude[rows]
-        found.put(rows, _nearest_in_float64(queries[rows], bank, k, own))
-        return found
+        lists.put(rows, _nearest_in_float64(queries[rows], bank, k, own))
+        return lists
 
     return nearest
 
@@ -246,8 +246,8 @@ def _nearest_in_float64(queries: Tensor, bank: Tensor, k: int, exclude: Tensor |
         eps = 2 * rounding_bound(rows.shape[1] + 2) * _lengths(rows) * longest + rows.shape[1] * TINY
         limit = products.topk(k, dim=1).values[:, -1] - 2 * eps
         parts.append(_decide_listed(rows, bank, products >= limit[:, None], k))
-    found = _stack(parts)
-    return Neighbors(kept[found.indices], found.similarities)
+    lists = _stack(parts)
+    return Neighbors(kept[lists.indices], lists.similarities)
 
 
 def _decide_listed(queries: Tensor, bank: Tensor, contends: Tensor, k: int) -> Neighbors:

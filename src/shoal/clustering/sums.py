@@ -53,8 +53,8 @@ def root(squares: Tensor) -> Tensor:
     On a CPU torch takes roots by a library that misses the nearest float64 in about one of a hundred; numpy and CUDA
     round as IEEE arithmetic does.
     """
-    found: Tensor = _Root.apply(squares)  # type: ignore[no-untyped-call]
-    return found
+    roots: Tensor = _Root.apply(squares)  # type: ignore[no-untyped-call]
+    return roots
 
 
 class _Root(torch.autograd.Function):
@@ -68,5 +68,5 @@ class _Root(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (roots,) = ctx.saved_tensors
-        found: Tensor = gradients[0] / (2 * roots)
-        return found
+        gradient: Tensor = gradients[0] / (2 * roots)
+        return gradient

@@ -48,8 +48,8 @@ class Embedded:
     @property
     def labels(self) -> list[str]:
         """(N,) class names, '' for unlabeled."""
-        found = self.collection
-        return ["" if label == UNLABELED else found.classes[label] for label in found.labels]
+        collection = self.collection
+        return ["" if label == UNLABELED else collection.classes[label] for label in collection.labels]
 
 
 def embed_collection(
@@ -113,41 +113,41 @@ def check_target(file: Path, *, force: bool) -> None:
     check_writable(file)
 
 
-def write_embeddings(found: Embedded, file: Path) -> None:
+def write_embeddings(embedded: Embedded, file: Path) -> None:
     """Write embeddings by suffix: npz with X, paths and, where some are labeled, y; parquet; npy with X alone."""
-    WRITERS[file.suffix.lower()](found, file)
+    WRITERS[file.suffix.lower()](embedded, file)
 
 
-def _write_npz(found: Embedded, file: Path) -> None:
-    arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {"X": found.x}
-    arrays["paths"] = np.array(found.collection.names, dtype=np.str_)
-    if found.collection.n_labeled:
-        arrays["y"] = np.array(found.labels, dtype=np.str_)
+def _write_npz(embedded: Embedded, file: Path) -> None:
+    arrays: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = {"X": embedded.x}
+    arrays["paths"] = np.array(embedded.collection.names, dtype=np.str_)
+    if embedded.collection.n_labeled:
+        arrays["y"] = np.array(embedded.labels, dtype=np.str_)
     with atomic_file(file) as out:
         np.savez(out, allow_pickle=False, **arrays)
 
 
-def _write_npy(found: Embedded, file: Path) -> None:
+def _write_npy(embedded: Embedded, file: Path) -> None:
     with atomic_file(file) as out:
-        np.save(SimpleNamespace(write=out.write), found.x, allow_pickle=False)
+        np.save(SimpleNamespace(write=out.write), embedded.x, allow_pickle=False)
 
 
-def _write_parquet(found: Embedded, file: Path) -> None:
+def _write_parquet(embedded: Embedded, file: Path) -> None:
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise missing_package("pyarrow", "parquet", "writing parquet files") from error
-    value = pyarrow.from_numpy_dtype(found.x.dtype)
-    fields = [("path", pyarrow.string()), ("embedding", pyarrow.list_(value, found.x.shape[1]))]
-    labels = [label or None for label in found.labels] if found.collection.n_labeled else None
+    value = pyarrow.from_numpy_dtype(embedded.x.dtype)
+    fields = [("path", pyarrow.string()), ("embedding", pyarrow.list_(value, embedded.x.shape[1]))]
+    labels = [label or None for label in embedded.labels] if embedded.collection.n_labeled else None
     schema = pyarrow.schema(fields if labels is None else [*fields, ("label", pyarrow.string())])
     with atomic_file(file) as out, pyarrow.parquet.ParquetWriter(out, schema) as writer:
-        for start in range(0, len(found.x), ROWS_AT_ONCE):
+        for start in range(0, len(embedded.x), ROWS_AT_ONCE):
             part = slice(start, start + ROWS_AT_ONCE)
-            flat = pyarrow.array(np.ascontiguousarray(found.x[part]).reshape(-1))
+            flat = pyarrow.array(np.ascontiguousarray(embedded.x[part]).reshape(-1))
             columns = [
-                list(found.collection.names[part]),
+                list(embedded.collection.names[part]),
                 pyarrow.FixedSizeListArray.from_arrays(flat, type=schema.types[1]),
             ]
             writer.write_table(pyarrow.table([*columns, *([] if labels is None else [labels[part]])], schema=schema))

@@ -74,15 +74,15 @@ def _cluster(
     reporter: Reporter,
 ) -> None:
     with reporter.progress(CLUSTERING):
-        found = infer_unit_rows(points, labels, settings.n_clusters, settings.inference)
-    if found.estimate is not None and found.estimate.rule != settings.inference.rule:
+        inference = infer_unit_rows(points, labels, settings.n_clusters, settings.inference)
+    if inference.estimate is not None and inference.estimate.rule != settings.inference.rule:
         reporter.say(
             "note: labels are too few for the estimate that was asked for, so the number of categories is a rougher "
             "one; give --n-clusters if you know it, or label more"
         )
-    elif found.estimate is not None and (doubt := doubt_labels(*_counted(labels))):
+    elif inference.estimate is not None and (doubt := doubt_labels(*_counted(labels))):
         reporter.say(f"{NOTE}{doubt}")
-    discovery, shift = as_discovery(found, points), settings.inference.shift
+    discovery, shift = as_discovery(inference, points), settings.inference.shift
     if said := linkage_in_words(discovery):
         reporter.say(said)
     named = name_categories(discovery, given.names, labels, given.classes, n_neighbors=shift.n_neighbors)

@@ -65,10 +65,10 @@ def answer_first(
 def answer_frozen(frozen: Representation, collection: Collection, settings: DiscoverySettings) -> Answer:
     """The answer by the encoder as it comes; after a review it goes on from the categories that people left."""
     number = None if collection.earlier is None else reviewed_number(collection, settings)
-    found = cluster_frozen(frozen, collection.labels, settings, number)
+    discovery = cluster_frozen(frozen, collection.labels, settings, number)
     if number is not None:
-        found, collection = go_on(found, frozen.embeddings, collection)
-    return make_answer(FROZEN, found, collection, settings)
+        discovery, collection = go_on(discovery, frozen.embeddings, collection)
+    return make_answer(FROZEN, discovery, collection, settings)
 
 
 def cluster_frozen(

@@ -53,8 +53,10 @@ class Networks:
         with torch.inference_mode():
             outputs = self.model.predict(embeddings.float())
         assert outputs is not None
-        found = outputs.cpu().numpy()
-        return np.where(found < len(self.classifier), self.classifier[np.minimum(found, len(self.classifier) - 1)], -1)
+        numbers = outputs.cpu().numpy()
+        return np.where(
+            numbers < len(self.classifier), self.classifier[np.minimum(numbers, len(self.classifier) - 1)], -1
+        )
 
 
 def read_model(run: RunView) -> dict[str, Any] | None:
@@ -72,10 +74,10 @@ def read_model(run: RunView) -> dict[str, Any] | None:
                 f"{run.path / part}: not in this run, which was trained; put back a copy of it, or make the run again "
                 "with --force"
             )
-    found = run.json("model")
-    if not 0 <= found["frozen_weight"] <= 1:
-        raise damaged(run.path / "model.json", f"frozen_weight is {found['frozen_weight']:g}, and not from 0 to 1")
-    return found
+    model = run.json("model")
+    if not 0 <= model["frozen_weight"] <= 1:
+        raise damaged(run.path / "model.json", f"frozen_weight is {model['frozen_weight']:g}, and not from 0 to 1")
+    return model
 
 
 def load_networks(run: RunView, settings: DiscoverySettings, device: torch.device) -> Networks:

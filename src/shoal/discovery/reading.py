@@ -180,13 +180,13 @@ def record_inputs(run: Run, images: Readable, encoder: Encoder) -> None:
     Every pixel is read: 20 GB for 100,000 images of 256 x 256.
     """
     encoding = f"{encoder.input_format!r}, weights {digest_weights(encoder)}"
-    found = {"images": images.pixels.checksum, "encoder": encoding}
+    inputs = {"images": images.pixels.checksum, "encoder": encoding}
     before = run.provenance.get("made_from")
     if before is None:
         run.drop("frozen.npy", "thumbnails.zip")  # nobody knows what they were made from
-        run.note(made_from=found | {"engine": encoder.engine})
+        run.note(made_from=inputs | {"engine": encoder.engine})
         return
-    changed = [f"the {what}" for what, digest in found.items() if before.get(what) != digest]
+    changed = [f"the {what}" for what, digest in inputs.items() if before.get(what) != digest]
     if changed:
         raise UsageError(
             f"{run.path}: cannot be resumed, because {' and '.join(changed)} changed after the run was started; "

@@ -79,8 +79,10 @@ class DiscoverySettings:
                 f"depths: found {list(self.depths)}, expected different numbers of blocks, such as 1 and 5"
             )
         if any(not one > 0 for one in self.temperatures) or len(set(self.temperatures)) < len(self.temperatures):
-            found = list(self.temperatures)
-            raise UsageError(f"temperatures: found {found}, expected different numbers above 0, such as 0.1 and 0.2")
+            temperatures = list(self.temperatures)
+            raise UsageError(
+                f"temperatures: found {temperatures}, expected different numbers above 0, such as 0.1 and 0.2"
+            )
         if self.temperatures and not has_setting(self.method, TEMPERATURE):
             raise UsageError(f"temperatures: the method {self.method} has no {TEMPERATURE}; leave them out")
         if self.max_minutes is not None and not self.max_minutes > 0:
@@ -136,8 +138,8 @@ class DiscoverySettings:
         """Whether it is trained as the method's recipe for a CPU says."""
         if SHORT_RECIPE not in recipe_names(self.method):
             return False
-        found, short = self.method_settings.training, load_recipe(SHORT_RECIPE, self.method).training
-        return bool((found.epochs, found.lr) == (short.epochs, short.lr))
+        training, short = self.method_settings.training, load_recipe(SHORT_RECIPE, self.method).training
+        return bool((training.epochs, training.lr) == (short.epochs, short.lr))
 
     @property
     def is_trained(self) -> bool:
@@ -231,16 +233,16 @@ def _with_changes(settings: DiscoverySettings, changes: Mapping[str, Any]) -> Di
     return _from_plain({**plain, settings.method: to_dict(changed)}, where="--set")
 
 
-def _from_plain(found: Any, *, where: str) -> DiscoverySettings:
+def _from_plain(plain: Any, *, where: str) -> DiscoverySettings:
     """Settings from a mapping in which `n_clusters` may be a range, too: '30-50' or [30, 50]."""
-    given = found.get("n_clusters") if isinstance(found, Mapping) else None
+    given = plain.get("n_clusters") if isinstance(plain, Mapping) else None
     if not isinstance(given, str | list | tuple):
-        return from_dict(DiscoverySettings, found, where=where)
+        return from_dict(DiscoverySettings, plain, where=where)
     try:
         number, numbers = read_n_clusters(given)
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from error
-    settings = from_dict(DiscoverySettings, {**found, "n_clusters": number}, where=where)
+    settings = from_dict(DiscoverySettings, {**plain, "n_clusters": number}, where=where)
     if numbers is None:
         return settings
     return replace(settings, method_settings=_in_range(settings.method_settings, numbers))
@@ -253,8 +255,11 @@ def _in_range(settings: Any, ends: tuple[int | None, int | None]) -> Any:
 
 def _check_training(result: DiscoverySettings, given: dict[str, Any], config: Path | str | None) -> None:
     """Refuse what was said about training where nothing is to be trained."""
-    found = {name: value for name, value in given.items() if value not in (None, False)}
-    said = [f"{name}: asked for" if value is True else f"{name}: found {value!r}" for name, value in found.items()]
+    said_of_training = {name: value for name, value in given.items() if value not in (None, False)}
+    said = [
+        f"{name}: asked for" if value is True else f"{name}: found {value!r}"
+        for name, value in said_of_training.items()
+    ]
     if result.is_trained or not said:
         return
     if not get_method(result.method).trains:

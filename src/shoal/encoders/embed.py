@@ -69,10 +69,10 @@ def embed(
     changes the result by rounding only.
     """
     blocks = embed_blocks(pixels, encoder, batch_size=batch_size, progress=progress)
-    found = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
+    features = torch.empty(len(pixels), encoder.feature_dim, device=computing_device(encoder.device))
     for rows, block in blocks:
-        found[rows] = block
-    return found
+        features[rows] = block
+    return features
 
 
 def embed_blocks(
@@ -115,9 +115,9 @@ def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
     with torch.inference_mode():
         expected = F.normalize(encoder(probe), dim=1)
         try:
-            found = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
-            why = f"its features differ from the CPU's by {float((found - expected).abs().max()):.1e}"
-            if torch.allclose(found, expected, rtol=0, atol=PLACE_TOLERANCE):
+            features = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
+            why = f"its features differ from the CPU's by {float((features - expected).abs().max()):.1e}"
+            if torch.allclose(features, expected, rtol=0, atol=PLACE_TOLERANCE):
                 return encoder
         except (RuntimeError, TypeError) as error:  # an operation that it does not have, or not in this precision
             why = " ".join(str(error).split())[:160]

@@ -60,8 +60,8 @@ class OpenVINOTrunk:
 
     def _run(self, images: Tensor) -> Tensor:
         self._chunk[: len(images)] = images.numpy()
-        found = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
-        return torch.from_numpy(found[: len(images)].copy())  # its memory is the next chunk's
+        outputs = self._request.infer({0: self._chunk}, share_inputs=True, share_outputs=True)[0]
+        return torch.from_numpy(outputs[: len(images)].copy())  # its memory is the next chunk's
 
 
 def compile_trunk(
@@ -73,13 +73,13 @@ def compile_trunk(
     """
     probe = probe_images(size)
     try:
-        found = OpenVINOTrunk(trunk, size, engine)
-        error = _difference(found(probe), trunk, tail, probe)
+        compiled = OpenVINOTrunk(trunk, size, engine)
+        error = _difference(compiled(probe), trunk, tail, probe)
     except RuntimeError as problem:
         why = " ".join(str(problem).split())[-160:]
     else:
         if error <= TOLERANCES[PRECISIONS[engine]]:
-            return found
+            return compiled
         why = f"its features differ from torch's by {error:.1e}"
     if is_wanted:
         raise MissingError(f"engine {engine!r}: OpenVINO cannot run this encoder ({why}); use the engine 'torch'")
@@ -100,7 +100,7 @@ def _warn_once(text: str) -> None:
 
 @torch.no_grad()
 def _difference(tokens: Tensor, trunk: nn.Module, tail: nn.Module, probe: Tensor) -> float:
-    ours, theirs = (F.normalize(tail(found).float(), dim=1) for found in (tokens, trunk(probe)))
+    ours, theirs = (F.normalize(tail(inputs).float(), dim=1) for inputs in (tokens, trunk(probe)))
     return float((ours - theirs).abs().max())
 
 

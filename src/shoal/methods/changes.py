@@ -17,15 +17,15 @@ from shoal.settings import from_dict, to_dict
 
 def read_pairs(texts: Iterable[str], flag: str, form: str) -> dict[str, str]:
     """Read 'NAME=VALUE', as a flag that may be given several times takes them. A name may come once."""
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
             raise UsageError(f"{flag}: found {text!r}, expected {form}")
-        if name in found:
+        if name in pairs:
             raise UsageError(f"{flag} {name}: found more than once, expected once")
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def read_changes(texts: Iterable[str]) -> dict[str, Any]:
@@ -135,5 +135,5 @@ def _group(plain: Any, groups: list[str]) -> dict[str, Any] | None:
         plain = plain.get(group)
         if not isinstance(plain, dict):
             return None
-    found: dict[str, Any] = plain
-    return found
+    values: dict[str, Any] = plain
+    return values

@@ -147,7 +147,7 @@ def cluster_unseen(
 ) -> Discovery:
     """Algorithm 1 on embeddings (M, D) of unseen images; labeled validation images say when to stop shifting."""
     judges = labels[validation]
-    found = infer_inductive(
+    inference = infer_inductive(
         unseen,
         learned.embeddings[torch.from_numpy(validation).to(learned.embeddings.device)],
         judges,
@@ -157,7 +157,7 @@ def cluster_unseen(
         generator=torch.Generator().manual_seed(0),
         device=device,
     )
-    return as_discovery(found, unseen)
+    return as_discovery(inference, unseen)
 
 
 def describe_losses(settings: CmsSettings) -> str:

@@ -113,8 +113,8 @@ def cluster_by_kmeans(
     """Semi-supervised k-means for a method that finds K of unit points (N, D) by a `search` of its own."""
     points = unit_points(learned.embeddings, device=device)
     wanted, estimate = decide_n_clusters(n_clusters, learned, points, labels, settings, search)
-    found = cluster_points(points, labels, wanted, settings)
-    return describe_found(learned, found.labels.cpu().numpy(), wanted, estimate)
+    clustering = cluster_points(points, labels, wanted, settings)
+    return describe_found(learned, clustering.labels.cpu().numpy(), wanted, estimate)
 
 
 def decide_n_clusters(
@@ -168,8 +168,8 @@ def search_by_kmeans(points: Tensor, labels: Ints, settings: GcdSettings) -> int
     """K by the labeled accuracy of plain k-means, started once each, on unit points (N, D)."""
 
     def find(n_clusters: int) -> Ints:
-        found: Ints = plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
-        return found
+        clusters: Ints = plain_kmeans(points, n_clusters, settings.training.seed).labels.cpu().numpy()
+        return clusters
 
     inference = settings.inference
     return search_n_clusters(find, labels, least=inference.min_clusters, most=inference.max_clusters)

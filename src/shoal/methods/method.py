@@ -238,8 +238,8 @@ def _count_frozen(task: Task, settings: Any, device: torch.device) -> int:
     labels = task.labels.copy()
     if task.validation is not None:
         labels[task.validation] = UNLABELED
-    found = infer(_embed_frozen(task, settings, device), labels, None, settings.inference, device=device)
-    return found.n_clusters
+    inference = infer(_embed_frozen(task, settings, device), labels, None, settings.inference, device=device)
+    return inference.n_clusters
 
 
 def _embed_frozen(task: Task, settings: Any, device: torch.device) -> Tensor:

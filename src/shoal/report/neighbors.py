@@ -93,10 +93,10 @@ def nearest(queries: Floats, bank: Floats, own: Ints, k: int, *, block: int = 25
             is_here = (column >= 0) & (column < len(unit))
             likeness[at[is_here], column[is_here]] = -np.inf
             top = np.argpartition(-likeness, min(k, len(unit)) - 1, axis=1)[:, :k]  # (block, k) or fewer
-            found = np.hstack([best[asked], np.take_along_axis(likeness, top, axis=1)])
+            both = np.hstack([best[asked], np.take_along_axis(likeness, top, axis=1)])
             named = np.hstack([rows[asked], top + first])
-            order = np.lexsort((named, -found), axis=1)[:, :k]
-            best[asked], rows[asked] = np.take_along_axis(found, order, 1), np.take_along_axis(named, order, 1)
+            order = np.lexsort((named, -both), axis=1)[:, :k]
+            best[asked], rows[asked] = np.take_along_axis(both, order, 1), np.take_along_axis(named, order, 1)
     return rows.astype(np.int64)
 
 
@@ -113,8 +113,8 @@ def _examples(run: Snapshot, queries: Ints, before: Ints, after: Ints) -> tuple[
     return tuple(chosen.values())
 
 
-def _share_right(run: Snapshot, queries: Ints, found: Ints) -> float:
+def _share_right(run: Snapshot, queries: Ints, near: Ints) -> float:
     labels = np.array(run.column("label_given"), dtype=object)
-    asked = np.repeat(labels[queries][:, None], found.shape[1], axis=1)
-    both = (labels[found] != "") & (asked != "")
-    return float((labels[found] == asked)[both].mean()) if both.any() else float("nan")
+    asked = np.repeat(labels[queries][:, None], near.shape[1], axis=1)
+    both = (labels[near] != "") & (asked != "")
+    return float((labels[near] == asked)[both].mean()) if both.any() else float("nan")

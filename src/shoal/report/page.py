@@ -116,14 +116,14 @@ class _Page:
 
     def figures(self, *draw: Callable[[Run], Any]) -> list[dict[str, Any]]:
         """The figures that the run allows, with the first line of their docstrings as words."""
-        found = []
+        drawn = []
         for function in draw:
             figure = self.ask(function)
             if figure is not None:
                 words = (function.__doc__ or "").strip().splitlines()[0]
                 name = function.__name__
-                found.append({"name": name, "words": words, "svg": inline_svg(figure, name, words)})
-        return found
+                drawn.append({"name": name, "words": words, "svg": inline_svg(figure, name, words)})
+        return drawn
 
 
 def _layouts(run: Snapshot, tsne: bool | None, progress: Progress | None) -> list[MapLayout]:
@@ -170,12 +170,12 @@ def environment() -> Environment:
     """Templates in which every value is escaped, and a missing one is an error."""
     folder = files("shoal.report") / "templates"
     pages = {page.name: page.read_text("utf-8") for page in folder.iterdir() if page.name.endswith(".html")}
-    found = Environment(
+    made = Environment(
         loader=DictLoader(pages), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    found.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
-    found.filters["number"] = number
-    return found
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    made.filters["number"] = number
+    return made
 
 
 @cache

@@ -48,7 +48,7 @@ def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
         return []
     usual, tree = float(np.median([*sizes.values()])), _tree(run, missing)
     large = {c.category_id: c for c in run.categories if sizes.get(c.category_id, 0) >= TIMES_USUAL * usual}
-    found = []
+    splits = []
     for n_parts in range(len(sizes) + 1, min(2 * len(sizes), len(run.assignments)) + 1, max(1, len(sizes) // 20)):
         parts = tree.cut(n_parts) if large else np.zeros(0, np.int64)
         for category in [*large.values()]:
@@ -56,10 +56,10 @@ def suggested_splits(run: Snapshot, *, most: int = 12) -> list[Split]:
             groups = _groups(rows, parts)
             if len(groups) > 1:  # the first cut that parts it shows its groups, later ones their halves
                 a, b = (np.asarray(vectors[compared(group)], np.float64) for group in groups[:2])
-                found.append(Split(category, len(rows) / usual, groups, separation(a, b)))
+                splits.append(Split(category, len(rows) / usual, groups, separation(a, b)))
                 del large[category.category_id]
-    found = [split for split in found if split.separation > ONE_GROUP]
-    return sorted(found, key=lambda split: (-split.times_usual, split.category.category))[:most]
+    splits = [split for split in splits if split.separation > ONE_GROUP]
+    return sorted(splits, key=lambda split: (-split.times_usual, split.category.category))[:most]
 
 
 def _tree(run: Snapshot, missing: str) -> Tree:

@@ -128,11 +128,11 @@ def confidence_words(run: Snapshot) -> str:
     """Say what confidence means, and what it rests on; empty where nothing was kept."""
     if not run.has("calibration.json"):
         return ""
-    found = run.json("calibration")
-    if not found["is_calibrated"]:
+    calibration = run.json("calibration")
+    if not calibration["is_calibrated"]:
         return "Labels cannot check confidence here: it is the share of an image's nearest images in its category."
-    n_known, n_novel = (round(sum(found[name]["n_images"])) for name in ("labeled", "novel"))
-    on = ", on the answer without training (too few were kept from training)" if found.get("is_of_first") else ""
+    n_known, n_novel = (round(sum(calibration[name]["n_images"])) for name in ("labeled", "novel"))
+    on = ", on the answer without training (too few were kept from training)" if calibration.get("is_of_first") else ""
     few = "; so few say little" if min(n_known, n_novel) < FEW_LABELS else ""
     return (
         "Of images at confidence 0.9, about nine in ten should be right: in a known category, of its class; in a novel "
@@ -185,8 +185,8 @@ def _reviewed(run: Snapshot) -> str:
     """Say how much people have decided; a review of another answer is named."""
     if run.review is None:
         return "A review of another answer is there; `shoal review` replays it." if run.has("review.jsonl") else ""
-    found = Counter(run.column("status"))
-    said = [f"{found[status]:,} {status}" for status in STATUSES if found[status] and status != "predicted"]
+    n_by_status = Counter(run.column("status"))
+    said = [f"{n_by_status[status]:,} {status}" for status in STATUSES if n_by_status[status] and status != "predicted"]
     return f"Reviewed: {', '.join(said)}." if said else "Reviewed: names or categories were changed."
 
 
@@ -196,14 +196,14 @@ def _not_found(run: Snapshot) -> str:
 
 
 def _empty(run: Snapshot, *, is_novel: bool) -> str:
-    found = [
+    names = [
         shown(one.category) for one in run.categories if not one.size and one.is_novel == is_novel and not one.between
     ]
-    if not (n := len(found)):
+    if not (n := len(names)):
         return ""
     known = f"{count(n, 'known category')} got no image"
     novel = f"{count(n, 'novel category')} {plural(n, 'has')} no image left"
-    return f"{novel if is_novel else known} ({first_few(found, MAX_NAMED)}) and {plural(n, 'is')} not counted."
+    return f"{novel if is_novel else known} ({first_few(names, MAX_NAMED)}) and {plural(n, 'is')} not counted."
 
 
 def _unsure(run: Snapshot) -> str:
@@ -223,13 +223,13 @@ def _training(run: Snapshot) -> str:
     if not run.has("choice.json"):
         first = "The answer is the one without training." if stopped and not run.has("model.json") else ""
         return f"{early}{first}".rstrip()
-    found = run.json("choice")
-    n, frozen, trained = int(found["n_images"]), *(float(found["accuracy"][name]) for name in ("frozen", "trained"))
-    end = "so it was kept" if found["kept"] == "trained" else "so it was not used"
+    choice = run.json("choice")
+    n, frozen, trained = int(choice["n_images"]), *(float(choice["accuracy"][name]) for name in ("frozen", "trained"))
+    end = "so it was kept" if choice["kept"] == "trained" else "so it was not used"
     images, (without, with_it) = count(n, "labeled image"), (part_of(share, n) for share in (frozen, trained))
-    if found.get("may_be_chance", found["kept"] == "trained" and trained < frozen):
+    if choice.get("may_be_chance", choice["kept"] == "trained" and trained < frozen):
         what = "which is no difference" if without == with_it else "which may be chance"
-        end = f"{what}; it was {'kept' if found['kept'] == 'trained' else 'not used'}"
+        end = f"{what}; it was {'kept' if choice['kept'] == 'trained' else 'not used'}"
     said = f"Of {images} kept from training, {without} were put right without training and {with_it} with it, {end}."
     return early + said
 
@@ -256,30 +256,36 @@ def _skipped(run: Snapshot) -> str:
 def _accuracy(run: Snapshot) -> tuple[tuple[SummaryTile, ...], str]:
     if not run.has("accuracy.json"):
         return (), ""
-    found = run.json("accuracy")
+    accuracy = run.json("accuracy")
     names = (("all", "All", ""), ("known", "Known", "known"), ("novel", "Novel", "novel"))
     tiles = tuple(
-        SummaryTile(percent(float(found[key])), label, kind) for key, label, kind in names if found.get(key) is not None
+        SummaryTile(percent(float(accuracy[key])), label, kind)
+        for key, label, kind in names
+        if accuracy.get(key) is not None
     )
-    of = [count(int(found[key]), noun) for key, noun in (("n_images", "image"), ("n_classes", "class")) if key in found]
+    of = [
+        count(int(accuracy[key]), noun)
+        for key, noun in (("n_images", "image"), ("n_classes", "class"))
+        if key in accuracy
+    ]
     note = f"Accuracy against the given truth, {' of '.join(of)}" if of else "Accuracy against the given truth"
-    is_now = found.get("categories") in (None, digest_rows(run.category_ids))
+    is_now = accuracy.get("categories") in (None, digest_rows(run.category_ids))
     return tiles, note if is_now else f"{note}, before the review changed categories; `shoal evaluate` scores them now"
 
 
 def _facts(run: Snapshot) -> tuple[tuple[str, str], ...]:
-    found = run.provenance
-    seconds = found.get("seconds")
-    packages = found.get("packages") or {}
+    provenance = run.provenance
+    seconds = provenance.get("seconds")
+    packages = provenance.get("packages") or {}
     facts = (
-        ("Encoder", found.get("encoder")),
+        ("Encoder", provenance.get("encoder")),
         ("Trained for", _epochs(run)),
-        ("Seed", found.get("seed")),
-        ("Device", found.get("device")),
+        ("Seed", provenance.get("seed")),
+        ("Device", provenance.get("device")),
         ("Time", duration(float(seconds)) if seconds is not None else None),
-        ("Started", _moment(found.get("started"))),
-        ("Images from", found.get("root")),
-        ("Command", found.get("command")),
+        ("Started", _moment(provenance.get("started"))),
+        ("Images from", provenance.get("root")),
+        ("Command", provenance.get("command")),
         ("Shoal", packages.get("shoal")),
         ("Run folder", run.path.name),
     )

@@ -52,9 +52,9 @@ def cluster_unseen(
     if method.cluster_unseen is not None:
         how: dict[str, Any] = {"n_clusters": n_clusters, "device": device}
         return method.cluster_unseen(learned, rows, labels, validation, settings, **how)
-    found = method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
-    clusters = nearest_clusters(learned, found, rows)
-    return replace(found, clusters=clusters, embeddings=to_numpy(rows), predicted=None, shifted=None, linkage=None)
+    discovery = method.cluster(learned, labels, settings, n_clusters=n_clusters, device=device)
+    clusters = nearest_clusters(learned, discovery, rows)
+    return replace(discovery, clusters=clusters, embeddings=to_numpy(rows), predicted=None, shifted=None, linkage=None)
 
 
 def estimate_again(learned: Representation, task: Task, rule: str) -> Representation:
@@ -64,5 +64,5 @@ def estimate_again(learned: Representation, task: Task, rule: str) -> Representa
     if task.validation is None:
         return learned
     rows = torch.from_numpy(task.validation).to(learned.embeddings.device)
-    found = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
-    return replace(learned, n_clusters=found.n_clusters, rule=found.rule)
+    validation = validate(learned.embeddings[rows], task.labels[task.validation], rule=rule)
+    return replace(learned, n_clusters=validation.n_clusters, rule=validation.rule)

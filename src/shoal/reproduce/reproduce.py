@@ -54,7 +54,7 @@ def reproduce(
     nothing else to show, its error is raised. Several processes share every training and clustering; the main one
     writes, and the others return nothing.
     """
-    experiments = list({found.name: found for found in map(get_experiment, names)}.values())
+    experiments = list({one.name: one for one in map(get_experiment, names)}.values())
     if not roots:
         known = dict.fromkeys(dataset for experiment in experiments for dataset in experiment.datasets)
         raise UsageError(f"reproduce: no folder of images; give one of {', '.join(known)}")

@@ -69,8 +69,8 @@ class Runner:
         barrier()  # all processes have seen the same files before one writes another
         self._check_folders(missing)
         self._check_encoders(missing)
-        for key, found in done.items():
-            self._check_same_images(wanted[key], found)
+        for key, result in done.items():
+            self._check_same_images(wanted[key], result)
         for group in in_order(groups_of(missing)):
             self._run_group(group)
         barrier()  # the main process has written all of them
@@ -105,7 +105,7 @@ class Runner:
                 load_encoder(key[0], n_tail_blocks=key[1], input_size=key[2])
                 self.loaded.add(key)
 
-    def _check_same_images(self, cell: Cell, found: Result) -> None:
+    def _check_same_images(self, cell: Cell, result: Result) -> None:
         """Refuse a finished cell of other images than the folder holds; a folder that is gone is not asked."""
         root, key = self.roots[cell.dataset], (cell.dataset, "train")
         if key not in self.marks:
@@ -114,9 +114,9 @@ class Runner:
             except ShoalError:
                 self.marks[key] = None
         mark = self.marks[key]
-        if mark is not None and found.get("names_sha256", mark) != mark:
+        if mark is not None and result.get("names_sha256", mark) != mark:
             raise UsageError(
-                f"{self.file(cell)}: was made with other images ({found['images']:,}) than {root} holds; "
+                f"{self.file(cell)}: was made with other images ({result['images']:,}) than {root} holds; "
                 "give another --out, or delete it to run it again"
             )
 
@@ -202,16 +202,16 @@ class Runner:
         self.marks[cell.dataset, "train"] = loaded.train.names_sha256
         if cell.figure is not None:
             images = loaded.train
-            found: Result = {
+            result: Result = {
                 "material": figure_material(cell, learned, images, images.labels == UNLABELED, self.device)
             }
         else:
-            found = self._cluster_and_score(cell, learned, task, loaded)
+            result = self._cluster_and_score(cell, learned, task, loaded)
         about = describe(cell, learned, loaded.train, self.device)
         times = {"seconds_training": round(seconds, 1), "seconds_clustering": round(time.monotonic() - began, 1)}
         if is_main():
-            write_result(self.file(cell), found | about | times)
-        shown = "" if cell.figure else f" {_shown(found)}"
+            write_result(self.file(cell), result | about | times)
+        shown = "" if cell.figure else f" {_shown(result)}"
         self.tell(f"{cell.key}:{shown} ({seconds:.0f} s training, {time.monotonic() - began:.0f} s clustering)")
 
     def _cluster_and_score(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Result:
@@ -295,6 +295,6 @@ def _deciding_rule(cell: Cell, learned: Representation, clusters: Discovery) -> 
     return learned.rule if clusters.estimate is None else clusters.estimate.rule
 
 
-def _shown(found: Result) -> str:
-    accuracy = found["accuracy"]
-    return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {found['n_clusters']}"
+def _shown(result: Result) -> str:
+    accuracy = result["accuracy"]
+    return " / ".join(f"{accuracy[name]:.1f}" for name in ("all", "known", "novel")) + f" at K = {result['n_clusters']}"

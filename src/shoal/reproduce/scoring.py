@@ -67,10 +67,10 @@ def iterations(
     """Accuracy at the true K after 0, 1, 2 … shifts; the paper calls the first of them iteration 1."""
     rows = []
     for n_shifts in range(N_ITERATIONS + 1):
-        found = shifted_by(n_shifts, learned, cell, images.n_classes, device)
-        if found.n_shifts < n_shifts:  # any further one would leave fewer distinct images than classes
+        discovery = shifted_by(n_shifts, learned, cell, images.n_classes, device)
+        if discovery.n_shifts < n_shifts:  # any further one would leave fewer distinct images than classes
             break
-        rows.append({"shifts": n_shifts} | score(found.clusters, images, is_scored))
+        rows.append({"shifts": n_shifts} | score(discovery.clusters, images, is_scored))
     return rows
 
 
@@ -119,8 +119,8 @@ def tsne(embeddings: Tensor, images: BenchmarkImages) -> list[dict[str, Any]]:
 
 def _nearest(embeddings: Tensor, count: int) -> Ints:
     own = torch.arange(len(embeddings), device=embeddings.device)
-    found = k_nearest(embeddings, embeddings, min(count, len(own) - 1), exclude=own)
-    near: Ints = found.indices.cpu().numpy()
+    lists = k_nearest(embeddings, embeddings, min(count, len(own) - 1), exclude=own)
+    near: Ints = lists.indices.cpu().numpy()
     return near
 
 
@@ -138,5 +138,5 @@ def _thumbnail(pixels: ImageRows, row: int) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def _percent(found: Accuracy) -> dict[str, float]:
-    return {name: 100 * getattr(found, name) for name in ("all", "known", "novel")}
+def _percent(accuracy: Accuracy) -> dict[str, float]:
+    return {name: 100 * getattr(accuracy, name) for name in ("all", "known", "novel")}

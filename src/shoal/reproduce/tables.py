@@ -30,16 +30,16 @@ def build_table(
     )
     for row, dataset in ((row, dataset) for row in experiment.rows for dataset in datasets):
         row_key, keys = (row.name, dataset), plan.keys(row, dataset)
-        found = {key: results[key] for key in keys if key in results}
+        own_results = {key: results[key] for key in keys if key in results}
         if row_key in plan.grid:
             first = plan.grid[row_key][0]
-            table.choices[row_key] = choices_of(first, [result.get("rule") for result in found.values()])
+            table.choices[row_key] = choices_of(first, [result.get("rule") for result in own_results.values()])
         if keys:
-            table.remarks[row_key] = tuple(remarks_of(row, dataset, keys, found, failures or {}))
-        numbers = {result["images"] for result in found.values() if "images" in result}
+            table.remarks[row_key] = tuple(remarks_of(row, dataset, keys, own_results, failures or {}))
+        numbers = {result["images"] for result in own_results.values() if "images" in result}
         table.images.update(dict.fromkeys([row_key], max(numbers)) if numbers else {})
         paper = PAPER.get(experiment.name, {}).get(row.name, {}).get(dataset)
-        table.entries[row_key] = _entries(experiment.measure, list(found.values()), paper)
+        table.entries[row_key] = _entries(experiment.measure, list(own_results.values()), paper)
     return table
 
 
@@ -47,13 +47,13 @@ def remarks_of(
     row: TableRow,
     dataset: str,
     keys: Mapping[str, int | None],
-    found: Mapping[str, Mapping[str, Any]],
+    own_results: Mapping[str, Mapping[str, Any]],
     failures: Mapping[str, str],
 ) -> list[str]:
     """Sentences about the cells of a row: images, seeds that are missing, trainings that failed or collapsed."""
     title = BENCHMARKS[dataset].title
-    notes = dict.fromkeys(f"{title}: {note}." for result in found.values() for note in result.get("notes", ()))
-    skipped = max((result.get("images_skipped", 0) for result in found.values()), default=0)
+    notes = dict.fromkeys(f"{title}: {note}." for result in own_results.values() for note in result.get("notes", ()))
+    skipped = max((result.get("images_skipped", 0) for result in own_results.values()), default=0)
     texts = [
         *notes,
         *(
@@ -62,20 +62,20 @@ def remarks_of(
             else []
         ),
     ]
-    if len(found) not in (0, len(keys)):
-        texts.append(f"{row.name}, {title}: {len(found)} of {len(keys)} seeds only.")
+    if len(own_results) not in (0, len(keys)):
+        texts.append(f"{row.name}, {title}: {len(own_results)} of {len(keys)} seeds only.")
     for key, seed in keys.items():
         who = f"{row.name}, {title}" + ("" if seed is None else f", seed {seed}")
-        collapse = (found.get(key, {}).get("collapse") or {}).get("warning")
+        collapse = (own_results.get(key, {}).get("collapse") or {}).get("warning")
         texts += [f"{who}: {collapse}."] if collapse else []
         texts += [f"{who}: left out, {failures[key].rstrip('.')}."] if key in failures else []
     return texts
 
 
 def _entries(
-    measure: str, found: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None
+    measure: str, own_results: list[Mapping[str, Any]], paper: tuple[float | None, ...] | None
 ) -> tuple[TableEntry, ...]:
-    columns = [_values(measure, result) for result in found]
+    columns = [_values(measure, result) for result in own_results]
     printed = paper or (None,) * len(COLUMNS[measure])
     return tuple(
         TableEntry(

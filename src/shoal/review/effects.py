@@ -130,8 +130,8 @@ def is_numbered_part(name: str, base: str) -> bool:
 
 def number_of_part(name: str) -> str:
     """What the name of such a part ends in, ' (2)'; nothing of another."""
-    found = re.search(r" \(\d+\)$", name)
-    return found[0] if found else ""
+    ending = re.search(r" \(\d+\)$", name)
+    return ending[0] if ending else ""
 
 
 def _new(tables: Tables, category: int, name: str, seq: int) -> Record:

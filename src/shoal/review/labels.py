@@ -33,7 +33,7 @@ def suspected(columns: Mapping[str, Any], statuses: Sequence[str], names: Mappin
     today = [names.get(name, name) for name in speaks_for(columns)]
     given = [names.get(name, name) for name in columns["label_given"]]
     return {
-        row: found
-        for row, (label, found, status) in enumerate(zip(given, today, statuses, strict=True))
-        if label and found != label and status == "predicted"
+        row: category
+        for row, (label, category, status) in enumerate(zip(given, today, statuses, strict=True))
+        if label and category != label and status == "predicted"
     }

@@ -129,9 +129,9 @@ def _actions(replay: Replay, line: Mapping[str, Any]) -> Iterator[Action]:
     """What an old action is in the new state."""
     kind, state = line["action"], replay.state
     if kind == "flag":  # of an image, wherever it is
-        found = grouped(state, replay.rows([path for group in line["groups"] for path in group["images"]]))
-        if found:
-            yield Action(kind=kind, groups=found)
+        groups = grouped(state, replay.rows([path for group in line["groups"] for path in group["images"]]))
+        if groups:
+            yield Action(kind=kind, groups=groups)
     elif kind in ("confirm", "reject"):
         for group in line["groups"]:
             yield from _decided(replay, kind, group)

@@ -41,8 +41,8 @@ class Tables:
 
     def sizes(self) -> dict[int, int]:
         """How many images each category has, and how many have none."""
-        found = np.bincount(self.images.category + 1, minlength=self.next_id + 1)
-        return {category: int(found[category + 1]) for category in (NO_CATEGORY, *self.categories)}
+        counts = np.bincount(self.images.category + 1, minlength=self.next_id + 1)
+        return {category: int(counts[category + 1]) for category in (NO_CATEGORY, *self.categories)}
 
     def today(self, category: int) -> int:
         """The category in which one goes on that may have been merged, more than once perhaps."""
@@ -78,8 +78,8 @@ class Tables:
 
     def spread(self, ids: Iterable[int]) -> tuple[int, ...]:
         """Some categories, with those in the place of one that it is between."""
-        found = (self.between(self.living(number)) or {number} for number in ids)
-        return tuple(sorted({number for each in found for number in each}))
+        groups = (self.between(self.living(number)) or {number} for number in ids)
+        return tuple(sorted({number for each in groups for number in each}))
 
     def between(self, record: Record) -> frozenset[int]:
         """The categories that one is between, as they are today; none for any other."""

@@ -81,9 +81,9 @@ class Folder(RunView):
         with contextlib.suppress(OSError):  # it was there before, with something in it
             self.path.rmdir()
 
-    def write_json(self, name: str, found: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write `<name>.json`."""
-        write_text(self.path / f"{name}.json", json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+        write_text(self.path / f"{name}.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     def drop(self, *parts: str) -> None:
         """Remove some files, where they are."""

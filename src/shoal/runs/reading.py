@@ -121,25 +121,25 @@ def read_object(file: Path) -> dict[str, Any]:
 
 def read_objects(file: Path) -> list[dict[str, Any]]:
     """Read a JSON object per line."""
-    found = []
+    objects = []
     for number, line in enumerate(read_text(file).splitlines(), start=1):
         try:
-            found.append(_fitting(json.loads(line), file, number))
+            objects.append(_fitting(json.loads(line), file, number))
         except (ValueError, RecursionError) as error:
             if isinstance(error, DataError):
                 raise
             raise damaged(file, _reason(error), number) from error
-    return found
+    return objects
 
 
 def read_settings(file: Path) -> dict[str, Any]:
     """Read the keys and values of a YAML file."""
     text = read_text(file)
     with reading(file):
-        found = yaml.safe_load(text)
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise damaged(file, f"found {_short(found)}, expected settings by name")
-    return found
+        settings = yaml.safe_load(text)
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
+        raise damaged(file, f"found {_short(settings)}, expected settings by name")
+    return settings
 
 
 def read_settings_as(cls: type[Settings], file: Path) -> Settings:
@@ -154,24 +154,26 @@ def read_settings_as(cls: type[Settings], file: Path) -> Settings:
 def read_array(file: Path) -> np.ndarray[Any, Any]:
     """Map an array into memory, read-only."""
     with reading(file):
-        found: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-        if not isinstance(found, np.ndarray):
+        array: np.ndarray[Any, Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
             raise ValueError("an archive of arrays")
-        return found
+        return array
 
 
 def read_vectors(file: Path, n_rows: int) -> np.ndarray[Any, Any]:
     """Map the embeddings of a run's images into memory: (N, D), finite, no row of zeros alone."""
-    found = read_array(file)
-    if found.ndim != 2 or found.dtype.kind != "f" or len(found) != n_rows or not found.shape[1]:
-        what = f"found {found.dtype} of shape {found.shape}, expected numbers in a row for each of {n_rows:,} images"
+    vectors = read_array(file)
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or len(vectors) != n_rows or not vectors.shape[1]:
+        what = (
+            f"found {vectors.dtype} of shape {vectors.shape}, expected numbers in a row for each of {n_rows:,} images"
+        )
         raise damaged(file, f"{what} of assignments.csv")
-    if not each_row(found, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)).all():  # (N,)
-        is_broken = each_row(found, lambda rows: ~np.isfinite(rows).all(axis=1))
+    if not each_row(vectors, lambda rows: np.isfinite(rows).all(axis=1) & rows.any(axis=1)).all():  # (N,)
+        is_broken = each_row(vectors, lambda rows: ~np.isfinite(rows).all(axis=1))
         what = "NaN or infinity" if is_broken.any() else "only zeros"
-        is_bad = is_broken if is_broken.any() else each_row(found, lambda rows: ~rows.any(axis=1))
+        is_bad = is_broken if is_broken.any() else each_row(vectors, lambda rows: ~rows.any(axis=1))
         raise damaged(file, f"found {what} in {name_rows(is_bad)}")
-    return found
+    return vectors
 
 
 def read_arrays(file: Path) -> dict[str, np.ndarray[Any, Any]]:
@@ -219,14 +221,14 @@ def table_columns(text: str, file: Path) -> tuple[list[str], list[Sequence[str]]
     return header, list(zip(*(row for _, row in rows), strict=True)) or [()] * len(header)
 
 
-def _fitting(found: Any, file: Path, line: int | None = None) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise damaged(file, f"found {_short(found)}, expected an object with keys", line)
+def _fitting(content: Any, file: Path, line: int | None = None) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise damaged(file, f"found {_short(content)}, expected an object with keys", line)
     for key, shape in SHAPES.get(file.name, {}).items():
-        problem = _misfit(found.get(key), shape, key)
+        problem = _misfit(content.get(key), shape, key)
         if problem:
             raise damaged(file, problem, line)
-    return found
+    return content
 
 
 def _misfit(value: Any, shape: Any, name: str) -> str:

@@ -183,7 +183,7 @@ def _value(hint: Any, cell: str, field: str, file: Path, line: int) -> Any:
 
 
 def _texts(cell: str) -> tuple[str, ...]:
-    found = json.loads(cell)
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+    texts = json.loads(cell)
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ValueError
-    return tuple(found)
+    return tuple(texts)

@@ -51,8 +51,8 @@ class Run(Folder):
 
     def start(self, settings: Any, *, seed: int, device: str, command: str, **more: Any) -> None:
         """Write the first half of provenance.json, which makes the folder a run's, and config.yaml."""
-        found = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
-        self.write_json("provenance", {**found, **_environment()})
+        provenance = {"command": command, "seed": seed, "device": device, "started": _now(), "finished": None, **more}
+        self.write_json("provenance", {**provenance, **_environment()})
         write_text(self.path / "config.yaml", dump_settings(settings))
 
     def note(self, **more: Any) -> None:

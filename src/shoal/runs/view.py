@@ -121,8 +121,8 @@ class RunView:
     @property
     def n_clusters_interval(self) -> tuple[int, int] | None:
         """Between which numbers of categories the truth lies with a chance of 80 %; None where K was not estimated."""
-        found = self.json("estimate").get("interval") if self.has("estimate.json") else None
-        return None if found is None else (found[0], found[1])
+        ends = self.json("estimate").get("interval") if self.has("estimate.json") else None
+        return None if ends is None else (ends[0], ends[1])
 
     @property
     def n_known(self) -> int:

@@ -54,9 +54,9 @@ def columns(review: Review) -> bytes:
             for names in (answer.columns["label_given"], speaks_for(answer.columns))
         )
         confidence = np.rint(np.nan_to_num(answer.columns["confidence"]).clip(0, 1) * SURE)
-        found = {"order": answer.typical_order, "category": state.images.category, "given": given}
-        found |= {"around": around, "status": state.images.status, "confidence": confidence}
-        return b"".join(found[name].astype(kind).tobytes() for name, kind in FIELDS)
+        by_name = {"order": answer.typical_order, "category": state.images.category, "given": given}
+        by_name |= {"around": around, "status": state.images.status, "confidence": confidence}
+        return b"".join(by_name[name].astype(kind).tobytes() for name, kind in FIELDS)
 
 
 def category(state: State, number: int, record: Record) -> dict[str, Any]:
@@ -72,14 +72,14 @@ def category(state: State, number: int, record: Record) -> dict[str, Any]:
 
 def categories(review: Review) -> list[dict[str, Any]]:
     """Every category that ever was, with what the run says of it."""
-    found = {c.category_id: c for c in review.answer.categories}
+    answered = {c.category_id: c for c in review.answer.categories}
     ids = review.answer.id_of
     rows = []
     for number, record in review.state.records.items():
         row = category(review.state, number, record)
-        if number in found and found[number].nearest_known in ids:
-            row["nearest"] = ids[found[number].nearest_known]
-            row["similarity"] = _round(found[number].nearest_known_similarity)
+        if number in answered and answered[number].nearest_known in ids:
+            row["nearest"] = ids[answered[number].nearest_known]
+            row["similarity"] = _round(answered[number].nearest_known_similarity)
         rows.append(row)
     return rows
 
@@ -216,6 +216,6 @@ def _round(value: Any) -> float | None:
     return round(float(value), 3) if np.isfinite(value) else None
 
 
-def dumped(found: Any) -> bytes:
+def dumped(content: Any) -> bytes:
     """JSON without spaces; names with half a character, which a file system may have, are written as codes."""
-    return json.dumps(found, allow_nan=False, separators=(",", ":")).encode()
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()

@@ -107,11 +107,13 @@ def _places(file: Any) -> Ints:
     if size != n_entries * HEADER.itemsize:
         return none
     file.seek(at)
-    found = np.frombuffer(file.read(size), HEADER)
-    is_plain = (found["size"] == found["whole"]).all() and (found["name"] == 8).all() and not found["extra"].any()
-    if not is_plain or not np.array_equal(found["row"].astype(np.int64), np.arange(n_entries)):
+    entries = np.frombuffer(file.read(size), HEADER)
+    is_plain = (
+        (entries["size"] == entries["whole"]).all() and (entries["name"] == 8).all() and not entries["extra"].any()
+    )
+    if not is_plain or not np.array_equal(entries["row"].astype(np.int64), np.arange(n_entries)):
         return none
-    return np.stack([found["at"], found["size"]], axis=1).astype(np.int64)
+    return np.stack([entries["at"], entries["size"]], axis=1).astype(np.int64)
 
 
 def packed(pictures: Sequence[bytes]) -> bytes:

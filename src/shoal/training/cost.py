@@ -122,8 +122,8 @@ def _time_networks(
 
     def run_model() -> dict[str, Tensor]:
         with autocast(encoder.device):
-            found: dict[str, Tensor] = model(inputs)
-        return found
+            outputs: dict[str, Tensor] = model(inputs)
+        return outputs
 
     def pass_both_ways() -> None:
         loss = sum(output.float().square().sum() for output in run_model().values())

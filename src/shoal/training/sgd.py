@@ -71,8 +71,8 @@ class Sgd:
             group.update({name: value for name, value in values.items() if name != "params"})
         parameters = self._parameters
         self.state = {
-            parameters[at]: {name: torch.as_tensor(value).to(parameters[at]).clone() for name, value in found.items()}
-            for at, found in kept["state"].items()
+            parameters[at]: {name: torch.as_tensor(value).to(parameters[at]).clone() for name, value in buffers.items()}
+            for at, buffers in kept["state"].items()
         }
 
 

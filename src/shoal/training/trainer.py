@@ -198,8 +198,8 @@ class Trainer:
     def predict(self, embeddings: Tensor) -> Ints | None:
         """(N,) clusters of unit embeddings (N, D) by the model's classifier; None where it has none."""
         with torch.inference_mode():
-            found = self.model.predict(embeddings)
-        return None if found is None else found.cpu().numpy()
+            clusters = self.model.predict(embeddings)
+        return None if clusters is None else clusters.cpu().numpy()
 
     def _draw(self, epoch: int) -> tuple[Tensor, Tensor]:
         """All random choices of an epoch in two small tables, moved to the device at once: (T, B) rows, (T, V·B, 7)."""

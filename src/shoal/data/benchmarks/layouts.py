@@ -145,35 +145,37 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
 
 def read_official(name: str, root: Path, part: Part) -> OfficialImages:
     """Read one part in whichever layout it lies under `root`; absent images are listed, not refused."""
-    found = check_part(name, root, part)
-    return found.layout.read(found.home, part, load_split(name))
+    there = check_part(name, root, part)
+    return there.layout.read(there.home, part, load_split(name))
 
 
 def check_part(name: str, root: Path, part: Part) -> Candidate:
     """The layout of one part; refuse a folder that has none, before anything is read."""
-    found = find_layout(name, check_folder(root), part)
-    if found.missing:
+    there = find_layout(name, check_folder(root), part)
+    if there.missing:
         raise DataError(
-            f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(found.missing)} "
-            f"({found.layout.words}){hint_at_pickles(root)}; "
+            f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(there.missing)} "
+            f"({there.layout.words}){hint_at_pickles(root)}; "
             f"`shoal datasets prepare {name} {root}` says where to get it"
         )
-    return found
+    return there
 
 
 def hint_at_pickles(root: Path) -> str:
     """Words for those who have CIFAR's Python version, which is pickles and never opened."""
-    found = [name for name in PICKLE_FOLDERS if (root / name).exists()]
-    return f"; {found[0]} is there, but holds pickles, which are never opened: get the binary version" if found else ""
+    folders = [name for name in PICKLE_FOLDERS if (root / name).exists()]
+    return (
+        f"; {folders[0]} is there, but holds pickles, which are never opened: get the binary version" if folders else ""
+    )
 
 
 def _candidate(layout: Layout, home: Path, part: Part) -> Candidate:
     present, missing = [], []
     for need in layout.needs[part]:
         names = need.split("|")
-        found = next((name for name in names if (home / name).exists()), None)
-        if found is None:
+        file = next((name for name in names if (home / name).exists()), None)
+        if file is None:
             missing.append(" or ".join(names))
         else:
-            present.append(found)
+            present.append(file)
     return Candidate(layout, home, tuple(present), tuple(missing))

@@ -18,8 +18,8 @@ def read_cub(home: Path, part: Part, split: ClassSplit) -> OfficialImages:
     """Read CUB by image id; the test images of train_test_split.txt are never part of training."""
     paths, labels = _by_id(home / "images.txt"), _by_id(home / "image_class_labels.txt")
     is_training, class_names = _by_id(home / "train_test_split.txt"), _by_id(home / "classes.txt")
-    for file, found in (("image_class_labels.txt", labels), ("train_test_split.txt", is_training)):
-        if found.keys() != paths.keys():
+    for file, values in (("image_class_labels.txt", labels), ("train_test_split.txt", is_training)):
+        if values.keys() != paths.keys():
             raise DataError(f"{home / file}: its image ids are not those of images.txt; unpack the archive again")
     wanted = "1" if part == "train" else "0"
     chosen = [i for i in sorted(paths) if is_training[i] == wanted]

@@ -144,18 +144,18 @@ def _damage(archive: Path, bar: Bar) -> str:
 
 
 def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
-    found = find_layout(name, root, part)
-    where = "" if found.home == root else f" in {found.home.relative_to(root)}"
-    words = f"{found.layout.words}{where}"
-    if found.missing:
-        return PartReport(part, words, found.present, found.missing, hint_at_pickles(root).lstrip("; "), (), ())
+    there = find_layout(name, root, part)
+    where = "" if there.home == root else f" in {there.home.relative_to(root)}"
+    words = f"{there.layout.words}{where}"
+    if there.missing:
+        return PartReport(part, words, there.present, there.missing, hint_at_pickles(root).lstrip("; "), (), ())
     try:
-        official = found.layout.read(found.home, part, load_split(name))
+        official = there.layout.read(there.home, part, load_split(name))
     except DataError as error:
-        return PartReport(part, words, found.present, (), str(error), (), ())
+        return PartReport(part, words, there.present, (), str(error), (), ())
     counts = _counts(name, official, get_facts(name), part)
-    problem = "; ".join(filter(None, (_damage(found.home / file, bar) for file in found.present if _is_zip(file))))
-    return PartReport(part, words, found.present, official.absent, problem, counts, official.notes)
+    problem = "; ".join(filter(None, (_damage(there.home / file, bar) for file in there.present if _is_zip(file))))
+    return PartReport(part, words, there.present, official.absent, problem, counts, official.notes)
 
 
 def _is_zip(file: str) -> bool:

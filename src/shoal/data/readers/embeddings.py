@@ -92,11 +92,11 @@ def read_embeddings(
         raise DataError(f"{path}: no such file; give embeddings as {', '.join(EMBEDDING_SUFFIXES)}")
     if path.suffix.lower() not in readers:
         raise DataError(f"{path}: found a {path.suffix or 'nameless'} file, expected {', '.join(EMBEDDING_SUFFIXES)}")
-    found = readers[path.suffix.lower()](path, path_column, label_column)
-    x = as_stored_embeddings(found.x, name=path.name)
-    names = _as_names(found.names, len(x), f"{path}: names")
+    table = readers[path.suffix.lower()](path, path_column, label_column)
+    x = as_stored_embeddings(table.x, name=path.name)
+    names = _as_names(table.names, len(x), f"{path}: names")
     _refuse_zeros(x, names, path)
-    cells = [None] * len(x) if found.labels is None else found.labels
+    cells = [None] * len(x) if table.labels is None else table.labels
     unlabeled = fold_unlabeled(unlabeled_names)
     order = _sorting(names, path)
     said = class_names(cells, unlabeled, lambda row: f"{path}, row {row}")
@@ -116,10 +116,10 @@ def _ordered(x: Floats, order: Ints) -> Floats:
     """The rows in another order, past 1 GiB in a mapped file."""
     cache = cache_folder()
     with writing(cache):
-        found: Floats = scratch_array(x.shape, x.dtype, cache)
+        ordered: Floats = scratch_array(x.shape, x.dtype, cache)
     for start in range(0, len(order), ROWS_AT_ONCE):
-        found[start : start + ROWS_AT_ONCE] = x[order[start : start + ROWS_AT_ONCE]]
-    return found
+        ordered[start : start + ROWS_AT_ONCE] = x[order[start : start + ROWS_AT_ONCE]]
+    return ordered
 
 
 def _refuse_zeros(x: Floats, names: Sequence[str], path: Path) -> None:
@@ -167,10 +167,10 @@ def _read_npz(path: Path, path_column: str | None, label_column: str | None) -> 
 def _mapped_member(path: Path, name: str) -> Any:
     """A large array of an npz mapped into memory; None where it is small, compressed or not there."""
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        found = next((one for one in archive.infolist() if one.filename == f"{name}.npy"), None)
-        if found is None or found.compress_type != zipfile.ZIP_STORED or found.file_size < MAPPED_BYTES:
+        member = next((one for one in archive.infolist() if one.filename == f"{name}.npy"), None)
+        if member is None or member.compress_type != zipfile.ZIP_STORED or member.file_size < MAPPED_BYTES:
             return None
-        file.seek(found.header_offset + 26)  # of the 30 bytes before the name
+        file.seek(member.header_offset + 26)  # of the 30 bytes before the name
         file.seek(sum(struct.unpack("<2H", file.read(4))), os.SEEK_CUR)  # behind the member's name and extra field
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -181,17 +181,17 @@ def _mapped_member(path: Path, name: str) -> Any:
         return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=shape, order=order)
 
 
-def one_per_row(found: Any, n_rows: int, where: str) -> list[Any]:
+def one_per_row(values: Any, n_rows: int, where: str) -> list[Any]:
     """An array (N,) as a list; another shape is refused, since whole rows would be read as names of classes."""
-    if found.shape == (n_rows,):
-        return _decoded(found.tolist(), where)
-    if found.ndim == 1:
+    if values.shape == (n_rows,):
+        return _decoded(values.tolist(), where)
+    if values.ndim == 1:
         raise DataError(
-            f"{where}: found {len(found):,} for {n_rows:,} rows of embeddings, expected one per row in their order; "
+            f"{where}: found {len(values):,} for {n_rows:,} rows of embeddings, expected one per row in their order; "
             "add or remove entries, or look whether it belongs to another file"
         )
-    advice = "reshape it" if found.size == n_rows else "give one column"
-    raise DataError(f"{where}: found shape {found.shape}, expected ({n_rows},), one per row of embeddings; {advice}")
+    advice = "reshape it" if values.size == n_rows else "give one column"
+    raise DataError(f"{where}: found shape {values.shape}, expected ({n_rows},), one per row of embeddings; {advice}")
 
 
 def _decoded(cells: list[Any], where: str) -> list[Any]:
@@ -241,15 +241,15 @@ def _read_csv(path: Path, path_column: str | None, label_column: str | None) -> 
 
 def _numbered_columns(columns: Iterable[str], path: Path) -> list[str]:
     """The names embedding_0, embedding_1, … among those of columns, by their numbers, which leave none out."""
-    found = sorted((int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name)))
-    start = 1 if found and found[0][0] == 1 else 0
-    for expected, (number, name) in enumerate(found, start):
+    numbered = sorted((int(match[1]), name) for name in columns if (match := NUMBERED_COLUMN.fullmatch(name)))
+    start = 1 if numbered and numbered[0][0] == 1 else 0
+    for expected, (number, name) in enumerate(numbered, start):
         if number != expected:
             raise DataError(
                 f"{path}: found {name} where embedding_{expected} would be next; a column is missing or named twice, "
                 "so write the embeddings again with all of them"
             )
-    return [name for _, name in found]
+    return [name for _, name in numbered]
 
 
 def _is_number(cell: str) -> bool:

@@ -73,7 +73,7 @@ def read_names(
     if column is None:
         _check_order(has_order, names, table.where)
         return NamedClasses(_in_order(table, names, labels))
-    wanted, found, locations = Spellings(names), dict[str, str](), dict[str, str]()
+    wanted, class_of, locations = Spellings(names), dict[str, str](), dict[str, str]()
     absent = []
     for row, (raw, label) in enumerate(zip(table.columns[column], labels, strict=True)):
         name = wanted.find([str(raw), _as_posix(str(raw))])
@@ -81,8 +81,8 @@ def read_names(
             absent.append(f"{table.location(row)}: {raw}")
         if name is None or label is None:
             continue
-        refuse_second_label(name, found.get(name), locations.get(name, ""), label, table.location(row))
-        found[name], locations[name] = label, table.location(row)
+        refuse_second_label(name, class_of.get(name), locations.get(name, ""), label, table.location(row))
+        class_of[name], locations[name] = label, table.location(row)
     if len(absent) == len(table):  # a name without a label is found all the same
         raise DataError(
             f"{table.where}: has none of the {len(wanted.names):,} names; the first here is {next(iter(names))!r}, in "
@@ -90,7 +90,7 @@ def read_names(
         )
     if not allow_missing:
         refuse_many_absent(table.where, absent, len(table))
-    return NamedClasses(found, row_notes(absent))
+    return NamedClasses(class_of, row_notes(absent))
 
 
 def label_embeddings(
@@ -107,9 +107,9 @@ def label_embeddings(
     """
     names = [given.names[i] for i in given.rows.argsort()]
     columns: dict[str, Any] = {"path_column": path_column, "label_column": label_column}
-    found = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
-    labels, classes = encode([found.classes.get(name) for name in given.names])
-    return replace(given, labels=labels, classes=classes, notes=found.notes + similar_classes(classes))
+    named = read_names(file, names, **columns, as_filed=True, allow_missing=allow_missing)
+    labels, classes = encode([named.classes.get(name) for name in given.names])
+    return replace(given, labels=labels, classes=classes, notes=named.notes + similar_classes(classes))
 
 
 def _read_table(file: str | os.PathLike[str]) -> Table:

@@ -99,9 +99,9 @@ def compare(
     table: dict[str, Any] = {"path_column": path_column, "label_column": label_column, "allow_missing": allow_missing}
     given = {"source": images, "labels": labels, "labeled": labeled, "unlabeled": unlabeled, **table}
     chosen = {"draws": draws, "max_minutes": max_minutes, **settings}
-    collection, folder, found, command_for = prepare_comparison(given, methods, chosen, out=out)
+    collection, folder, chosen_settings, command_for = prepare_comparison(given, methods, chosen, out=out)
     how: dict[str, Any] = {"device": device, "resume": resume, "force": force, "reporter": reporter}
-    return compare_images(collection, folder, found, command_for=command_for, **how)
+    return compare_images(collection, folder, chosen_settings, command_for=command_for, **how)
 
 
 def prepare_comparison(
@@ -112,11 +112,11 @@ def prepare_comparison(
     out: str | os.PathLike[str] | None,
 ) -> Job:
     """The images, where to write, the settings, and how the first is run on everything."""
-    found = choose_comparison(methods, **settings)
+    chosen = choose_comparison(methods, **settings)
     named = given["source"] if given["source"] is not None else given["unlabeled"]
     usual = default_folder(named)
     folder = Path(out) if out is not None else usual.with_name(f"{usual.name}-compare")
-    return read_collection(**given), folder, found, lambda name: command_of(name, given, settings)
+    return read_collection(**given), folder, chosen, lambda name: command_of(name, given, settings)
 
 
 def preview(
@@ -185,8 +185,8 @@ def _changes_of(method: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The changes that one method takes, without its name in front."""
     runs = DEFAULT_METHOD if method == FROZEN else method
     is_own = {name: is_for(runs, name) and not (method == FROZEN and plain_name(name) != name) for name in changes}
-    found = {plain_name(name): value for name, value in changes.items() if is_own[name]}
-    return {name: value for name, value in found.items() if not (method == FROZEN and name.startswith("training."))}
+    own = {plain_name(name): value for name, value in changes.items() if is_own[name]}
+    return {name: value for name, value in own.items() if not (method == FROZEN and name.startswith("training."))}
 
 
 def _written(location: Any) -> Any:

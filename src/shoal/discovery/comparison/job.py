@@ -224,10 +224,10 @@ class _Work:
     def _answer_first(self, frozen: Representation, kept: Kept, draw: int) -> Answer:
         """The answer of the encoder as it comes, whose number of categories is that of every method."""
         settings, given, began = self.settings.first, kept.given, time.perf_counter()
-        found = cluster_frozen(frozen, given.labels, settings)
+        discovery = cluster_frozen(frozen, given.labels, settings)
         seconds = time.perf_counter() - began
-        answer = make_answer(FROZEN, found, given, settings)
-        kept_run = keep_run(self.run, answer, settings, draw, asked=found.n_clusters, seconds=seconds)
+        answer = make_answer(FROZEN, discovery, given, settings)
+        kept_run = keep_run(self.run, answer, settings, draw, asked=discovery.n_clusters, seconds=seconds)
         if draw == 0:
             if settings.n_clusters is None:
                 words = answer.in_words(kept_run)
@@ -235,7 +235,7 @@ class _Work:
                 if doubt := doubt_labels(given.n_labeled, given.n_classes):
                     self.reporter.say(f"{NOTE}{doubt}")
             else:
-                self.reporter.say(f"every method is asked for {found.n_clusters} categories, as given")
+                self.reporter.say(f"every method is asked for {discovery.n_clusters} categories, as given")
         return answer
 
     def _write(self, result: Comparison, kept: str) -> None:

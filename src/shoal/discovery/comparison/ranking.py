@@ -94,13 +94,13 @@ def _resampled_shares(n_right: Ints, sizes: Ints, novel: Bools, rng: np.random.G
     strata = [rows for rows in (np.flatnonzero(novel), np.flatnonzero(~novel)) if len(rows)]
     if min(map(len, strata)) == 1:
         strata = [np.arange(len(sizes))]
-    found = []
+    shares = []
     for _ in range(N_RESAMPLES // AT_ONCE):
         times = np.zeros((AT_ONCE, len(sizes)), dtype=np.int64)
         for rows in strata:
             times[:, rows] = rng.multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=AT_ONCE)
-        found.append((times @ n_right.T) / (times @ sizes)[:, None])
-    return np.concatenate(found)
+        shares.append((times @ n_right.T) / (times @ sizes)[:, None])
+    return np.concatenate(shares)
 
 
 def _compare_pairs(n_right: Ints, n_images: int, drawn: Floats) -> dict[tuple[int, int], Pair]:
@@ -110,13 +110,13 @@ def _compare_pairs(n_right: Ints, n_images: int, drawn: Floats) -> dict[tuple[in
     """
     unordered = list(combinations(range(len(n_right)), 2))
     clear = are_clear(np.array([sign_flip_p(n_right[i] - n_right[j]) for i, j in unordered]))
-    found = {}
+    pairs = {}
     for (first, second), is_clear in zip(unordered, clear.tolist(), strict=True):
         for i, j in ((first, second), (second, first)):
             low, high = _interval(drawn[:, i] - drawn[:, j])
             difference = float((n_right[i] - n_right[j]).sum() / n_images)
-            found[i, j] = Pair(difference=difference, low=low, high=high, is_clear=is_clear)
-    return found
+            pairs[i, j] = Pair(difference=difference, low=low, high=high, is_clear=is_clear)
+    return pairs
 
 
 def _interval_of(share: float, drawn: Floats, n_units: int) -> tuple[float, float]:

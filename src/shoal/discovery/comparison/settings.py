@@ -82,12 +82,12 @@ def choose_comparison(
             raise UsageError(
                 f"{taken}: found {given[taken]!r}, but a comparison takes the default recipe of each method"
             )
-    found = [_choose(name, epochs, changes, given) for name in names]
+    chosen = [_choose(name, epochs, changes, given) for name in names]
     of_default = {name: value for name, value in changes.items() if not name.startswith(f"{DEFAULT_METHOD}.")}
     frozen = replace(_choose(DEFAULT_METHOD, None, of_default, given), train=False)
-    for settings in found:
+    for settings in chosen:
         _check_same(frozen, settings)
-    return ComparisonSettings(methods=(frozen, *found), draws=draws, max_minutes=max_minutes)
+    return ComparisonSettings(methods=(frozen, *chosen), draws=draws, max_minutes=max_minutes)
 
 
 def read_methods(methods: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -113,8 +113,8 @@ def _choose(name: str, epochs: int | None, changes: Mapping[str, Any], given: Ma
     own = {change: value for change, value in changes.items() if is_for(name, change)}
     trained: dict[str, Any] = {"epochs": epochs} if get_method(name).trains else {}
     # Whatever a config says; some methods have no temperature to try.
-    found = choose_settings(method=name, **trained, changes=own, **{**given, "temperatures": ()})
-    return replace(found, train=True, depths=(), max_minutes=None, stability=0)
+    settings = choose_settings(method=name, **trained, changes=own, **{**given, "temperatures": ()})
+    return replace(settings, train=True, depths=(), max_minutes=None, stability=0)
 
 
 def is_for(method: str, change: str) -> bool:

@@ -19,8 +19,8 @@ def sign_flip_p(by_unit: Ints) -> float:
     sum comes. Units without a difference say nothing. One that speaks more for the better never makes this larger.
     """
     sizes, times = np.unique(np.abs(by_unit[by_unit != 0]), return_counts=True)
-    most, found = int(sizes @ times), abs(int(by_unit.sum()))  # sums lie in [-most, most]
-    if found == 0:
+    most, observed = int(sizes @ times), abs(int(by_unit.sum()))  # sums lie in [-most, most]
+    if observed == 0:
         return 1.0
     n_sums = 2 * most + 1
     at = np.arange(n_sums)
@@ -28,7 +28,7 @@ def sign_flip_p(by_unit: Ints) -> float:
     for size, n_times in zip(sizes.tolist(), times.tolist(), strict=True):
         waves *= np.cos(2 * np.pi / n_sums * (at * size % n_sums)) ** n_times
     chances = np.fft.ifft(waves).real  # of the sum s at place s, of -s at place n_sums - s
-    return float(np.clip(2 * chances[found : most + 1].sum(), 0, 1))
+    return float(np.clip(2 * chances[observed : most + 1].sum(), 0, 1))
 
 
 def are_clear(p_values: Floats) -> Bools:

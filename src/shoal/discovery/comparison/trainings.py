@@ -71,15 +71,15 @@ class Trainings:
         Each is measured once, on a model that is made for it.
         """
         measured: dict[str, dict[str, Any]] = {}
-        found = []
+        trainings = []
         for settings, draw in left:
             labels, asked = self.draws[draw].given.labels, self.firsts[draw].discovery.n_clusters
             settings = fit_batch(replace(settings, n_clusters=asked), len(labels), SILENT)
             task = Task(pixels=self.images.pixels, labels=labels, n_clusters=asked)
             if settings.method not in measured:
                 measured[settings.method] = self._measure(settings, task)
-            found.append(Training(draw=draw, settings=settings, task=task, **measured[settings.method]))
-        return found
+            trainings.append(Training(draw=draw, settings=settings, task=task, **measured[settings.method]))
+        return trainings
 
     def _measure(self, settings: DiscoverySettings, task: Task) -> dict[str, Any]:
         chosen, data = settings.of_method, task.training_data
@@ -180,7 +180,7 @@ class Trainings:
         began, given, asked = time.perf_counter(), self.draws[draw].given, self.firsts[draw].discovery.n_clusters
         trained_s = sum(row["seconds"] for row in learned.metrics)
         try:
-            found = cluster(learned, given.labels, settings)
+            discovery = cluster(learned, given.labels, settings)
         except TooFewDistinct as error:
             why = f"training has left nothing to cluster ({error})"
             self.reporter.say(f"{NOTE}{why}")
@@ -188,7 +188,7 @@ class Trainings:
             return
         seconds = trained_s + time.perf_counter() - began
         unseen = None if job is None else np.empty(0, dtype=np.int64)  # labels that training saw judge no confidence
-        answer = make_answer(FROZEN if job is None else TRAINED, found, given, settings, unseen=unseen)
+        answer = make_answer(FROZEN if job is None else TRAINED, discovery, given, settings, unseen=unseen)
         if job is not None:
             answer = replace(answer, **networks_of(job, learned, training_folder(self.run, settings, draw)))
         keep_run(self.run, answer, settings, draw, asked=asked, seconds=seconds)

@@ -31,13 +31,13 @@ def folder_names(categories: Sequence[str], *, taken: Iterable[str] = ()) -> dic
     Where a name is `taken`, or another category came first, as many characters as it takes are written as %XX. Names
     that are too long are cut, and end with a digest of the whole.
     """
-    found, used = dict[str, str](), {fold(name) for name in taken}
+    name_of, used = dict[str, str](), {fold(name) for name in taken}
     for category in sorted(set(categories)):
         ways = (folder_name(category, n_escaped) for n_escaped in range(len(category) + 1))
         name = next(name for name in ways if fold(name) not in used)  # all of it as %XX is the name of no other
         used.add(fold(name))
-        found[category] = shortened(name)
-    return found
+        name_of[category] = shortened(name)
+    return name_of
 
 
 def fold(name: str) -> str:

@@ -74,8 +74,8 @@ def to_fiftyone(job: Job) -> None:
         labels[name] = {"label": row.category, "confidence": row.confidence} if row.category else None
         paths.append((file, row.path, *decided(row)))
     put_all(placed, job.out, job.linking)
-    found = {"classes": None, "labels": labels}
-    write_text(job.out / "labels.json", json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+    dataset = {"classes": None, "labels": labels}
+    write_text(job.out / "labels.json", json.dumps(dataset, ensure_ascii=False, indent=1) + "\n")
     write_text(job.out / "paths.csv", table(("file", "path", *DECIDED), paths))
 
 
@@ -91,6 +91,6 @@ def _task(
         task["annotations"] = [{"result": [{**choice, "value": {"choices": [said]}}]}]
     if predicted is not None:
         category, sure = predicted
-        found = {"result": [{**choice, "value": {"choices": [category]}}], "score": round(sure, 6)}
-        task["predictions"] = [{"model_version": "shoal", **found}]
+        prediction = {"result": [{**choice, "value": {"choices": [category]}}], "score": round(sure, 6)}
+        task["predictions"] = [{"model_version": "shoal", **prediction}]
     return task

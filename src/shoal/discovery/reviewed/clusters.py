@@ -52,8 +52,8 @@ def reviewed_ids(collection: Collection) -> Ints:
     return np.where(labels == UNLABELED, before, class_ids[labels])
 
 
-def go_on(found: Discovery, points: Tensor, collection: Collection) -> tuple[Discovery, Collection]:
-    """Reviewed categories in the place of the clusters that were `found`, and the collection with what they are.
+def go_on(discovery: Discovery, points: Tensor, collection: Collection) -> tuple[Discovery, Collection]:
+    """Reviewed categories instead of the clusters of `discovery`, and the collection with what they are.
 
     Every unlabeled image is in the one whose center is nearest to its embedding, of `points` (N, D), unit rows. Where
     most of a cluster that was found has no category, because it was thrown out or came later, these images are a new
@@ -61,16 +61,16 @@ def go_on(found: Discovery, points: Tensor, collection: Collection) -> tuple[Dis
     """
     earlier, ids = collection.earlier, reviewed_ids(collection)
     assert earlier is not None
-    is_new = _is_new(found.clusters, ids == NONE)
-    begun = np.where(is_new, earlier.next_id + found.clusters, ids)  # (N,) new ones under numbers that none had
+    is_new = _is_new(discovery.clusters, ids == NONE)
+    begun = np.where(is_new, earlier.next_id + discovery.clusters, ids)  # (N,) new ones under numbers that none had
     is_free = (collection.labels == UNLABELED) & ~is_new
     now = np.where(is_free, _nearest(points, begun), begun)
     kept = {name: int(c) for name, c, new in zip(collection.names, now, is_new, strict=True) if not new}
-    unlinked = found.clusters if found.unlinked is None else found.unlinked
+    unlinked = discovery.clusters if discovery.unlinked is None else discovery.unlinked
     numbers, clusters = np.unique(now, return_inverse=True)
     how: dict[str, Any] = {"estimate": None, "counted_by": COUNTED_BY, "unlinked": unlinked}
     return (
-        replace(found, clusters=clusters, n_clusters=len(numbers), **how),
+        replace(discovery, clusters=clusters, n_clusters=len(numbers), **how),
         replace(collection, earlier=replace(earlier, categories=kept)),
     )
 
@@ -78,8 +78,8 @@ def go_on(found: Discovery, points: Tensor, collection: Collection) -> tuple[Dis
 def _is_new(clusters: Ints, has_none: Bools) -> Bools:
     """(N,) which images of no category are in a cluster that is mostly such images."""
     shares = np.bincount(clusters, weights=has_none) / np.bincount(clusters)
-    found: Bools = has_none & (shares > 0.5)[clusters]
-    return found
+    is_new: Bools = has_none & (shares > 0.5)[clusters]
+    return is_new
 
 
 def _nearest(points: Tensor, ids: Ints) -> Ints:
@@ -88,5 +88,5 @@ def _nearest(points: Tensor, ids: Ints) -> Ints:
     named, numbers = np.unique(ids[rows], return_inverse=True)
     centers = category_centers(points[torch.from_numpy(rows).to(points.device)], numbers, len(named))
     nearest = k_nearest(points, centers.to(points.dtype), 1).indices[:, 0].cpu().numpy()
-    found: Ints = named[nearest]
-    return found
+    nearest_ids: Ints = named[nearest]
+    return nearest_ids

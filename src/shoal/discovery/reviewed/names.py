@@ -78,15 +78,15 @@ def mostly_same(now: Ints, before: Ints) -> dict[int, int]:
 
     So each is matched once at most. -1 in `before` is no group; such images count for the size of what they are in now.
     """
-    found: dict[int, int] = {}
+    partner_of: dict[int, int] = {}
     sizes = np.bincount(before[before >= 0], minlength=1)
     for group in np.unique(now).tolist():
         rows = now == group
         shared = np.bincount(before[rows & (before >= 0)], minlength=1)
         best = int(shared.argmax())
         if 2 * int(shared[best]) > max(int(rows.sum()), int(sizes[best])):
-            found[group] = best
-    return found
+            partner_of[group] = best
+    return partner_of
 
 
 def keep_apart(points: Tensor, categories: Ints, n_categories: int, apart: Mapping[int, Set[int]]) -> Ints:
@@ -123,9 +123,9 @@ def _nearest_but(
     rows = points[torch.tensor([*forbidden], device=points.device)].to(centers.dtype)  # (M, D)
     cosines = (rows @ centers.T).cpu().numpy()  # (M, K)
     cosines[:, np.bincount(categories, minlength=n_categories) == 0] = -np.inf
-    found: dict[int, int | None] = {}
+    nearest_of: dict[int, int | None] = {}
     for row, near in zip(forbidden, cosines, strict=True):
         near[sorted(forbidden[row])] = -np.inf
         best = int(near.argmax())
-        found[row] = best if np.isfinite(near[best]) else None
-    return found
+        nearest_of[row] = best if np.isfinite(near[best]) else None
+    return nearest_of

@@ -226,8 +226,8 @@ def _label(name: str, decisions: Decisions, given: dict[str, int]) -> int:
         return decisions.labels[name]
     if name in decisions.undecided:
         return UNLABELED
-    found = given.get(name, UNLABELED)
-    return UNLABELED if found in decisions.apart.get(name, ()) else found
+    label = given.get(name, UNLABELED)
+    return UNLABELED if label in decisions.apart.get(name, ()) else label
 
 
 def compare_answers(source: Path, decisions: Decisions, answer: RunTables, misfits: Sequence[str]) -> dict[str, Any]:

@@ -243,10 +243,10 @@ def _collapse_watch(say: Listener) -> OnEpoch:
     told: list[str] = []
 
     def watch(statistics: dict[str, Any]) -> None:
-        found = describe_collapse(statistics)
-        if found is not None and not told:
-            told.append(found)
-            say(NOTE + found)
+        collapse = describe_collapse(statistics)
+        if collapse is not None and not told:
+            told.append(collapse)
+            say(NOTE + collapse)
 
     return watch
 
