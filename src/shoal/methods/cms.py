@@ -177,7 +177,7 @@ METHOD = Method(
     cluster=cluster,
     cluster_unseen=cluster_unseen,
     shifts=True,
-    measured_gain=(  # by benchmarks/results/2026-11-16_h200_answers.md: the answer beside the first one, K given
+    measured_gain=(  # the answer beside the first one, by 2026-11-16_h200_answers.md and …_small_collections.md
         "of 100 images 8 to 16 more were right on three collections of over 3,000, 1 fewer on a fourth, 1 more on 400 "
         "or 1,000 images, none on 150"
     ),
