@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from shoal.data.collection import Collection
 from shoal.device import encoder_device
 from shoal.discovery.folder import check_run_folder, collection_checksum
@@ -20,10 +22,10 @@ def check_discovery(
     out: Path | str,
     settings: DiscoverySettings,
     *,
-    device: str | None = None,
-    resume: bool = False,
-    force: bool = False,
-    tensorboard: bool = False,
+    device: str | torch.device | None,
+    resume: bool,
+    force: bool,
+    tensorboard: bool,
 ) -> dict[str, Any]:
     """Refuse what the run would refuse before it decodes images, and say what it would do; writes nothing.
 
