@@ -3,10 +3,10 @@ import torch
 from torch import Tensor
 
 from shoal.clustering import neighbors as module
-from shoal.clustering import similarity
+from shoal.clustering import sums
 from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
 from shoal.clustering.products import Points, Precision
-from shoal.clustering.similarity import rounding_bound, similarities
+from shoal.clustering.sums import rounding_bound, similarities
 from shoal.errors import UsageError
 
 
@@ -72,7 +72,7 @@ def test_neighbors_do_not_depend_on_the_block_size(points: Tensor, block_rows: i
 
 def test_neighbors_do_not_depend_on_threads_or_chunks(points: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = k_nearest(points, points, 5)
-    monkeypatch.setitem(similarity.CHUNK_ELEMENTS, "cpu", 100)
+    monkeypatch.setitem(sums.CHUNK_ELEMENTS, "cpu", 100)
     monkeypatch.setitem(module.BLOCK_BYTES, "cpu", 1000)
     threads = torch.get_num_threads()
     try:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shoal.cli.browser import open_in_browser
-from shoal.cli.console import Json, progress, result, say
+from shoal.cli.console import Json, open_in_browser, progress, result, say
 
 
 def report(

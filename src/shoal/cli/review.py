@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.cli.browser import open_in_browser
-from shoal.cli.console import Json, result, say
+from shoal.cli.console import Json, open_in_browser, result, say
 from shoal.errors import UsageError
 from shoal.words import count, plural
 

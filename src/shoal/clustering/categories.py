@@ -18,8 +18,7 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats, Ints
 from shoal.clustering.matching import match
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.similarity import similarities
-from shoal.clustering.sums import grouped_sums, row_lengths
+from shoal.clustering.sums import grouped_sums, row_lengths, similarities
 
 NONE = -1
 """Where there is no such category."""

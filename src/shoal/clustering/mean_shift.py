@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from shoal.arrays import as_count, as_number
 from shoal.clustering.neighbors import Neighbors, k_nearest
-from shoal.clustering.similarity import similarities
-from shoal.clustering.sums import halving_sum, root
+from shoal.clustering.sums import halving_sum, root, similarities
 from shoal.errors import UsageError
 
 DRAWN_AT_ONCE = 1 << 24

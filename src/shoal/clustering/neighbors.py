@@ -1,6 +1,6 @@
 """Exact cosine neighbors: blocked matrix products propose, a fixed-order float64 sum decides.
 
-The similarity of two rows (`similarity.py`) has the same bits everywhere. A matrix product has not, so it is trusted
+The similarity of two rows (`sums.py`) has the same bits everywhere. A matrix product has not, so it is trusted
 only as far as its rounding bound goes. With the query q rounded to p, the bank row b to r, and the product of p
 and r added up in any order (`ward/bounds.py`),
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from shoal.arrays import as_count
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
-from shoal.clustering.similarity import pair_similarities, rounding_bound, similarities
+from shoal.clustering.sums import pair_similarities, rounding_bound, similarities
 from shoal.clustering.workers import matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import can_share, gather_rows, shard, tell_others

@@ -1,4 +1,10 @@
-"""Sums and square roots whose bits do not depend on the device, the number of threads or the size of a block."""
+"""Sums, similarities and square roots whose bits do not depend on the device, the number of threads or a block's size.
+
+Elementwise float64 operations round the same way everywhere, so sums are added along a halving tree whose shape depends
+on the number of terms alone. The similarity of two rows is their inner product, added up so.
+
+N rows, D columns, Q queries, R rows of a chunk, M bank rows for each query, E pairs.
+"""
 
 from typing import Any
 
@@ -8,6 +14,9 @@ from torch import Tensor
 
 BLOCK_ELEMENTS = 1 << 20
 """Entries rounded at once: 8 MiB each as a float64 and as a whole number."""
+
+CHUNK_ELEMENTS = {"cpu": 1 << 19, "cuda": 1 << 26}
+"""Products added up at once; on the CPU few enough to stay in the cache."""
 
 
 def halving_sum(terms: Tensor) -> Tensor:
@@ -29,6 +38,36 @@ def halving_sum(terms: Tensor) -> Tensor:
 def row_lengths(rows: Tensor) -> Tensor:
     """(N,) the lengths of float64 rows (N, D)."""
     return root(halving_sum(rows.square()))
+
+
+@torch.no_grad()
+def similarities(queries: Tensor, bank: Tensor, indices: Tensor) -> Tensor:
+    """Inner products of query i with the bank rows `indices[i]`, float64, the same on every device: (Q, M)."""
+    q, m = indices.shape
+    step = max(1, CHUNK_ELEMENTS[queries.device.type] // (m * queries.shape[1]))
+    out = torch.empty(q, m, dtype=torch.float64, device=queries.device)
+    for start in range(0, q, step):
+        rows = slice(start, start + step)
+        products = bank[indices[rows]].double()  # (R, M, D)
+        out[rows] = halving_sum(products.mul_(queries[rows, None].double()))
+    return out
+
+
+@torch.no_grad()
+def pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Inner products of the queries `row[e]` with the bank rows `column[e]`, as `similarities` has them: (E,)."""
+    step = max(1, CHUNK_ELEMENTS[queries.device.type] // queries.shape[1])
+    out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
+    for start in range(0, len(row), step):
+        part = slice(start, start + step)
+        out[part] = halving_sum(bank[column[part]].double().mul_(queries[row[part]].double()))
+    return out
+
+
+def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
+    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its additions."""
+    u = n_columns * torch.finfo(dtype).eps / 2
+    return u / (1 - u)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from shoal.arrays import Ints
 from shoal.clustering.inference import infer_inductive
 from shoal.clustering.mean_shift import NeighborAttention
 from shoal.clustering.neighbors import Neighbors
-from shoal.clustering.similarity import similarities
+from shoal.clustering.sums import similarities
 from shoal.encoders.head import Head, HeadSettings, compact
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError
