@@ -71,8 +71,10 @@ def writing(path: Path) -> Iterator[None]:
         raise ShoalError(f"{path}: cannot be written ({error.strerror or error}); choose another place") from error
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written, before the work that is to be written there."""
+def check_writable(path: Path, *, force: bool) -> None:
+    """Refuse a file that could not be written, or is there without `force`, before the work that goes into it."""
+    if path.exists() and not path.is_dir() and not force:
+        raise UsageError(f"{path}: is there already; give --force to overwrite it, or another --out")
     make_folder(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):

@@ -58,10 +58,8 @@ def assign(
 
     if watch and not is_main():
         return  # one process watches, alone
-    if out is not None and out.exists() and not force and not watch and is_main():
-        raise UsageError(f"{out}: is there already; give --force to overwrite it, or another --out")
     if out is not None and is_main():
-        check_writable(out)
+        check_writable(out, force=force or watch)
     if every is not None and not watch:
         raise UsageError(f"every: found {every:g}, but no folder is watched; give --watch too, or leave out --every")
     assigner = Assigner(

@@ -20,14 +20,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.arrays import as_count
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
 from shoal.clustering.sums import pair_similarities, rounding_bound, similarities
 from shoal.clustering.workers import matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import can_share, gather_rows, shard, tell_others
-from shoal.errors import UsageError
 
 MARGIN = {BFLOAT16: 16, FLOAT32: 8}
 """Contenders kept beyond k from a product; a query with more is left to the next precision."""
@@ -95,9 +93,6 @@ def k_nearest(
     precision is used where torch is told to).
     """
     _check(queries, bank, k, exclude)
-    if exclude is not None and exact:  # a step of training, which knows its rows, does not wait for the GPU
-        _check_range(exclude, len(bank))
-    k = int(k)  # numpy's numbers are numbers too
     if exact and can_share(bank.device, len(queries) * bank.numel(), SHARED_PRODUCTS):
         return _nearest_of_all(queries, bank, k, exclude)
     return _nearest(queries, bank, k, exclude, block_rows, exact)
@@ -107,7 +102,7 @@ def _nearest(
     queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None, block_rows: int | None = None, exact: bool = True
 ) -> Neighbors:
     usual = max(64, BLOCK_BYTES[queries.device.type] // (4 * len(bank)))
-    step = usual if block_rows is None else as_count(block_rows, name="block_rows", least=1)
+    step = block_rows or usual
     nearest = _exact_search(bank, k, min(step, len(queries)), len(queries)) if exact else _raw_search(bank, k)
     blocks = [slice(start, start + step) for start in range(0, max(len(queries), 1), step)]
     return _stack([nearest(queries[rows], None if exclude is None else exclude[rows]) for rows in blocks])
@@ -299,26 +294,8 @@ def _stack(parts: list[Neighbors]) -> Neighbors:
 
 
 def _check(queries: Tensor, bank: Tensor, k: int, exclude: Tensor | None) -> None:
-    if queries.ndim != 2 or bank.ndim != 2 or queries.shape[1] != bank.shape[1]:
-        raise UsageError(
-            f"k_nearest: found queries {tuple(queries.shape)} and bank {tuple(bank.shape)}, expected (Q, D) and (N, D)"
-        )
-    if exclude is not None and (exclude.shape != (len(queries),) or exclude.dtype != torch.int64):
-        raise UsageError(
-            f"k_nearest: found exclude {tuple(exclude.shape)} of {exclude.dtype}, "
-            f"expected ({len(queries)},) of {torch.int64}, one per query"
-        )
-    if 1 <= as_count(k, name="k") < len(bank):
-        return  # whether any row is left out makes no difference, and is not asked of the device
-    others = len(bank) - (exclude is not None and bool((exclude >= 0).any()))
-    if not 1 <= k <= others:
-        raise UsageError(f"k_nearest: found k={k} with {others} other rows, expected 1 <= k <= {others}; lower k")
-
-
-def _check_range(exclude: Tensor, n_rows: int) -> None:
-    wrong = ((exclude < -1) | (exclude >= n_rows)).nonzero()[:, 0]
-    if len(wrong):
-        raise UsageError(
-            f"k_nearest: found exclude[{int(wrong[0])}] = {int(exclude[wrong[0]])} with {n_rows} bank rows, "
-            f"expected 0 to {n_rows - 1}, or -1 for none"
-        )
+    assert queries.ndim == bank.ndim == 2, (queries.shape, bank.shape)
+    assert queries.shape[1] == bank.shape[1], (queries.shape, bank.shape)
+    assert exclude is None or (exclude.shape, exclude.dtype) == ((len(queries),), torch.int64), exclude
+    # Whether any row is left out is asked of the device only where it makes a difference.
+    assert 1 <= k < len(bank) or (k == len(bank) and (exclude is None or not bool((exclude >= 0).any()))), k

@@ -108,9 +108,7 @@ def check_target(file: Path, *, force: bool) -> None:
         raise UsageError(
             f"{file}: found the suffix {file.suffix or 'none'!r}, expected {', '.join(WRITERS)}; rename it"
         )
-    if file.exists() and not force:
-        raise UsageError(f"{file}: is there already; give --force to overwrite it, or another --out")
-    check_writable(file)
+    check_writable(file, force=force)
 
 
 def write_embeddings(embedded: Embedded, file: Path) -> None:

@@ -11,7 +11,7 @@ from shoal.discovery.folder import check_run_folder, collection_checksum
 from shoal.discovery.reading import check_collection, drop_unreadable
 from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained.training import check_tensorboard
-from shoal.encoders.catalog import ENCODERS, load_encoder
+from shoal.encoders.catalog import ENCODERS, is_hub_id, load_encoder
 from shoal.encoders.hub import is_cached
 from shoal.errors import DataError, ShoalError
 from shoal.runs import check_not_held
@@ -64,7 +64,7 @@ def check_discovery(
 def check_encoder(settings: DiscoverySettings) -> bool:
     """Load the encoder as the run would, unless that would take a download; returns whether it is here."""
     name = settings.of_method.encoder
-    is_here = name in ENCODERS or Path(name).expanduser().exists() or not _is_hub_id(name) or is_cached(name)
+    is_here = name in ENCODERS or Path(name).expanduser().exists() or not is_hub_id(name) or is_cached(name)
     if is_here:
         _load(settings)
     return is_here
@@ -85,7 +85,3 @@ def _load(settings: DiscoverySettings) -> None:
     chosen = settings.of_method
     n_tail_blocks = chosen.n_tail_blocks if settings.is_trained else None
     load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
-
-
-def _is_hub_id(name: str) -> bool:
-    return name.count("/") == 1 and not name.startswith((".", "/", "~"))

@@ -206,13 +206,17 @@ def _check_shape(name: str, shape: Mapping[str, object], config: Any, source: st
         )
 
 
+def is_hub_id(name: str) -> bool:
+    """Whether a name may be that of a model on the hub, and is no path."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+
+
 def _load_other(name: str, input_size: int | None) -> tuple[Parts, InputFormat]:
     path = Path(name).expanduser()
     if path.is_file():
         input_format = _sized(InputFormat(size=224, **IMAGENET), input_size)
         return split_model(_build_dino(path), input_format.size), input_format
-    is_hub_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
-    if not path.is_dir() and not is_hub_id:
+    if not path.is_dir() and not is_hub_id(name):
         if "/" in name:
             raise MissingError(
                 f"encoder: no folder or file {name!r}; give one, a hub id, or one of {', '.join(ENCODERS)}"
