@@ -10,8 +10,8 @@ from typer.testing import CliRunner, Result
 
 from shoal.cli.main import app
 from shoal.clustering.estimators import MeanShiftClustering
+from shoal.report.certainty import how_sure
 from shoal.report.snapshot import Snapshot
-from shoal.report.summary import how_sure
 from shoal.runs import Run, RunView
 
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from shoal.discovery.answers import answer_in_words, doubt_range
+from shoal.report.certainty import numbers_near_best
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
-from shoal.report.summary import numbers_near_best
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView, column, table_files
 from shoal.words import against_range, doubt_labels, is_wide, span

@@ -12,6 +12,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 
 from shoal.progress import Progress
 from shoal.report import sections
+from shoal.report.certainty import confidence_words, how_sure
 from shoal.report.contents import ImageTiles, columns, map_points
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
 from shoal.report.figures.curves import (
@@ -28,7 +29,7 @@ from shoal.report.neighbors import ChangedNeighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.report.splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
-from shoal.report.summary import confidence_words, how_sure, summarize
+from shoal.report.summary import summarize
 from shoal.report.thumbnails import data_uris
 from shoal.runs import ANSWERS, Run
 from shoal.text import shown

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shoal.arrays import UNLABELED_NAMES, fold_unlabeled
-from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings, load_array, one_per_row
+from shoal.data.readers.embeddings import NAME_COLUMNS, NUMBERED_NAME, Embeddings
 from shoal.data.readers.folders import TABLE_SUFFIXES
 from shoal.data.readers.labels import (
     Spellings,
@@ -18,6 +18,7 @@ from shoal.data.readers.labels import (
     row_notes,
     similar_classes,
 )
+from shoal.data.readers.numpy_files import load_array, one_per_row
 from shoal.data.readers.tables import (
     LABEL_COLUMNS,
     Table,
