@@ -22,7 +22,7 @@ from shoal.arrays import UNLABELED
 from shoal.clustering.categories import other_neighbors, same_category_share
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
-from shoal.discovery.embeddings import ClusterSettings
+from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.named_categories import name_categories
 from shoal.methods.clusters import as_discovery
 

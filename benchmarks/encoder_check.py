@@ -19,7 +19,7 @@ from shoal.arrays import UNLABELED
 from shoal.clustering.inference import infer
 from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
-from shoal.discovery.embeddings import ClusterSettings
+from shoal.discovery.cluster_embeddings import ClusterSettings
 from shoal.discovery.first_answer import nearest_label_accuracy
 
 N_FEW = 5

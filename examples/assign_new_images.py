@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import shoal
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.data.readers import read_collection
 
 

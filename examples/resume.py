@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.discovery.answers import answer_in_words
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings
 
 
 def discover(out, **options):

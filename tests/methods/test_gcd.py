@@ -20,8 +20,8 @@ from shoal.methods.registry import get_method
 from shoal.methods.task import Task
 from shoal.training.losses import GcdLossSettings
 from shoal.training.model import Batch, TaskShape
-from shoal.training.settings import TrainSettings
 from shoal.training.tokens import cache_tokens
+from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Judge
 from shoal.training.view_pool import ViewPool
 from slow_steps import contrast, supervise

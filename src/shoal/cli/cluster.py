@@ -12,7 +12,7 @@ from shoal.cli.options import AllowMissing, Device, DryRun, Force, LabelColumn, 
 
 if TYPE_CHECKING:
     from shoal.data.readers.embeddings import Embeddings
-    from shoal.discovery.embeddings import ClusterSettings
+    from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.runs import Run
 
 
@@ -45,7 +45,7 @@ def cluster(
     from shoal.clustering.inference import check_task
     from shoal.data.readers import label_embeddings, read_embeddings
     from shoal.device import choose_device
-    from shoal.discovery.embeddings import LabeledEmbeddings, cluster_embeddings
+    from shoal.discovery.cluster_embeddings import LabeledEmbeddings, cluster_embeddings
     from shoal.distributed import by_main, is_main, processes
 
     home = choose_device(device)
@@ -83,7 +83,7 @@ def _settings(
     from shoal.clustering.inference import InferenceSettings
     from shoal.clustering.mean_shift import ShiftSettings
     from shoal.clustering.n_clusters_range import read_n_clusters
-    from shoal.discovery.embeddings import ClusterSettings
+    from shoal.discovery.cluster_embeddings import ClusterSettings
     from shoal.methods.protocols import get_protocol
 
     chosen = get_protocol(protocol or "shoal")["inference"] | ({} if rule is None else {"rule": rule})

@@ -69,7 +69,7 @@ def compare(
     encoder without any training is compared too. Ends with the command that runs the first on everything.
     """
     from shoal.discovery.comparison.compare import prepare_comparison
-    from shoal.methods.changes import read_changes
+    from shoal.methods.setting_changes import read_changes
 
     job = prepare_comparison(
         images,

@@ -86,7 +86,7 @@ def discover(
     Labels may also come from folders: photos/<category>/*.jpg are labeled, other files are not.
     """
     from shoal.discovery.api import prepare
-    from shoal.methods.changes import read_changes
+    from shoal.methods.setting_changes import read_changes
 
     job = prepare(
         images,

@@ -34,7 +34,7 @@ def embed(
     """
     from shoal.data.readers import read_collection
     from shoal.device import choose_device
-    from shoal.discovery.embed import check_dtype, check_target, embed_collection, write_embeddings
+    from shoal.discovery.embed_collection import check_dtype, check_target, embed_collection, write_embeddings
     from shoal.distributed import is_main, processes
 
     check_dtype(dtype)

@@ -26,9 +26,9 @@ def export(
     Images are linked (copied where links cannot be made), never moved or changed. An image that came with a label goes
     where its label says.
     """
+    from shoal.discovery.export.export_job import GivenLabels
+    from shoal.discovery.export.file_names import Linking
     from shoal.discovery.export.formats import export_run
-    from shoal.discovery.export.job import GivenLabels
-    from shoal.discovery.export.names import Linking
     from shoal.review.reviewed import ReviewedRun
 
     linking: Linking = "copy" if copy else "link"

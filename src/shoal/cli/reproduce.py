@@ -55,7 +55,7 @@ def reproduce(
         return
     from shoal.device import choose_device
     from shoal.distributed import is_main, processes
-    from shoal.methods.changes import read_changes, read_pairs
+    from shoal.methods.setting_changes import read_changes, read_pairs
     from shoal.reproduce.experiment import ReproduceOptions
     from shoal.reproduce.reproduce import reproduce as run
 

@@ -19,9 +19,9 @@ from shoal.clustering.calibration import Calibration
 from shoal.clustering.inference import InferenceSettings, infer
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.data.collection import Collection
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.named_categories import NamedCategories, name_categories, write_categories
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.files import make_folder, write_text
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.registry import get_method

@@ -17,11 +17,11 @@ from shoal.data.storage.addresses import as_address
 from shoal.device import choose_device
 from shoal.discovery.answers import answer_in_words
 from shoal.discovery.discovered_run import DiscoveredRun
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings, shorter_on_cpu
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.preflight import check_discovery
 from shoal.discovery.reporter import Reporter, stderr_reporter
 from shoal.discovery.reviewed.refinement import Refinement, prepare_refinement
-from shoal.discovery.settings import DiscoverySettings, choose_settings, shorter_on_cpu
 from shoal.distributed import is_main
 from shoal.review.reviewed import Reviewed
 from shoal.runs import Run
@@ -107,7 +107,7 @@ def discover(
     **settings
         `n_clusters` (one number, or a range to estimate it in, (30, 50)), `method`, `encoder`, `epochs`,
         `train`, `seed`, `recipe`, `config`, `protocol` and the other arguments of
-        `shoal.discovery.settings.choose_settings`.
+        `shoal.discovery.discovery_settings.choose_settings`.
 
     Examples
     --------

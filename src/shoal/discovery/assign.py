@@ -33,11 +33,11 @@ from shoal.data.readers.shard_patterns import is_shards
 from shoal.data.storage.addresses import as_address
 from shoal.data.storage.stored import StoredFiles
 from shoal.device import choose_device, encoder_device
-from shoal.discovery.embeddings import ClusterSettings
+from shoal.discovery.cluster_embeddings import ClusterSettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.networks import Networks, load_networks, read_model
-from shoal.discovery.reading import EMBEDDING, announce_embedding
+from shoal.discovery.read_and_embed import EMBEDDING, announce_embedding
 from shoal.discovery.reporter import NOTE, SILENT, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import together
 from shoal.errors import DataError, UsageError
 from shoal.progress import Outlook, Progress

@@ -5,7 +5,7 @@ from typing import Any
 from shoal.discovery.answers import answer_in_words, doubt_range
 from shoal.report.certainty import numbers_near_best
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.splits import suggested_splits
+from shoal.report.suggested_splits import suggested_splits
 from shoal.report.suggestions import suggested_merges
 from shoal.review.decisions import COUNTED_BY
 from shoal.runs import ANSWERS, UNSURE_BELOW, RunView, column, table_files

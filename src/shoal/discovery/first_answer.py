@@ -16,9 +16,9 @@ from shoal.arrays import UNLABELED, Ints
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection
 from shoal.discovery.answers import FROZEN, Answer, cluster, keep_answer, make_answer
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter
-from shoal.discovery.reviewed.clusters import go_on, reviewed_number
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.reviewed.reviewed_clusters import go_on, reviewed_number
 from shoal.encoders.catalog import get_info, is_available
 from shoal.methods.clusters import Discovery, Representation, linkage_in_words, shift_and_cut
 from shoal.methods.registry import get_method

@@ -23,7 +23,7 @@ from shoal.clustering.categories import (
 )
 from shoal.clustering.neighbors import Neighbors
 from shoal.data.collection import Earlier
-from shoal.discovery.reviewed.names import name_as_before, second_but
+from shoal.discovery.reviewed.category_names import name_as_before, second_but
 from shoal.methods.clusters import Discovery
 from shoal.runs import Assignment, Category, Run
 

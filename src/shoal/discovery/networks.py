@@ -11,7 +11,7 @@ from shoal.arrays import Ints
 from shoal.clustering.blend import blend
 from shoal.device import computing_device
 from shoal.discovery.answers import TRAINED
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, embed, place_encoder
 from shoal.encoders.vision import Encoder

@@ -7,9 +7,9 @@ import torch
 
 from shoal.data.collection import Collection
 from shoal.device import encoder_device
-from shoal.discovery.folder import check_run_folder, collection_checksum
-from shoal.discovery.reading import check_collection, drop_unreadable
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import check_collection, drop_unreadable
+from shoal.discovery.run_folder import check_run_folder, collection_checksum
 from shoal.discovery.trained.training import check_tensorboard
 from shoal.encoders.catalog import ENCODERS, is_hub_id, load_encoder
 from shoal.encoders.hub import is_cached

@@ -24,7 +24,7 @@ from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.task import Task
 from shoal.training.loop import GoesOn, OnProgress, train
 from shoal.training.model import Model, TaskShape, shape_of
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 OnEpoch = Callable[[dict[str, Any]], None]
 """Called with an epoch's row of metrics."""

@@ -31,7 +31,7 @@ from shoal.methods.method import Method
 from shoal.settings import check_numbers
 from shoal.training.losses import contrastive_loss
 from shoal.training.model import Batch, Epoch, Model, TaskShape
-from shoal.training.settings import TrainSettings
+from shoal.training.train_settings import TrainSettings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ from shoal.report.page import environment, read_styles
 from shoal.report.snapshot import Snapshot
 from shoal.report.thumbnails import data_uris
 from shoal.runs import COMPARED, Category, Run
-from shoal.runs.reading import reading
+from shoal.runs.run_files import reading
 from shoal.text import shown
 from shoal.words import count, duration, percent
 

@@ -13,6 +13,7 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from shoal.progress import Progress
 from shoal.report import sections
 from shoal.report.certainty import confidence_words, how_sure
+from shoal.report.changed_neighbors import ChangedNeighbors, neighbors
 from shoal.report.contents import ImageTiles, columns, map_points
 from shoal.report.figures.categories import MAX_LEAVES, confusion, dendrogram
 from shoal.report.figures.curves import (
@@ -25,9 +26,8 @@ from shoal.report.figures.curves import (
 from shoal.report.figures.style import inline_svg
 from shoal.report.gallery import MAX_CARDS, STRIP, Card, cards, priority
 from shoal.report.map import MapLayout, kept_layouts, pca_layouts, tsne_layouts
-from shoal.report.neighbors import ChangedNeighbors, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.splits import Split, suggested_splits
+from shoal.report.suggested_splits import Split, suggested_splits
 from shoal.report.suggestions import Merge, SuspiciousLabel, suggested_merges, suspicious_labels
 from shoal.report.summary import summarize
 from shoal.report.thumbnails import data_uris

@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
+from shoal.report.changed_neighbors import ChangedNeighbors
 from shoal.report.contents import ImageTile, ImageTiles
 from shoal.report.figures.images import right_or_wrong
 from shoal.report.gallery import STRIP, Card
 from shoal.report.map import MapLayout
-from shoal.report.neighbors import ChangedNeighbors
 from shoal.report.snapshot import Snapshot
-from shoal.report.splits import Split
+from shoal.report.suggested_splits import Split
 from shoal.report.suggestions import MOST_COMPARED, Merge, SuspiciousLabel
 from shoal.runs import Category
 from shoal.text import shown

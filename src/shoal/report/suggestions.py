@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal.arrays import Floats, Ints
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.review.labels import JUDGED_BY, suspected
 from shoal.review.reviewed import names_today
+from shoal.review.suspected_labels import JUDGED_BY, suspected
 from shoal.runs import Category
 
 ONE_GROUP = 2 * sqrt(3)

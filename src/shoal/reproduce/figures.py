@@ -18,7 +18,7 @@ from shoal.data.benchmarks import BENCHMARKS
 from shoal.reproduce.choices import Choices, choices_of, describe_making
 from shoal.reproduce.experiment import Experiment, ReproduceOptions
 from shoal.reproduce.plan import Plan
-from shoal.reproduce.tables import remarks_of
+from shoal.reproduce.table_building import remarks_of
 
 RIGHT, WRONG = "#2a9d4a", "#c8323c"
 COLUMNS = ("all", "known", "novel")

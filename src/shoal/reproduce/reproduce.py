@@ -18,7 +18,7 @@ from shoal.reproduce.plan import Plan, make_plan, protocol_suffix
 from shoal.reproduce.result_table import to_records, to_texts
 from shoal.reproduce.results import Result
 from shoal.reproduce.runner import Runner
-from shoal.reproduce.tables import build_table
+from shoal.reproduce.table_building import build_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from shoal.errors import UsageError
 from shoal.review import actions as act
 from shoal.review.actions import NO_CATEGORY, Action
 from shoal.review.changes import Change, Record, Values
-from shoal.review.tables import Conflict, Tables
+from shoal.review.state_tables import Conflict, Tables
 
 NO_ROWS: Ints = np.zeros(0, np.int64)
 FEW = 1_000

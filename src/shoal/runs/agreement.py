@@ -6,8 +6,8 @@ from pathlib import Path
 
 from shoal.errors import DataError
 from shoal.runs.assignment_table import TABLE, read_assignment_columns, table_files
-from shoal.runs.reading import damaged, read_array, read_text, split_table, table_columns
 from shoal.runs.rows import Category, read_rows
+from shoal.runs.run_files import damaged, read_array, read_text, split_table, table_columns
 
 NO_CATEGORY = -1
 

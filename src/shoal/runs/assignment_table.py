@@ -14,8 +14,8 @@ import numpy as np
 
 from shoal.errors import missing_package
 from shoal.files import atomic_file
-from shoal.runs.reading import damaged, reading
 from shoal.runs.rows import DECIMALS, ROWS_AT_ONCE, Assignment, read_columns, read_rows, to_parquet, write_csv
+from shoal.runs.run_files import damaged, reading
 
 PART_ROWS = 1_000_000
 """Rows of a part; a table of no more is one CSV file."""

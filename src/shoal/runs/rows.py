@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_type_hints
 import numpy as np
 
 from shoal.files import atomic_file
-from shoal.runs.reading import damaged, read_text, split_table, table_columns
+from shoal.runs.run_files import damaged, read_text, split_table, table_columns
 
 UNSURE_BELOW = 0.5
 """An image is unsure when its confidence is below this."""

@@ -10,7 +10,8 @@ from shoal.errors import DataError
 from shoal.runs.agreement import check_agreement
 from shoal.runs.assignment_table import count_assignments, read_assignments
 from shoal.runs.lock import check_not_held
-from shoal.runs.reading import (
+from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
+from shoal.runs.run_files import (
     read_array,
     read_members,
     read_object,
@@ -19,7 +20,6 @@ from shoal.runs.reading import (
     read_settings_as,
     read_vectors,
 )
-from shoal.runs.rows import Assignment, Category, Row, Skip, read_rows
 from shoal.settings import Settings
 
 COMPARED = "methods"

@@ -10,7 +10,7 @@ from shoal.errors import UsageError
 from shoal.review.actions import KINDS, NO_CATEGORY, UNREADABLE, Action, Group, checked_name, checked_via
 from shoal.review.history import Window
 from shoal.review.state import State
-from shoal.review.tables import Conflict
+from shoal.review.state_tables import Conflict
 from shoal.review.verbs import between_action, grouped
 from shoal.server.packing import unpack_rows
 

@@ -13,8 +13,8 @@ from shoal.encoders.embed import autocast, to_device
 from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import views_to_pool
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
-from shoal.training.settings import TrainSettings
 from shoal.training.tokens import trunk_tokens
+from shoal.training.train_settings import TrainSettings
 from shoal.training.trainer import Trainer
 from shoal.training.views import draw_views, make_views
 

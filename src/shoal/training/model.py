@@ -23,9 +23,9 @@ from shoal.encoders.embed import ImageRows
 from shoal.encoders.vision import Encoder
 from shoal.settings import to_dict
 from shoal.training.data import TrainingData
-from shoal.training.settings import TrainSettings
 from shoal.training.sgd import Optimizer, Sgd
 from shoal.training.tokens import ImageInputs, TokenCache, cache_tokens
+from shoal.training.train_settings import TrainSettings
 
 IMAGES_AT_ONCE = 1024
 """Images whose tokens are held at a time when images outside of the collection are embedded."""

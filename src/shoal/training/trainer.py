@@ -28,8 +28,8 @@ from shoal.training.data import TrainingData
 from shoal.training.epoch_draws import EpochDraws, views_to_pool
 from shoal.training.forward import Forward
 from shoal.training.model import Batch, Epoch, Model, numbered_labels
-from shoal.training.settings import TrainSettings
 from shoal.training.tokens import ImageInputs, TokenCache, resident
+from shoal.training.train_settings import TrainSettings
 from shoal.training.validation import Validation, score_clusters, validate
 from shoal.training.view_pool import pool_views
 

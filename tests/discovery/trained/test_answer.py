@@ -16,8 +16,8 @@ from patched_method import with_represent
 from photo_runs import run_on
 from shoal.clustering.blend import USUAL_WEIGHT, choose_weight
 from shoal.data.readers import read_collection
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.discovery.trained import training, trials
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.judge import JudgedEpoch, JudgingImages, TrialJudge

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from photo_runs import run_on
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.settings import choose_settings
 from shoal.discovery.trained.training import _bars, announce, measured_gain
 from shoal.progress import Outlook, Progress
 from shoal.training.cost import Cost

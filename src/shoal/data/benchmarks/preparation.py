@@ -10,8 +10,8 @@ from typing import Any
 from shoal.arrays import UNLABELED
 from shoal.data.benchmarks.archives import unpack
 from shoal.data.benchmarks.benchmark import Benchmark, read_benchmark
-from shoal.data.benchmarks.facts import Archive, get_facts
-from shoal.data.benchmarks.layouts import LAYOUTS
+from shoal.data.benchmarks.benchmark_layouts import LAYOUTS
+from shoal.data.benchmarks.published_facts import Archive, get_facts
 from shoal.data.benchmarks.split import load_split
 from shoal.data.benchmarks.verification import Bar, Verification, no_bar, verify
 from shoal.data.readers.folders import check_folder

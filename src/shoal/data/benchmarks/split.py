@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.arrays import Ints
-from shoal.data.benchmarks.facts import get_facts
+from shoal.data.benchmarks.published_facts import get_facts
 from shoal.errors import DataError
 
 

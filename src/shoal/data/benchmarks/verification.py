@@ -11,9 +11,9 @@ import numpy as np
 
 from shoal.data.benchmarks.archives import find_damage
 from shoal.data.benchmarks.benchmark import build
-from shoal.data.benchmarks.facts import BenchmarkFacts, get_facts
-from shoal.data.benchmarks.layouts import PARTS, find_layout, hint_at_pickles
+from shoal.data.benchmarks.benchmark_layouts import PARTS, find_layout, hint_at_pickles
 from shoal.data.benchmarks.official_images import OfficialImages, Part
+from shoal.data.benchmarks.published_facts import BenchmarkFacts, get_facts
 from shoal.data.benchmarks.split import load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError

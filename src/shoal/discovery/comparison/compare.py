@@ -15,17 +15,23 @@ from shoal.data.readers import read_collection
 from shoal.data.storage.addresses import as_address
 from shoal.device import encoder_device
 from shoal.discovery.api import default_folder, split_arguments
-from shoal.discovery.comparison.job import Command, check_kept, compare_images
+from shoal.discovery.comparison.comparison_job import Command, check_kept, compare_images
+from shoal.discovery.comparison.comparison_settings import (
+    FROZEN,
+    ComparisonSettings,
+    choose_comparison,
+    is_for,
+    name_of,
+)
 from shoal.discovery.comparison.result import Comparison
-from shoal.discovery.comparison.settings import FROZEN, ComparisonSettings, choose_comparison, is_for, name_of
-from shoal.discovery.folder import check_run_folder, collection_checksum
+from shoal.discovery.discovery_settings import shorter_on_cpu
 from shoal.discovery.preflight import check_encoder
-from shoal.discovery.reading import drop_unreadable
+from shoal.discovery.read_and_embed import drop_unreadable
 from shoal.discovery.reporter import Reporter, stderr_reporter
-from shoal.discovery.settings import shorter_on_cpu
+from shoal.discovery.run_folder import check_run_folder, collection_checksum
 from shoal.distributed import is_main
-from shoal.methods.changes import plain_name
 from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.setting_changes import plain_name
 from shoal.runs import check_not_held
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from shoal.arrays import nan_to_null
 from shoal.clustering.matching import Accuracy
-from shoal.discovery.comparison.settings import FROZEN, title_of
+from shoal.discovery.comparison.comparison_settings import FROZEN, title_of
 from shoal.errors import DataError
 from shoal.runs import RunView, reading
 from shoal.words import count, listed, percent

@@ -9,10 +9,10 @@ from typing import get_args
 
 from shoal.data.readers.folders import refuse_address
 from shoal.data.readers.originals import is_stored_place
+from shoal.discovery.export.export_job import GivenLabels, Job, disagreeing, settle
+from shoal.discovery.export.file_names import Linking
 from shoal.discovery.export.imagefolder import to_hugging_face, to_imagefolder
-from shoal.discovery.export.job import GivenLabels, Job, disagreeing, settle
-from shoal.discovery.export.names import Linking
-from shoal.discovery.export.tables import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
+from shoal.discovery.export.table_files import spreadsheet_steps, to_projector, to_spreadsheets, to_tables
 from shoal.discovery.export.tools import label_studio_steps, to_fiftyone, to_label_studio
 from shoal.errors import DataError, UnknownName, UsageError
 from shoal.files import absolute_path, make_folder, writing

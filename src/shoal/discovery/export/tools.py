@@ -7,9 +7,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
+from shoal.discovery.export.export_job import Job, choices, contradicted, found_by_run
+from shoal.discovery.export.file_names import inside, original, put_all
 from shoal.discovery.export.imagefolder import DECIDED, decided, table
-from shoal.discovery.export.job import Job, choices, contradicted, found_by_run
-from shoal.discovery.export.names import inside, original, put_all
 from shoal.files import write_text
 from shoal.runs import Assignment
 

@@ -17,9 +17,9 @@ from shoal.data.collection import Collection, Earlier
 from shoal.data.readers import read_collection
 from shoal.data.readers.labels import MAX_ABSENT_SHARE
 from shoal.data.readers.originals import is_stored_place
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.reporter import Reporter
-from shoal.discovery.reviewed.clusters import n_reviewed
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.errors import DataError, UsageError
 from shoal.review.decisions import Decisions, decisions_of
 from shoal.review.log import FILE

@@ -16,8 +16,8 @@ from shoal.clustering.blend import USUAL_WEIGHT, TriedWeight, blend
 from shoal.clustering.iterates import check_distinct, unit_tree
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.discovery.answers import TRAINED, Answer, cluster, make_answer
+from shoal.discovery.discovery_settings import SHORT_RECIPE, DiscoverySettings
 from shoal.discovery.reporter import CLUSTERING, NOTE
-from shoal.discovery.settings import SHORT_RECIPE, DiscoverySettings
 from shoal.discovery.trained.judge import TrialJudge
 from shoal.discovery.trained.training import TrainingJob, ctrl_c_stops
 from shoal.discovery.trained.trials import (

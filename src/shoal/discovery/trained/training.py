@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from shoal.discovery.answers import Answer
-from shoal.discovery.reading import Readable
+from shoal.discovery.discovery_settings import DiscoverySettings
+from shoal.discovery.read_and_embed import Readable
 from shoal.discovery.reporter import NOTE, Listener, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import is_started
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.errors import UsageError, missing_package

@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from shoal.arrays import as_count, as_number
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import UsageError
-from shoal.methods.changes import has_setting, refuse_change
 from shoal.methods.registry import DEFAULT_METHOD, get_method
+from shoal.methods.setting_changes import has_setting, refuse_change
 from shoal.runs import ANSWERS
 
 FROZEN = ANSWERS[0]

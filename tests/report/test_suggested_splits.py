@@ -8,7 +8,7 @@ from scipy.cluster.hierarchy import ward
 
 from shoal.report.page import render_report
 from shoal.report.snapshot import NotInRun, Snapshot
-from shoal.report.splits import suggested_splits
+from shoal.report.suggested_splits import suggested_splits
 from shoal.runs import Assignment, Run
 
 

@@ -18,15 +18,15 @@ from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import FROZEN, Answer, make_answer
 from shoal.discovery.comparison.broadcast import broadcast_trainings, follow_comparison
-from shoal.discovery.comparison.budget import TooLittleTime
+from shoal.discovery.comparison.comparison_settings import ComparisonSettings, name_of
 from shoal.discovery.comparison.judging import conclude, judge, kept_table
 from shoal.discovery.comparison.kept import Kept, doubt_kept, keep_labels
 from shoal.discovery.comparison.result import PAGE, Comparison
-from shoal.discovery.comparison.settings import ComparisonSettings, name_of
+from shoal.discovery.comparison.time_budget import TooLittleTime
 from shoal.discovery.comparison.trainings import Trainings, keep_run
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.discovery.first_answer import cluster_frozen
-from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.reading import (
+from shoal.discovery.read_and_embed import (
     Check,
     Readable,
     check_decodable,
@@ -35,7 +35,7 @@ from shoal.discovery.reading import (
     tell_found,
 )
 from shoal.discovery.reporter import NOTE, Reporter
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.run_folder import held_folder, start_run
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
 from shoal.encoders.embed import place_encoder

@@ -18,9 +18,9 @@ import torch
 from shoal.data.collection import Collection
 from shoal.device import choose_device, encoder_device, seed_everything
 from shoal.discovery.answers import write_answers, write_report
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.discovery.first_answer import answer_first
-from shoal.discovery.folder import held_folder, start_run
-from shoal.discovery.reading import (
+from shoal.discovery.read_and_embed import (
     check_collection,
     check_decodable,
     engine_of,
@@ -30,7 +30,7 @@ from shoal.discovery.reading import (
 )
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.reviewed.refinement import Refinement
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.run_folder import held_folder, start_run
 from shoal.discovery.trained.answer import answer_trained
 from shoal.discovery.trained.training import TrainingJob, check_tensorboard
 from shoal.discovery.trained.trials import share_training

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from photo_runs import run_on, stop
-from shoal.discovery import images as module
-from shoal.discovery import reading
+from shoal.discovery import pipeline as module
+from shoal.discovery import read_and_embed as reading
 from shoal.discovery.reporter import Reporter
 from shoal.encoders import engines, vision
 from shoal.errors import MissingError, UsageError

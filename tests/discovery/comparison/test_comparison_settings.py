@@ -2,8 +2,8 @@
 
 import pytest
 
-from shoal.discovery.comparison.settings import ComparisonSettings, choose_comparison, name_of, read_methods
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.comparison.comparison_settings import ComparisonSettings, choose_comparison, name_of, read_methods
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.errors import UsageError
 from shoal.settings import differences, dump_settings, load_settings
 

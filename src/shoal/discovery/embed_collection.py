@@ -16,7 +16,7 @@ from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
 from shoal.device import encoder_device
 from shoal.discovery.cache import bound_cache
-from shoal.discovery.reading import announced_embedding, tell_found
+from shoal.discovery.read_and_embed import announced_embedding, tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.distributed import is_main
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder

@@ -8,7 +8,7 @@ from shoal.reproduce.experiment import ReproduceOptions
 from shoal.reproduce.experiments import get_experiment
 from shoal.reproduce.plan import make_plan
 from shoal.reproduce.result_table import TableEntry, to_csv, to_latex, to_markdown, to_records
-from shoal.reproduce.tables import build_table
+from shoal.reproduce.table_building import build_table
 
 OPTIONS = ReproduceOptions(encoder="efficientnet-lite2", changes={"training.epochs": 40})
 

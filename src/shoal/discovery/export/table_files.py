@@ -4,8 +4,8 @@ import csv
 import io
 from typing import Any
 
+from shoal.discovery.export.export_job import Job
 from shoal.discovery.export.imagefolder import DECIDED, table
-from shoal.discovery.export.job import Job
 from shoal.files import write_text
 from shoal.runs import Assignment, Category, to_csv, write_csv, write_parquet
 from shoal.words import count

@@ -12,9 +12,9 @@ from shoal.device import check_seed
 from shoal.encoders.catalog import DEFAULT_ENCODER
 from shoal.encoders.vision import MAX_SIZE
 from shoal.errors import UsageError, did_you_mean
-from shoal.methods.changes import change_settings, has_setting, refuse_change
 from shoal.methods.protocols import follow_protocol
 from shoal.methods.registry import DEFAULT_METHOD, METHODS, get_method, load_recipe, recipe_names, with_encoder
+from shoal.methods.setting_changes import change_settings, has_setting, refuse_change
 from shoal.settings import from_dict, named_by, read_yaml, to_dict
 
 OWN_SETTINGS = frozenset({"recipe", "config", "encoder", "epochs", "input_size", "protocol", "answer", "changes"})

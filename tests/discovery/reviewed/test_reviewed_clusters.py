@@ -9,9 +9,9 @@ import torch
 
 from shoal.data.collection import Collection, Earlier
 from shoal.discovery.answers import FROZEN
+from shoal.discovery.discovery_settings import choose_settings
 from shoal.discovery.first_answer import answer_frozen
-from shoal.discovery.reviewed.clusters import n_reviewed
-from shoal.discovery.settings import choose_settings
+from shoal.discovery.reviewed.reviewed_clusters import n_reviewed
 from shoal.methods.clusters import Representation
 
 PLACES = [0, 1, 2, 30, 31, 32, 150, 151, 152, 90, 91, 92, 93]

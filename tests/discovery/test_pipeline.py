@@ -20,10 +20,10 @@ from shoal.data.pixels.worker_pool import _Worker as Worker
 from shoal.data.readers import read_collection
 from shoal.discovery.answers import answer_in_words, range_in_words
 from shoal.discovery.assign import Assigner
-from shoal.discovery.images import discover_images
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
+from shoal.discovery.pipeline import discover_images
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.scoring import score_run
-from shoal.discovery.settings import DiscoverySettings, choose_settings
 from shoal.discovery.trained.choice import Choice
 from shoal.discovery.trained.judge import JudgingImages
 from shoal.encoders.catalog import load_encoder
@@ -220,7 +220,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     """A copy made in another order has other inodes and times, and is decoded anew by another number of processes."""
     monkeypatch.setattr("shoal.data.pixels.worker_pool._Worker", Worker)  # processes, unlike in other tests with photos
     with monkeypatch.context() as patched:
-        patched.setattr("shoal.discovery.reading.load_pixels", partial(load_pixels, n_workers=2))
+        patched.setattr("shoal.discovery.read_and_embed.load_pixels", partial(load_pixels, n_workers=2))
         first = run_on(photos, tmp_path / "first", settings)
     copy = tmp_path / "elsewhere" / "photos"
     copy.mkdir(parents=True)
@@ -231,7 +231,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_file_order_and_the_work
     other.write_text("\n".join([rows[0], *reversed(rows[1:])]))
     decoded_by = []
     monkeypatch.setattr(
-        "shoal.discovery.reading.load_pixels",
+        "shoal.discovery.read_and_embed.load_pixels",
         lambda *a, **k: (decoded_by.append(1), load_pixels(*a, n_workers=1, **k))[1],
     )
     second = run_on(replace(photos, folder=copy, labels=other), tmp_path / "second", settings)
@@ -281,7 +281,8 @@ def test_unreadable_files_are_listed_and_shift_no_row(photos, settings, tmp_path
 def test_images_without_features_are_named_and_leave_no_run_behind(photos, settings, tmp_path, monkeypatch) -> None:
     rows = torch.tensor([7, 31])
     monkeypatch.setattr(
-        "shoal.discovery.reading.embed", lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0)
+        "shoal.discovery.read_and_embed.embed",
+        lambda pixels, encoder, **_: torch.eye(len(pixels)).index_fill(0, rows, 0),
     )
     first, second = (sorted(photos.truth)[row] for row in rows.tolist())
     with pytest.raises(
@@ -383,7 +384,9 @@ def test_an_encoder_that_is_not_here_leaves_no_run_behind(photos, settings, tmp_
 def test_more_trained_blocks_than_the_encoder_has_are_refused_before_any_image_is_read(
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.discovery.reading.load_pixels", lambda *given, **named: pytest.fail("images were read"))
+    monkeypatch.setattr(
+        "shoal.discovery.read_and_embed.load_pixels", lambda *given, **named: pytest.fail("images were read")
+    )
     too_many = replace(settings, method_settings=replace(settings.method_settings, n_tail_blocks=3))
     with pytest.raises(UsageError, match=r"n_tail_blocks: found 3, but .* has 2 blocks; give 0–2"):
         run_on(photos, tmp_path / "run", too_many)

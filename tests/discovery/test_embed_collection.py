@@ -14,9 +14,9 @@ from PIL import Image
 
 from shoal import files
 from shoal.data.readers import read_collection, read_embeddings
-from shoal.discovery import embed as module
-from shoal.discovery import reading
-from shoal.discovery.embed import check_target, embed_collection, write_embeddings
+from shoal.discovery import embed_collection as module
+from shoal.discovery import read_and_embed as reading
+from shoal.discovery.embed_collection import check_target, embed_collection, write_embeddings
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError, MissingError, UsageError
 from shoal.progress import Outlook, Progress

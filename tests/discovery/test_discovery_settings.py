@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from shoal.clustering.inference import PAPER, InferenceSettings
-from shoal.discovery.settings import DiscoverySettings, choose_settings
+from shoal.discovery.discovery_settings import DiscoverySettings, choose_settings
 from shoal.errors import UnknownName, UsageError
-from shoal.methods.changes import read_changes
 from shoal.methods.registry import METHODS, load_recipe
+from shoal.methods.setting_changes import read_changes
 from shoal.settings import dump_settings, from_dict, to_dict
 
 

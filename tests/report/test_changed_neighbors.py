@@ -3,8 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shoal.report import neighbors as module
-from shoal.report.neighbors import nearest, neighbors
+from shoal.report import changed_neighbors as module
+from shoal.report.changed_neighbors import nearest, neighbors
 from shoal.report.snapshot import NotInRun, Snapshot
 from shoal.runs import Assignment, Run
 

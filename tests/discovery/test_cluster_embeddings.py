@@ -14,7 +14,7 @@ from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import InferenceSettings, infer_unit_rows
 from shoal.clustering.iterates import unit_points
 from shoal.data.readers import read_embeddings
-from shoal.discovery.embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
+from shoal.discovery.cluster_embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.reporter import Reporter
 from shoal.errors import DataError
 from shoal.methods import clusters

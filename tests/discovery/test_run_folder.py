@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from photo_runs import run_on, stop
-from shoal.data.demo import digits
+from shoal.data.digits import digits
 from shoal.data.readers import read_collection
-from shoal.discovery import images as module
-from shoal.discovery import reading
-from shoal.discovery.folder import collection_checksum
+from shoal.discovery import pipeline as module
+from shoal.discovery import read_and_embed as reading
 from shoal.discovery.reporter import Reporter
+from shoal.discovery.run_folder import collection_checksum
 from shoal.errors import DataError, ShoalError, UsageError
 from shoal.runs import Run
 

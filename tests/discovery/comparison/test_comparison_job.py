@@ -18,11 +18,12 @@ from patched_method import with_represent
 from photo_runs import stop
 from shoal.data.pixels import load_pixels
 from shoal.discovery.assign import Assigner
-from shoal.discovery.comparison import job, trainings
-from shoal.discovery.comparison.job import compare_images
+from shoal.discovery.comparison import comparison_job as job
+from shoal.discovery.comparison import trainings
+from shoal.discovery.comparison.comparison_job import compare_images
+from shoal.discovery.comparison.comparison_settings import choose_comparison
 from shoal.discovery.comparison.kept import keep_labels
 from shoal.discovery.comparison.result import Comparison
-from shoal.discovery.comparison.settings import choose_comparison
 from shoal.discovery.reporter import Reporter
 from shoal.discovery.trained import training
 from shoal.errors import DataError, UsageError

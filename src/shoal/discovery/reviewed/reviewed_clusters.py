@@ -18,7 +18,7 @@ from shoal.clustering.categories import category_centers
 from shoal.clustering.n_clusters_range import keep_to
 from shoal.clustering.neighbors import k_nearest
 from shoal.data.collection import Collection
-from shoal.discovery.settings import DiscoverySettings
+from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.methods.clusters import Discovery
 from shoal.review.decisions import COUNTED_BY
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from shoal.discovery.export.names import Linking
+from shoal.discovery.export.file_names import Linking
 from shoal.review.decisions import decisions_of
 from shoal.review.reviewed import fitting_review, names_today
 from shoal.runs import Assignment, Category, Run

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.data.benchmarks import cifar, class_folders, lists, zipped
-from shoal.data.benchmarks.facts import get_facts
+from shoal.data.benchmarks import cifar, class_folders, list_files, zipped
 from shoal.data.benchmarks.official_images import OfficialImages, Part
+from shoal.data.benchmarks.published_facts import get_facts
 from shoal.data.benchmarks.split import ClassSplit, load_split
 from shoal.data.readers.folders import check_folder
 from shoal.errors import DataError
@@ -40,7 +40,7 @@ CLASS_FOLDERS = Layout(
     words="train/<class>/ and test/<class>/ folders", needs=_folders(), read=class_folders.read_class_folders
 )
 CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt", "images")
-CARS_TEST_LABELS = f"devkit/{lists.CARS_TEST_LABELS}|{lists.CARS_TEST_LABELS}"
+CARS_TEST_LABELS = f"devkit/{list_files.CARS_TEST_LABELS}|{list_files.CARS_TEST_LABELS}"
 
 LAYOUTS: dict[str, tuple[Layout, ...]] = {
     "cifar10": (
@@ -76,7 +76,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
             words="the official lists and images",
             homes=("", "CUB_200_2011"),
             needs={"train": CUB_LISTS, "test": CUB_LISTS},
-            read=lists.read_cub,
+            read=list_files.read_cub,
         ),
         _zip_of("cub", zipped.read_ordered_zip),
         CLASS_FOLDERS,
@@ -89,7 +89,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
                 "train": ("devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train"),
                 "test": ("devkit/cars_meta.mat", CARS_TEST_LABELS, "cars_test"),
             },
-            read=lists.read_cars,
+            read=list_files.read_cars,
         ),
         CLASS_FOLDERS,
     ),
@@ -101,7 +101,7 @@ LAYOUTS: dict[str, tuple[Layout, ...]] = {
                 "train": ("data/images_variant_trainval.txt", "data/images"),
                 "test": ("data/images_variant_test.txt", "data/images"),
             },
-            read=lists.read_aircraft,
+            read=list_files.read_aircraft,
         ),
         CLASS_FOLDERS,
     ),

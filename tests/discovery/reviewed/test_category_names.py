@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shoal.data.collection import Earlier
-from shoal.discovery.reviewed.names import name_as_before
+from shoal.discovery.reviewed.category_names import name_as_before
 
 IMAGES = [f"{letter}.png" for letter in "abcdefghij"]
 IDS_BEFORE = [0, 0, 5, 5, 7, 7, 7, 9, 9, 9]

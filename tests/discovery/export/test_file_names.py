@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.discovery.export import names as module
-from shoal.discovery.export.names import fold, folder_name, folder_names, original, put, put_all, shortened
+from shoal.discovery.export import file_names as module
+from shoal.discovery.export.file_names import fold, folder_name, folder_names, original, put, put_all, shortened
 from shoal.errors import DataError, ShoalError
 
 

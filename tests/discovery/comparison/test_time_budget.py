@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.discovery.comparison.budget import announce, describe_epochs, plan_epochs, read_epochs
+from shoal.discovery.comparison.time_budget import announce, describe_epochs, plan_epochs, read_epochs
 from shoal.errors import DataError, UsageError
 from shoal.runs import Run
 from shoal.training.cost import Cost
