@@ -78,7 +78,7 @@ def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
         "write_text(pathlib.Path('a.txt'), 'x')"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "UsageError: a.txt: cannot be written (Permission denied); choose another place" in run.stderr
+    assert "UsageError: a.txt: cannot be written (Permission denied); choose another path" in run.stderr
 
 
 def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_readers_see_only_whole_files_while_a_writer_rewrites(tmp_path: Path) ->
 @pytest.mark.parametrize("place", ["/proc/a.csv", "/proc/self/none/a.csv"])
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a place that nobody can write to, root included")
 def test_a_file_that_cannot_be_written_is_refused_beforehand(place: str) -> None:
-    with pytest.raises(ShoalError, match=r"/proc/.*: cannot be written .*; choose another place"):
+    with pytest.raises(ShoalError, match=r"/proc/.*: cannot be written .*; choose another path"):
         check_writable(Path(place), force=False)
 
 

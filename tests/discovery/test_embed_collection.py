@@ -143,7 +143,7 @@ def test_a_file_of_another_kind_or_one_that_is_there_is_refused_before_the_work(
         check_target(tmp_path / "x.npz", force=False)
     check_target(tmp_path / "x.npz", force=True)
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="file: is a file, expected a folder; choose another place"):
+    with pytest.raises(UsageError, match="file: is a file, expected a folder; choose another path"):
         check_target(tmp_path / "file" / "x.npz", force=False)
 
 

@@ -45,12 +45,12 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
     photos, settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_args: object) -> None:
-        raise UsageError("cannot be written; choose another place")
+        raise UsageError("cannot be written; choose another path")
 
     settings = replace(settings, train=False)
     with monkeypatch.context() as patched:
         patched.setattr(reading, "embed_frozen", refuse)
-        with pytest.raises(UsageError, match="choose another place"):
+        with pytest.raises(UsageError, match="choose another path"):
             run_on(photos, tmp_path / "run", settings)
     assert not (tmp_path / "run").exists()
     with monkeypatch.context() as patched:
@@ -59,7 +59,7 @@ def test_what_fails_before_embeddings_are_kept_leaves_a_run_only_where_it_may_st
             run_on(photos, tmp_path / "run", settings)
     with monkeypatch.context() as patched:
         patched.setattr(reading, "record_inputs", refuse)
-        with pytest.raises(UsageError, match="choose another place"):
+        with pytest.raises(UsageError, match="choose another path"):
             run_on(photos, tmp_path / "run", settings, resume=True)
     assert run_on(photos, tmp_path / "run", settings, resume=True).is_finished
 

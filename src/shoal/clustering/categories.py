@@ -53,7 +53,7 @@ def describe_members(
     return _describe(points, categories, lists, points, categories, n_categories, n_known)
 
 
-def place_newcomers(
+def assign_newcomers(
     newcomers: Tensor,
     points: Tensor,
     categories: Ints,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
 from shoal.clustering.calibration import Calibration
-from shoal.clustering.categories import NONE, Membership, place_newcomers
+from shoal.clustering.categories import NONE, Membership, assign_newcomers
 from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.data.collection import Collection
@@ -188,7 +188,7 @@ class Assigner:
         new = unit_points(x, device=self.device, min_rows=1).to(self._points.dtype)
         n_neighbors, predicted = self.shift.n_neighbors, self._predict(new)
         with together():  # where several processes assign, each does all of it but shares the search for neighbors
-            voted, members = place_newcomers(
+            voted, members = assign_newcomers(
                 *(new, self._points, self._categories, len(self.classes), self.n_known, n_neighbors),
                 predicted=predicted,
                 unpredicted=self._made_by_people,

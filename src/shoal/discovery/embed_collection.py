@@ -20,7 +20,7 @@ from shoal.discovery.read_and_embed import announced_embedding, tell_found
 from shoal.discovery.reporter import Reporter
 from shoal.distributed import is_main
 from shoal.encoders.catalog import DEFAULT_ENCODER, load_encoder
-from shoal.encoders.embed import check_directions, embed_blocks, place_encoder
+from shoal.encoders.embed import check_directions, embed_blocks, move_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import UsageError, missing_package
 from shoal.files import atomic_file, cache_folder, check_writable, scratch_array, writing
@@ -71,7 +71,7 @@ def embed_collection(
     reporter = reporter or Reporter()
     if is_main():
         tell_found(collection, pixel_size, reporter)
-    network = place_encoder(load_encoder(encoder, input_size=input_size), encoder_device(device))
+    network = move_encoder(load_encoder(encoder, input_size=input_size), encoder_device(device))
     with reporter.progress("decoding images", Outlook("images")) as progress:
         pixels = load_pixels(collection, pixel_size, progress=progress)
     if collection.images is None:

@@ -13,7 +13,7 @@ from shoal.device import computing_device
 from shoal.discovery.answers import TRAINED
 from shoal.discovery.discovery_settings import DiscoverySettings
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import ImageRows, embed, place_encoder
+from shoal.encoders.embed import ImageRows, embed, move_encoder
 from shoal.encoders.vision import Encoder
 from shoal.errors import DataError, UsageError
 from shoal.methods.registry import get_method
@@ -92,7 +92,7 @@ def load_networks(run: RunView, settings: DiscoverySettings, device: torch.devic
 
 def _frozen(settings: DiscoverySettings, device: torch.device) -> Networks:
     chosen = settings.of_method
-    return Networks(frozen=place_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
+    return Networks(frozen=move_encoder(load_encoder(chosen.encoder, input_size=chosen.input_size), device))
 
 
 def _trained(run: RunView, settings: DiscoverySettings, how: dict[str, Any], device: torch.device) -> Networks:
@@ -107,7 +107,7 @@ def _trained(run: RunView, settings: DiscoverySettings, how: dict[str, Any], dev
     if weight > 0:
         frozen = load_encoder(chosen.encoder, n_tail_blocks=chosen.n_tail_blocks, input_size=chosen.input_size)
     return Networks(
-        frozen=None if frozen is None else place_encoder(frozen, device),
+        frozen=None if frozen is None else move_encoder(frozen, device),
         model=model.to(computing_device(device)).eval(),
         frozen_weight=weight,
         classifier=np.array(how["classifier"]) if how.get("classifier") else None,

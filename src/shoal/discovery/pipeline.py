@@ -36,7 +36,7 @@ from shoal.discovery.trained.training import TrainingJob, check_tensorboard
 from shoal.discovery.trained.trials import share_training
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import place_encoder
+from shoal.encoders.embed import move_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.errors import ShoalError
@@ -128,7 +128,7 @@ def _discover(job: _Job) -> None:
     # Split as training will split it, so that a number of blocks it does not have is refused before any image is read.
     n_tail_blocks = getattr(chosen, "n_tail_blocks", None)
     encoder = load_encoder(chosen.encoder, n_tail_blocks=n_tail_blocks, input_size=chosen.input_size)
-    encoder = place_encoder(encoder, job.encoder_device)
+    encoder = move_encoder(encoder, job.encoder_device)
 
     check_images = partial(check_decodable, job.collection, settings, job.reporter)
     how: dict[str, Any] = {"resume": job.resume, "force": job.force, "check_images": check_images}

@@ -86,7 +86,7 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
     has = y_pred >= 0
     if has.all():
         return gcd_accuracy(y_true, y_pred, is_known)
-    of_placed = gcd_accuracy(y_true[has], y_pred[has], is_known[has]) if has.any() else Accuracy(0.0, 0.0, 0.0)
+    of_present = gcd_accuracy(y_true[has], y_pred[has], is_known[has]) if has.any() else Accuracy(0.0, 0.0, 0.0)
 
     def of_all(share: float, among: Bools) -> float:
         n_left = int(among[has].sum())
@@ -94,7 +94,7 @@ def _accuracy(y_true: Ints, y_pred: Ints, is_known: Bools) -> Accuracy:
 
     everyone = np.ones(len(y_true), dtype=bool)
     return Accuracy(
-        of_all(of_placed.all, everyone), of_all(of_placed.known, is_known), of_all(of_placed.novel, ~is_known)
+        of_all(of_present.all, everyone), of_all(of_present.known, is_known), of_all(of_present.novel, ~is_known)
     )
 
 

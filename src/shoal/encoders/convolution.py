@@ -1,8 +1,8 @@
 """Convolutions that are trained on a CPU, in the form whose gradients are fastest there.
 
-On ARM processors oneDNN has no fast backward convolutions. There a 1 x 1 convolution is a matrix product over places,
-and a convolution of each channel by itself takes its gradients by another one and by sums over places.
-B images, C channels in, D out, H x W places, K the side of a kernel, P places of padding.
+On ARM processors oneDNN has no fast backward convolutions. There a 1 x 1 convolution is a matrix product over
+positions, and a convolution of each channel by itself takes its gradients by another one and by sums over positions.
+B images, C channels in, D out, H x W positions, K the side of a kernel, P positions of padding.
 """
 
 import platform
@@ -28,7 +28,7 @@ def convolve(features: Tensor, weight: Tensor, bias: Tensor, stride: int, paddin
 
 
 class _ByChannel(torch.autograd.Function):
-    """Each channel (B, 1, H, W) with its own kernel (1, K, K), K odd, as many places out as in."""
+    """Each channel (B, 1, H, W) with its own kernel (1, K, K), K odd, as many positions out as in."""
 
     @staticmethod
     def forward(ctx: Any, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ BATCHES_AT_ONCE = 64
 UNTRIED = ("mps",)
 """Kinds of devices whose features are compared with the CPU's before they are used."""
 
-PLACE_TOLERANCE = 1e-3
+MOVE_TOLERANCE = 1e-3
 """How far unit features may lie from the CPU's there; those of a wrong operation lie far beyond."""
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def _blocks(
         yield from zip(rounds, torch.split(everyone, [rows.stop - rows.start for rows in rounds]), strict=True)
 
 
-def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
+def move_encoder(encoder: Encoder, device: torch.device) -> Encoder:
     """Move an encoder to a device. One that nobody has tried must give the features of the CPU, or that one is kept."""
     if device.type not in UNTRIED:
         return encoder.to(device)
@@ -117,7 +117,7 @@ def place_encoder(encoder: Encoder, device: torch.device) -> Encoder:
         try:
             features = F.normalize(encoder.to(device)(probe.to(device)).float(), dim=1).cpu()
             why = f"its features differ from the CPU's by {float((features - expected).abs().max()):.1e}"
-            if torch.allclose(features, expected, rtol=0, atol=PLACE_TOLERANCE):
+            if torch.allclose(features, expected, rtol=0, atol=MOVE_TOLERANCE):
                 return encoder
         except (RuntimeError, TypeError) as error:  # an operation that it does not have, or not in this precision
             why = " ".join(str(error).split())[:160]

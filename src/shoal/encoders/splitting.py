@@ -69,7 +69,7 @@ class First(nn.Module):
 
 
 class Mean(nn.Module):
-    """The mean over tokens (B, T, C) or over the places of a feature map (B, C, H, W)."""
+    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W)."""
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Turn either into (B, C)."""
@@ -95,7 +95,7 @@ class Whole(nn.Module):
 
 
 def mean_of(tokens: Tensor) -> Tensor:
-    """The mean over tokens (B, T, C) or over the places of a feature map (B, C, H, W): (B, C)."""
+    """The mean over tokens (B, T, C) or over the positions of a feature map (B, C, H, W): (B, C)."""
     return tokens.mean(dim=(2, 3) if tokens.ndim == 4 else 1)
 
 

@@ -123,7 +123,7 @@ class Dccl(GcdWithFeatures):
         if n_concepts == 0:
             return
         features, concepts = batch.gather(batch.outputs["features"].detach()), self.concepts[batch.gather(batch.images)]
-        # A product and not a sum into places: that would add in no fixed order on a GPU.
+        # A product and not a sum into rows: that would add in no fixed order on a GPU.
         members = F.one_hot(concepts + 1, n_concepts + 1)[:, 1:].to(features.dtype)  # (2B, M)
         n_views = members.sum(dim=0)[:, None]  # (M, 1)
         means = members.T @ features / n_views.clamp_min(1)

@@ -135,7 +135,7 @@ def spread_of(points: Tensor, clusters: Tensor, prototypes: Tensor) -> Tensor:
     n_clusters = len(prototypes)
     distances = torch.linalg.vector_norm(points - prototypes[clusters], dim=1).cpu().double()  # (N,)
     sizes = torch.bincount(clusters.cpu(), minlength=n_clusters)
-    # On the CPU: a GPU adds into places in no fixed order.
+    # On the CPU: a GPU adds into rows in no fixed order.
     sums = torch.zeros(n_clusters, dtype=torch.float64).index_add_(0, clusters.cpu(), distances)
     widths = sums / sizes.clamp_min(1) / (sizes + SMOOTH).log()
     low, high = torch.quantile(widths, torch.tensor([0.1, 0.9], dtype=torch.float64))

@@ -143,8 +143,8 @@ def _placed(own: Floats, other: Floats) -> Floats:
     n = len(own)
     lines = other.mean(axis=0) - (n * own.mean(axis=0) - own) / (n - 1)  # (n, D)
     lengths = np.maximum(np.linalg.norm(lines, axis=1), np.finfo(np.float64).tiny)
-    placed: Floats = np.einsum("nd,nd->n", own, lines) / lengths
-    return placed
+    positions: Floats = np.einsum("nd,nd->n", own, lines) / lengths
+    return positions
 
 
 def suspicious_labels(run: Snapshot) -> list[SuspiciousLabel]:

@@ -137,7 +137,7 @@ class Log:
         self._n_lines += 1
 
     def write_new(self, lines: list[Mapping[str, Any]]) -> None:
-        """Write a whole new log in the place of the old one."""
+        """Write a whole new log instead of the old one."""
         content = b"".join(map(encoded, lines))
         with atomic_file(self.file) as file:
             file.write(content)

@@ -77,7 +77,7 @@ class Tables:
         return None
 
     def spread(self, ids: Iterable[int]) -> tuple[int, ...]:
-        """Some categories, with those in the place of one that it is between."""
+        """Some categories, with those that one is between instead of it."""
         groups = (self.between(self.living(number)) or {number} for number in ids)
         return tuple(sorted({number for each in groups for number in each}))
 

@@ -17,7 +17,7 @@ saw), compare.html, and a run of each method in methods/.
 
 A run that was trained has two answers. One stands; the other is a run of its own in the folder frozen/ or trained/.
 
-A run of more than a million images has assignments-00000-of-00010.parquet and so on in the place of assignments.csv.
+A run of more than a million images has assignments-00000-of-00010.parquet and so on instead of assignments.csv.
 
 Rows of arrays, assignments and thumbnails are the same images in the same order. Each file is written whole or not at
 all. While a process writes to the folder there is a run.lock. A run is finished when provenance.json says when; a

@@ -154,8 +154,8 @@ def _origin(state: State, entry: Entry) -> str:
         return ""
     homes = {*np.unique(state.before(entry.seq).values.category).tolist()} - {entry.action.category}
     names = [_name(state, number) for number in homes if number != NO_CATEGORY]
-    places = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
-    return " and".join(places if len(names) == len(homes) else [*places, " without category"])
+    origins = [f" from {names[0] if len(names) == 1 else count(len(names), 'category')}"] if names else []
+    return " and".join(origins if len(names) == len(homes) else [*origins, " without category"])
 
 
 def _old_name(state: State, entry: Entry) -> str:

@@ -176,9 +176,9 @@ class Search:
         rows = kept[-1].rows if kept else stratified(self.review.answer.category_ids, PCA_IMAGES)
         points: Floats = kept[-1].points if kept else principal_components(self.vectors[rows], 2)
         low, high = points.min(axis=0), points.max(axis=0)
-        placed = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
-        placed[:, 1] = 65535 - placed[:, 1]  # a page counts downward
-        columns = (np.array([len(rows)], "<u4"), rows.astype("<u4"), placed[:, 0].copy(), placed[:, 1].copy())
+        scaled = np.rint((points - low) / np.maximum(high - low, 1e-12) * 65535).astype("<u2")
+        scaled[:, 1] = 65535 - scaled[:, 1]  # a page counts downward
+        columns = (np.array([len(rows)], "<u4"), rows.astype("<u4"), scaled[:, 0].copy(), scaled[:, 1].copy())
         return b"".join(column.tobytes() for column in columns)
 
 

@@ -66,7 +66,7 @@ def refuse_address(location: str | os.PathLike[str]) -> None:
     if address is not None:
         raise DataError(
             f"{address}: is an address, expected a folder or file on this machine; "
-            "download what is there, and give the place of that"
+            "download what is there, and give the path of that"
         )
 
 

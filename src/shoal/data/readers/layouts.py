@@ -157,10 +157,10 @@ def _read_rows(table: Table, labels: Any, options: ReadOptions) -> Collection:
     how: dict[str, Any] = {"where": table.where, "allow_missing": options.allow_missing}
     given = class_names(cells, options.unlabeled, table.location)
     layout = f"the images listed in {table.where}"
-    return _read_places(table.columns[paths], given, table.folder, table.location, layout, options, **how)
+    return _read_listed(table.columns[paths], given, table.folder, table.location, layout, options, **how)
 
 
-def _read_places(
+def _read_listed(
     paths: Sequence[Any],
     given: Sequence[str | None],
     folder: Path | Address | None,
@@ -191,7 +191,7 @@ def _read_memory(source: Any, labels: Any, options: ReadOptions) -> Collection:
     given = class_names(cells, options.unlabeled, lambda i: f"label {i}")
     if not isinstance(source, np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
         how: dict[str, Any] = {"where": "list of paths", "allow_missing": options.allow_missing}
-        return _read_places(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
+        return _read_listed(source, given, None, lambda i: f"path {i}", "a list of paths", options, **how)
     images, layout = read_images(source)
     encoded, classes = encode(given, options.classes)
     names = tuple(f"image-{i:06d}" for i in range(len(given)))

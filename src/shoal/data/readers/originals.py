@@ -8,7 +8,7 @@ from shoal.data.storage.addresses import as_address, under
 from shoal.errors import DataError
 
 
-def is_stored_place(where: str) -> bool:
+def is_stored(where: str) -> bool:
     """Whether a run's images came from a network or from shards, by what the run says of it."""
     return bool(where) and (as_address(where) is not None or is_shards(where))
 

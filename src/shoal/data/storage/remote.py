@@ -55,7 +55,7 @@ def file_system(scheme: str) -> Any:
     if scheme not in READABLE:
         raise DataError(
             f"{scheme}://: cannot be read, expected {', '.join(f'{one}://' for one in READABLE)}, or a folder or file "
-            "on this machine; download what is there, and give the place of that"
+            "on this machine; download what is there, and give the path of that"
         )
     try:
         import fsspec

@@ -38,7 +38,7 @@ from shoal.discovery.reporter import NOTE, Reporter
 from shoal.discovery.run_folder import held_folder, start_run
 from shoal.distributed import flag_from_main, is_main, others_waiting, processes
 from shoal.encoders.catalog import load_encoder
-from shoal.encoders.embed import place_encoder
+from shoal.encoders.embed import move_encoder
 from shoal.encoders.engines import use_engine
 from shoal.encoders.vision import Encoder
 from shoal.files import write_text
@@ -97,7 +97,7 @@ def _compare(work: "_Work", trunk_device: torch.device, force: bool, command: st
     with held_folder(work.run, settings, work.collection, **how) as checksum:
         if checksum is None:
             return _leave(work)
-        return work.do(place_encoder(_load(settings.first), trunk_device), checksum, command, told)
+        return work.do(move_encoder(_load(settings.first), trunk_device), checksum, command, told)
 
 
 def check_kept(collection: Collection, settings: ComparisonSettings) -> list[Kept]:

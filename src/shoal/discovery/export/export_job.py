@@ -66,7 +66,7 @@ def choices(run: Run) -> list[Category]:
 
 
 def settle(run: Run, given_labels: GivenLabels) -> tuple[Sequence[Assignment], list[Category]]:
-    """The rows of a run's two tables, with every given label in the place of the category, unless 'predicted'."""
+    """The rows of a run's two tables, with every given label instead of the category, unless 'predicted'."""
     rows, categories = run.assignments, run.categories
     if given_labels == "predicted":
         return rows, categories

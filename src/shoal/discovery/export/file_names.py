@@ -104,19 +104,19 @@ def original(root: Path, path: str) -> Path:
     return file
 
 
-def put_all(placed: Sequence[tuple[Path, str]], out: Path, linking: Linking = "link") -> None:
+def put_all(pairs: Sequence[tuple[Path, str]], out: Path, linking: Linking = "link") -> None:
     """Make each name below `out` show its image; what cannot be is refused before the first link is made."""
     key = fold if does_fold_case(out) else str
     seen = dict[str, str]()
-    for _, name in placed:
+    for _, name in pairs:
         parts = PurePosixPath(name).parts
         long = next((part for part in parts if len(part.encode("utf-8", "surrogateescape")) > MAX_BYTES), None)
         if long is not None:
             raise DataError(f"{long[:40]}…: the name has more than {MAX_BYTES} bytes; export to imagefolder or csv")
         if key(name) in seen:
-            raise DataError(f"{name} and {seen[key(name)]}: would be one file there; choose another place or format")
+            raise DataError(f"{name} and {seen[key(name)]}: would be one file there; choose another path or format")
         seen[key(name)] = name
-    for source, name in placed:
+    for source, name in pairs:
         put(source, out / name, linking)
 
 

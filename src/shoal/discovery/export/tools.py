@@ -66,14 +66,14 @@ def to_fiftyone(job: Job) -> None:
     their name without its suffix.
     """
     labels: dict[str, dict[str, Any] | None] = {}
-    paths, placed = [], []
+    paths, pairs = [], []
     for number, row in enumerate(job.rows):
         name = f"{number:08d}"
         file = f"data/{name}{Path(row.path).suffix}"
-        placed.append((original(job.images, row.path), file))
+        pairs.append((original(job.images, row.path), file))
         labels[name] = {"label": row.category, "confidence": row.confidence} if row.category else None
         paths.append((file, row.path, *decided(row)))
-    put_all(placed, job.out, job.linking)
+    put_all(pairs, job.out, job.linking)
     dataset = {"classes": None, "labels": labels}
     write_text(job.out / "labels.json", json.dumps(dataset, ensure_ascii=False, indent=1) + "\n")
     write_text(job.out / "paths.csv", table(("file", "path", *DECIDED), paths))
