@@ -75,8 +75,8 @@ def progress(what: str, outlook: "Outlook | None" = None) -> "AbstractContextMan
     from shoal.progress import Outlook, show
 
     # Lines between the bars would tear them, and whoever asks for many lines does not need bars.
-    draws = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
-    return show(what, outlook or Outlook(), say, draws=draws, has_color=verbosity.has_color)
+    has_bar = is_first_process() and not (verbosity.is_quiet or verbosity.is_verbose)
+    return show(what, outlook or Outlook(), say, has_bar=has_bar, has_color=verbosity.has_color)
 
 
 def reporter() -> "Reporter":
