@@ -272,7 +272,7 @@ def mean_over_processes(value: Tensor) -> Tensor:
 
 
 def any_over_processes(flags: Tensor) -> Tensor:
-    """Where a flag is set in any process, in every process."""
+    """Combine flags over all processes: one is set in every process where it is set in any."""
     if not is_started():
         return flags
     counted = flags.to(torch.uint8)

@@ -61,7 +61,7 @@ class Folds:
         self.image_fold = _image_folds(at, digests[judged].tolist())  # (J,)
 
     def passes(self) -> Iterator[tuple[Ints, Floats, Bools, Bools]]:
-        """Of each fold: the images held back, whether they are right, of hidden classes, and in matched categories."""
+        """Each fold's images held back, whether they are right, of hidden classes, and in matched categories."""
         for fold in range(N_FOLDS):
             is_hidden = self.class_fold == fold
             held = is_hidden | (self.image_fold == fold)

@@ -264,7 +264,7 @@ def split_arguments(images: Any, labels: Any, arguments: Mapping[str, Any]) -> t
 
 
 def default_folder(images: Any) -> Path:
-    """Where a run goes when nobody says: runs/<name of the folder or file>, runs/images for images in memory."""
+    """The default run folder: runs/<name of the folder or file>, runs/images for images in memory."""
     if not isinstance(images, str | os.PathLike):
         return Path("runs") / "images"
     address = as_address(images)

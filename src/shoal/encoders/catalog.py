@@ -63,7 +63,7 @@ class EncoderInfo:
 
     @property
     def source(self) -> str:
-        """Where its weights come from, in words."""
+        """The source of its weights, in words."""
         if self.origin == "package":
             return f"package {self.location.replace('_', '-')}"
         return f"hub {self.location}" + (f", or {self.file}" if self.file else "")

@@ -161,7 +161,7 @@ def cluster_unseen(
 
 
 def describe_losses(settings: CmsSettings) -> str:
-    """Which variant of the losses, for under a table."""
+    """The variant of the losses in words, for under a table."""
     loss = settings.loss
     kind = "paper's" if loss.denominator == "paper" else "released code's"
     norm = "detached" if loss.detach_norm else "plain"

@@ -184,7 +184,7 @@ def plain_kmeans(points: Tensor, n_clusters: int, seed: int) -> KMeansResult:
 
 
 def describe_losses(settings: GcdSettings) -> str:
-    """Which variant of the supervised loss, for under a table."""
+    """The variant of the supervised loss in words, for under a table."""
     kind = "paper's" if settings.loss.denominator == "paper" else "released code's"
     return f"InfoNCE and supervised contrastive, {kind} denominator of the latter"
 

@@ -189,6 +189,6 @@ def _static() -> dict[str, str]:
 
 
 def read_styles(*names: str) -> str:
-    """Some style sheets as one."""
+    """Join style sheets into one."""
     folder = files("shoal.report") / "templates"
     return "".join((folder / name).read_text("utf-8") for name in names)

@@ -81,7 +81,7 @@ class Runner:
         return done
 
     def file(self, cell: Cell) -> Path:
-        """Where the result of a cell is."""
+        """The file of the result of a cell."""
         return self.out / "cells" / f"{cell.key}.json"
 
     def close(self) -> None:
@@ -186,7 +186,7 @@ class Runner:
             raise DataError(f"{cell.dataset}, {cell.method}: {error}") from error
 
     def _kept(self, cell: Cell) -> LearnOptions:
-        """Where a training leaves its checkpoints, and that it goes on from them."""
+        """The folder in which a training leaves its checkpoints, and that it resumes from them."""
         if self.trainings is None or not get_method(cell.method).trains:
             return {}
         return {"folder": self.trainings / f"{cell.dataset}_{cell.method}_{cell.training_key}", "resume": True}

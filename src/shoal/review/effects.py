@@ -24,7 +24,7 @@ def effect(tables: Tables, action: Action, seq: int) -> Change:
 
 
 def _decide(tables: Tables, action: Action, seq: int) -> Change:
-    """Of confirm, reject and flag."""
+    """The effect of confirm, reject and flag."""
     status = {"confirm": act.CONFIRMED, "reject": act.REJECTED, "flag": act.FLAGGED}[action.kind]
     rows = _once(tables, action.rows)
     for group in action.groups:

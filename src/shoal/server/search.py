@@ -183,7 +183,7 @@ class Search:
 
 
 def _highest(values: Floats, rows: Ints, most: int) -> Ints:
-    """Of some rows those with the highest values, highest first, ties by row."""
+    """The rows with the highest values, highest first, ties by row."""
     if len(rows) > most:
         rows = rows[np.argpartition(-values[rows], most - 1)[:most]]
         rows = np.sort(rows)

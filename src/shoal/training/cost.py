@@ -47,7 +47,7 @@ class Cost:
 
     @property
     def seconds(self) -> float:
-        """All of it."""
+        """The seconds of all of it."""
         return self.n_views * self.view_s + self.steps_s + self.judging_s
 
     @property

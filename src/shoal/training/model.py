@@ -94,7 +94,7 @@ class Batch:
 
     @property
     def n_images(self) -> int:
-        """B."""
+        """The number of images, B."""
         return len(self.labels) // self.n_views
 
 
@@ -182,11 +182,11 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """The device of the networks."""
         return self.encoder.device
 
     def trained_parameters(self) -> list[nn.Parameter]:
-        """Those of the tail, then those that the method adds."""
+        """The parameters of the tail, then those that the method adds."""
         own = [value for name, value in self.named_parameters() if not name.startswith("encoder.")]
         return [value for value in (*self.encoder.tail.parameters(), *own) if value.requires_grad]
 

@@ -106,7 +106,7 @@ class Pixels:
 
     @cached_property
     def checksum(self) -> str:
-        """Of every pixel, which are read once for it."""
+        """A checksum of every pixel; all of them are read once for it."""
         return digest_rows(self)
 
     @property

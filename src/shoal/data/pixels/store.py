@@ -38,7 +38,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass(frozen=True)
 class Index:
-    """Which row holds which image."""
+    """The row of each image in a store."""
 
     data: str
     """Name of the file of rows."""

@@ -33,12 +33,12 @@ BUFFER_BYTES = 1 << 20
 
 
 def range_of(file: str, start: int, n_bytes: int) -> str:
-    """Where an image lies in a tar shard."""
+    """The range of bytes of an image in a tar shard."""
     return f"range:{start}:{n_bytes}:{file}"
 
 
 def row_of(file: str, row: int, column: str) -> str:
-    """Where an image lies in a parquet shard."""
+    """The row of an image in a parquet shard."""
     return f"row:{row}:{quote(column, safe='')}:{file}"
 
 

@@ -182,7 +182,7 @@ class _Ranges(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """The position of the next byte to read."""
         return self.at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -84,7 +84,7 @@ def follow_comparison(
 
 
 def training_folder(run: Run, settings: DiscoverySettings, draw: int) -> Path:
-    """Where a training leaves its checkpoints."""
+    """The folder in which a training leaves its checkpoints."""
     return run.path / f"trial-{run_folder(run.path, settings.method, draw).name}"
 
 

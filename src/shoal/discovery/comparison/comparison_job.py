@@ -149,7 +149,7 @@ class _Work:
     command_for: Command
 
     def do(self, encoder: Encoder, checksum: str, command: str, told: Sequence[str]) -> Comparison:
-        """All of it, or what is left."""
+        """Compare the methods, or finish what was interrupted."""
         began, run, collection, settings = time.perf_counter(), self.run, self.collection, self.settings
         about = {"encoder": settings.first.of_method.encoder, "device": str(encoder.device), "command": command}
         reporter = start_run(run, settings, collection, checksum, **about, told=told, reporter=self.reporter)

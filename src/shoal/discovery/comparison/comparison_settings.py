@@ -41,7 +41,7 @@ class ComparisonSettings:
 
     @property
     def first(self) -> DiscoverySettings:
-        """Those of the encoder as it comes, which decide whatever is the same for all methods."""
+        """The settings of the frozen encoder, which decide whatever is the same for all methods."""
         return self.methods[0]
 
     @property

@@ -34,7 +34,7 @@ class Judged:
 
 
 def run_folder(path: Path, method: str, draw: int) -> Path:
-    """Where the run of a method in a draw is."""
+    """The folder of the run of a method in a draw."""
     return path / COMPARED / (method if draw == 0 else f"{method}-{draw + 1}")
 
 

@@ -64,7 +64,7 @@ class Refinement:
 
     @property
     def next_folder(self) -> Path:
-        """Where the next run goes when nobody says: runs/photos-2 after runs/photos, runs/photos-3 after that."""
+        """The default folder of the next run: runs/photos-2 after runs/photos, runs/photos-3 after that."""
         folder = self.run.path if self.run.path.name else self.run.path.resolve()
         numbered = re.fullmatch(r"(.+)-(\d+)", folder.name) if self.run.has("changes.json") else None
         base, number = (numbered[1], int(numbered[2])) if numbered else (folder.name, 1)

@@ -57,7 +57,7 @@ class TrainingJob:
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """The device of the networks."""
         return self.frozen.embeddings.device
 
     @property
