@@ -272,10 +272,6 @@ def test_bad_arguments_are_refused() -> None:
         infer(rows, labels[:-1])
     with pytest.raises(UsageError, match="found 90 with 90 images"):
         infer(rows, labels, 6, InferenceSettings(shift=ShiftSettings(n_neighbors=90)))
-    with pytest.raises(DataError, match="validation: found 9 columns beside 10"):
-        infer_inductive(rows, rows[:, :9], labels, 6)
-    with pytest.raises(DataError, match="label validation images"):
-        infer_inductive(rows, rows, np.full(90, -1), 6)
     with pytest.raises(DataError, match="only one class is labeled"):
         infer(rows, np.where(labels == 2, 2, -1))
     with pytest.raises(DataError, match="at least 2 row"):

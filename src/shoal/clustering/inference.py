@@ -27,7 +27,7 @@ from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
 from shoal.clustering.tree import Tree
-from shoal.errors import DataError, TooFewDistinct, UsageError
+from shoal.errors import TooFewDistinct, UsageError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,14 +176,8 @@ def infer_inductive(
     settings = settings or InferenceSettings()
     points = unit_points(embeddings, device=device)
     judged = unit_points(validation, device=device, name="validation")
-    if judged.shape[1] != points.shape[1]:
-        raise DataError(
-            f"validation: found {judged.shape[1]} columns beside {points.shape[1]} of the unseen images, "
-            "expected as many; embed both with the same encoder"
-        )
     known = as_labels(validation_labels, len(judged), name="validation_labels")
-    if (known == UNLABELED).all():
-        raise DataError("validation_labels: all are -1, so nothing says when to stop; label validation images")
+    assert not (known == UNLABELED).all(), "nothing says when to stop"
     _check_neighbors(min(len(points), len(judged)), settings)
     if n_clusters is not None:
         check_n_clusters(n_clusters, known, min(len(points), len(judged)))

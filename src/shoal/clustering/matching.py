@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from shoal.arrays import UNLABELED, Bools, Ints, as_count, is_missing, name_rows
-from shoal.errors import DataError, UsageError
+from shoal.arrays import UNLABELED, Bools, Ints, is_missing, name_rows
+from shoal.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +145,13 @@ def contingency(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Ints, NDArray[np.
     return cells.reshape(len(clusters), len(classes)).astype(np.int64), clusters, classes
 
 
-def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike, k: int) -> float:
-    """Share of queries with at least one neighbor of their own class among the k nearest.
+def recall_at_k(neighbors: ArrayLike, y_queries: ArrayLike, y_bank: ArrayLike) -> float:
+    """Share of queries with at least one neighbor of their own class among their k nearest.
 
-    `neighbors` (Q, k or more) are rows of the bank, nearest first, a query's own row left out.
+    `neighbors` (Q, k) are rows of the bank, a query's own row left out.
     """
     near, queries, bank = np.asarray(neighbors), np.asarray(y_queries), np.asarray(y_bank)
-    if near.ndim != 2 or len(near) != len(queries) or not 1 <= as_count(k, name="k") <= near.shape[1]:
-        raise UsageError(
-            f"recall_at_k: found neighbors {near.shape}, {len(queries)} queries and k={k}, "
-            "expected one list of at least k per query"
-        )
-    if near.dtype.kind not in "iu" or (near.size and not 0 <= near.min() <= near.max() < len(bank)):
-        raise DataError(f"neighbors: found {near.dtype} or rows that do not exist, expected rows 0 to {len(bank) - 1}")
-    return _mean((bank[near[:, :k]] == queries[:, None]).any(axis=1))
+    return _mean((bank[near] == queries[:, None]).any(axis=1))
 
 
 def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:

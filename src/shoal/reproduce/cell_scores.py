@@ -43,7 +43,7 @@ def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
     near = _nearest(embeddings, RECALL_AT)
 
     def share(chosen: Bools) -> float:
-        return recall_at_k(near[chosen], images.truth[chosen], images.truth, near.shape[1])
+        return recall_at_k(near[chosen], images.truth[chosen], images.truth)
 
     is_labeled = images.labels != UNLABELED
     groups = {"all": np.ones(len(near), dtype=bool), "labeled": is_labeled, "unlabeled": ~is_labeled}

@@ -8,7 +8,6 @@ import torch
 
 from shoal.arrays import UNLABELED, Ints
 from shoal.encoders.embed import ImageRows
-from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation, nearest_clusters, shift_and_cut, to_numpy
 from shoal.methods.registry import get_method
 from shoal.methods.task import Task
@@ -22,8 +21,7 @@ def cluster_cell(
 ) -> Discovery:
     """Cluster the images a cell was trained on; `n_clusters` None: estimated."""
     if cell.clustering == ONE_STEP:
-        if n_clusters is None:
-            raise UsageError("one-step clustering: found no number of clusters; it goes with K given only")
+        assert n_clusters is not None, "it goes with K given only"
         return shifted_by(1, learned, cell, n_clusters, device)
     half = get_method(cell.clustering).cluster
     return half(learned, labels, cell.clustering_settings, n_clusters=n_clusters, device=device)
