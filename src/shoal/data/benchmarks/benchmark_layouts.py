@@ -145,20 +145,20 @@ def find_layout(name: str, root: Path, part: Part) -> Candidate:
 
 def read_official(name: str, root: Path, part: Part) -> OfficialImages:
     """Read one part in whichever layout it lies under `root`; absent images are listed, not refused."""
-    there = check_part(name, root, part)
-    return there.layout.read(there.home, part, load_split(name))
+    candidate = check_part(name, root, part)
+    return candidate.layout.read(candidate.home, part, load_split(name))
 
 
 def check_part(name: str, root: Path, part: Part) -> Candidate:
     """The layout of one part; refuse a folder that has none, before anything is read."""
-    there = find_layout(name, check_folder(root), part)
-    if there.missing:
+    candidate = find_layout(name, check_folder(root), part)
+    if candidate.missing:
         raise DataError(
-            f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(there.missing)} "
-            f"({there.layout.words}){hint_at_pickles(root)}; "
+            f"{root}: the {part} part of {get_facts(name).title} is not there; missing: {', '.join(candidate.missing)} "
+            f"({candidate.layout.words}){hint_at_pickles(root)}; "
             f"`shoal datasets prepare {name} {root}` says where to get it"
         )
-    return there
+    return candidate
 
 
 def hint_at_pickles(root: Path) -> str:

@@ -144,18 +144,20 @@ def _damage(archive: Path, bar: Bar) -> str:
 
 
 def _verify_part(name: str, root: Path, part: Part, bar: Bar) -> PartReport:
-    there = find_layout(name, root, part)
-    where = "" if there.home == root else f" in {there.home.relative_to(root)}"
-    words = f"{there.layout.words}{where}"
-    if there.missing:
-        return PartReport(part, words, there.present, there.missing, hint_at_pickles(root).lstrip("; "), (), ())
+    candidate = find_layout(name, root, part)
+    where = "" if candidate.home == root else f" in {candidate.home.relative_to(root)}"
+    words = f"{candidate.layout.words}{where}"
+    if candidate.missing:
+        return PartReport(part, words, candidate.present, candidate.missing, hint_at_pickles(root).lstrip("; "), (), ())
     try:
-        official = there.layout.read(there.home, part, load_split(name))
+        official = candidate.layout.read(candidate.home, part, load_split(name))
     except DataError as error:
-        return PartReport(part, words, there.present, (), str(error), (), ())
+        return PartReport(part, words, candidate.present, (), str(error), (), ())
     counts = _counts(name, official, get_facts(name), part)
-    problem = "; ".join(filter(None, (_damage(there.home / file, bar) for file in there.present if _is_zip(file))))
-    return PartReport(part, words, there.present, official.absent, problem, counts, official.notes)
+    problem = "; ".join(
+        filter(None, (_damage(candidate.home / file, bar) for file in candidate.present if _is_zip(file)))
+    )
+    return PartReport(part, words, candidate.present, official.absent, problem, counts, official.notes)
 
 
 def _is_zip(file: str) -> bool:
