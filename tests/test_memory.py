@@ -59,7 +59,7 @@ def test_a_file_is_checked_and_named_without_being_converted(large: Path) -> Non
 
 def test_of_unit_rows_nothing_is_held_whole_but_themselves(large: Path) -> None:
     load = f"x = np.load({str(large)!r}, mmap_mode='r')"
-    before = f"from shoal.clustering.iterates import unit_points\n{load}\nunit_points(x[:10])"
+    before = f"from shoal.clustering.sums import unit_points\n{load}\nunit_points(x[:10])"
     assert growth(before, "points = unit_points(x)") < FILE + IN_FLOAT32 + 130 * MB
 
 

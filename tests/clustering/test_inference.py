@@ -8,13 +8,15 @@ from torch import Tensor
 
 from shoal.clustering import iterates as iterates_module
 from shoal.clustering import neighbors as neighbors_module
+from shoal.clustering import sums
 from shoal.clustering.inference import PAPER, Inference, InferenceSettings, infer, infer_inductive, stops
-from shoal.clustering.iterates import unit_points, unit_tree
+from shoal.clustering.iterates import unit_tree
 from shoal.clustering.links import Links
 from shoal.clustering.matching import adjusted_rand, matched_accuracy
 from shoal.clustering.mean_shift import ShiftSettings, mean_shift
 from shoal.clustering.n_clusters import estimate_n_clusters
 from shoal.clustering.neighbors import Neighbors, k_nearest
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.errors import DataError, UsageError
 
@@ -113,7 +115,8 @@ def test_labels_that_are_given_do_matter() -> None:
 def test_batch_size_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels, _ = draw(1)
     expected = infer(rows, labels)
-    monkeypatch.setattr(iterates_module, "ROWS_AT_ONCE", 7)
+    for module in (iterates_module, sums):
+        monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     monkeypatch.setitem(neighbors_module.BLOCK_BYTES, "cpu", 4 * 90 * 64)
     threads = torch.get_num_threads()
     try:

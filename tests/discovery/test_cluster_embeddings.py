@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from shoal import files
-from shoal.clustering import iterates
+from shoal.clustering import sums
 from shoal.clustering.categories import other_neighbors
 from shoal.clustering.estimators import MeanShiftClustering
 from shoal.clustering.inference import InferenceSettings, infer_unit_rows
-from shoal.clustering.iterates import unit_points
+from shoal.clustering.sums import unit_points
 from shoal.data.readers import read_embeddings
 from shoal.discovery.cluster_embeddings import ClusterSettings, LabeledEmbeddings, cluster_embeddings
 from shoal.discovery.reporter import Reporter
@@ -48,7 +48,7 @@ def test_a_file_of_float16_gives_the_answer_of_its_values_in_memory(
 ) -> None:
     half = np.asarray(given.x).astype(np.float16)
     np.save(tmp_path / "x.npy", half)
-    monkeypatch.setattr(iterates, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(sums, "ROWS_AT_ONCE", 7)
     mapped = read_embeddings(tmp_path / "x.npy").x
     assert (mapped.dtype, isinstance(mapped.base, np.memmap)) == (np.float16, True)
     runs = {}

@@ -7,9 +7,9 @@ from scipy.cluster.hierarchy import linkage
 from torch.nn import functional as F
 
 from shoal.clustering.inference import InferenceSettings
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import gcd_accuracy
 from shoal.clustering.n_clusters import estimate_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.encoders.embed import embed
 from shoal.encoders.head import HeadSettings

@@ -21,11 +21,11 @@ from shoal.clustering.categories import (
     vote,
 )
 from shoal.clustering.inference import Inference, InferenceSettings, infer
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE
 from shoal.clustering.n_clusters_range import read_n_clusters
 from shoal.clustering.neighbors import k_nearest
+from shoal.clustering.sums import unit_points
 from shoal.device import choose_device
 from shoal.errors import DataError, UsageError
 

@@ -20,12 +20,13 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Ints, as_count, as_labels
 from shoal.clustering.average import LinkageMethod, choose_linkage, join_small
 from shoal.clustering.curve import known_classes
-from shoal.clustering.iterates import Iterate, check_distinct, iterates, unit_points
+from shoal.clustering.iterates import Iterate, check_distinct, iterates
 from shoal.clustering.links import linked_clusters
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.mean_shift import NeighborAttention, ShiftSettings
 from shoal.clustering.n_clusters import DEFAULT_RULE, NClustersEstimate, check_rule, estimate_n_clusters
 from shoal.clustering.n_clusters_range import Range, check_estimable, check_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.errors import TooFewDistinct, UsageError
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from shoal.arrays import UNLABELED, Floats, Ints, as_stored_embeddings, each_row, name_rows
 from shoal.clustering.calibration import Calibration
 from shoal.clustering.categories import NONE, Membership, assign_newcomers
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.mean_shift import ShiftSettings
+from shoal.clustering.sums import unit_points
 from shoal.data.collection import Collection
 from shoal.data.pixels import Pixels, Skipped, load_pixels
 from shoal.data.pixels.store import file_state

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from shoal.arrays import Ints, as_labels
 from shoal.clustering.inference import InferenceSettings, check_task, infer_unit_rows
-from shoal.clustering.iterates import unit_points
+from shoal.clustering.sums import unit_points
 from shoal.device import choose_device
 from shoal.discovery.named_categories import name_categories, write_categories
 from shoal.discovery.reporter import CLUSTERING, NOTE, Reporter

@@ -18,8 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from shoal.arrays import each_row
-from shoal.clustering.iterates import ROWS_AT_ONCE
 from shoal.clustering.n_clusters_range import check_estimable, check_n_clusters
+from shoal.clustering.sums import ROWS_AT_ONCE
 from shoal.data.collection import Collection, check_for_discovery
 from shoal.data.pixels import Pixels, available_cpus, check_headers, load_pixels
 from shoal.device import computing_device, seconds_of

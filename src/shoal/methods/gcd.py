@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.kmeans import KMeansResult, semi_supervised_kmeans
 from shoal.clustering.n_clusters import NClustersEstimate
 from shoal.clustering.n_clusters_range import check_n_clusters
 from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.clustering.tree import Tree
 from shoal.clustering.ward import ward_linkage
 from shoal.encoders.head import Head, HeadSettings, unit

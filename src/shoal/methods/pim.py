@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shoal.arrays import UNLABELED, Ints
-from shoal.clustering.iterates import unit_points
 from shoal.clustering.matching import matched_accuracy
 from shoal.clustering.n_clusters_search import search_n_clusters
+from shoal.clustering.sums import unit_points
 from shoal.errors import UsageError
 from shoal.methods.clusters import Discovery, Representation
 from shoal.methods.gcd import (
