@@ -4,9 +4,9 @@ from torch import Tensor
 
 from shoal.clustering import neighbors as module
 from shoal.clustering import sums
-from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest
+from shoal.clustering.neighbors import Neighbors, _rounded, k_nearest, rounding_bound
 from shoal.clustering.products import Points, Precision
-from shoal.clustering.sums import rounding_bound, similarities
+from shoal.clustering.sums import similarities
 
 
 def unit(rows: Tensor) -> Tensor:

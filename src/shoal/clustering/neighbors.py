@@ -22,7 +22,7 @@ from torch import Tensor
 
 from shoal.clustering.duplicates import equal_rows
 from shoal.clustering.products import BFLOAT16, ENCODE_ROWS, FLOAT32, UNDERFLOW, Points, Precision
-from shoal.clustering.sums import pair_similarities, rounding_bound, similarities
+from shoal.clustering.sums import pair_similarities, similarities
 from shoal.clustering.workers import matmul_precision
 from shoal.device import multiplies_bfloat16
 from shoal.distributed import can_share, gather_rows, shard, tell_others
@@ -278,6 +278,12 @@ def _lengths(rows: Tensor) -> Tensor:
     """Upper bounds of the rows' lengths: float32 norms and what they may be short by."""
     norms: Tensor = torch.linalg.vector_norm(rows.float(), dim=1).double()
     return norms * (1 + rounding_bound(rows.shape[1] + 2, torch.float32))
+
+
+def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
+    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its additions."""
+    u = n_columns * torch.finfo(dtype).eps / 2
+    return u / (1 - u)
 
 
 def _eps(own: Points, theirs: Points, scale: Tensor, precision: Precision) -> Tensor:

@@ -113,12 +113,6 @@ def pair_similarities(queries: Tensor, bank: Tensor, row: Tensor, column: Tensor
     return out
 
 
-def rounding_bound(n_columns: int, dtype: torch.dtype = torch.float64) -> float:
-    """γ_D of `dtype`: how far an inner product of unit rows may be off, whatever the order of its additions."""
-    u = n_columns * torch.finfo(dtype).eps / 2
-    return u / (1 - u)
-
-
 @torch.no_grad()
 def grouped_sums(rows: Tensor, groups: Tensor, n_groups: int) -> Tensor:
     """(G, D) float64 sums of the rows (N, D) of each group, to the same bits in any order of rows.

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from shoal.arrays import UNLABELED, Bools, Ints
-from shoal.clustering.matching import Accuracy, gcd_accuracy, recall_at_k
+from shoal.clustering.matching import gcd_accuracy, recall_at_k
 from shoal.clustering.mean_shift import find_neighbors, shift
 from shoal.clustering.neighbors import k_nearest
 from shoal.encoders.embed import ImageRows
@@ -32,7 +32,8 @@ MAX_TSNE = 5000
 
 def score(clusters: Ints, images: BenchmarkImages, is_scored: Bools) -> dict[str, float]:
     """All / Known / Novel in percent over the images that are scored, with one matching."""
-    return _percent(gcd_accuracy(images.truth[is_scored], clusters[is_scored], images.is_known[is_scored]))
+    accuracy = gcd_accuracy(images.truth[is_scored], clusters[is_scored], images.is_known[is_scored])
+    return {name: 100 * getattr(accuracy, name) for name in ("all", "known", "novel")}
 
 
 def recall(embeddings: Tensor, images: BenchmarkImages) -> dict[str, float]:
@@ -136,7 +137,3 @@ def _thumbnail(pixels: ImageRows, row: int) -> str:
     buffer = io.BytesIO()
     Image.fromarray(array).resize((THUMBNAIL, THUMBNAIL)).save(buffer, "JPEG", quality=80)
     return base64.b64encode(buffer.getvalue()).decode()
-
-
-def _percent(accuracy: Accuracy) -> dict[str, float]:
-    return {name: 100 * getattr(accuracy, name) for name in ("all", "known", "novel")}

@@ -221,16 +221,17 @@ class Runner:
         clusters = self._cluster(cell, learned, task, loaded)
         is_unsupervised = cell.setup == "unsupervised"
         is_scored = (images.labels == UNLABELED) | is_unsupervised
+        accuracy, recalls = score(clusters.clusters, images, is_scored), recall(learned.embeddings, loaded.train)
         true = images.n_classes
         return {
-            "accuracy": score(clusters.clusters, images, is_scored),
+            "accuracy": accuracy,
             "n_clusters": clusters.n_clusters,
             "true_n_clusters": true,
             "n_clusters_error": 100 * abs(clusters.n_clusters - true) / true,
             "rule": _deciding_rule(cell, learned, clusters),
             "n_shifts": clusters.n_shifts,
             "labeled_accuracies": [round(100 * value, 2) for value in clusters.accuracies if not math.isnan(value)],
-            "recall": recall(learned.embeddings, loaded.train),
+            "recall": recalls,
         }
 
     def _cluster(self, cell: Cell, learned: Representation, task: Task, loaded: LoadedDataset) -> Discovery:
